@@ -22,7 +22,7 @@ def secret(folder: Path, kind: str) -> str:
     return str(path)
 
 
-def told(text: str) -> list[str]:
+def secrets_in(text: str) -> list[str]:
     """Return the secrets that a text contains."""
     return [canary for canary in CANARIES.values() if canary in text]
 

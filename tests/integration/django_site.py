@@ -27,7 +27,7 @@ class Forking(ForkingMixIn, WSGIServer):
     """A server that answers each request in a process of its own."""
 
 
-class Undone(Exception):
+class Rollback(Exception):
     """Raised to roll a transaction back."""
 
 
@@ -43,9 +43,9 @@ def with_process(answer: Callable[[HttpRequest], HttpResponse]) -> Callable[[Htt
 
 
 def rolled_back(request: HttpRequest) -> HttpResponse:
-    with suppress(Undone), transaction.atomic():
+    with suppress(Rollback), transaction.atomic():
         answer = shop_views.pay(request)
-        raise Undone
+        raise Rollback
     return answer
 
 

@@ -140,7 +140,7 @@ class RunningHub:
             found: dict[str, Any] = await response.json()
             return found
 
-    async def refusal(self, path: str, **options: Any) -> tuple[int, str]:
+    async def rejection(self, path: str, **options: Any) -> tuple[int, str]:
         async with self.session.get(self.url + path, **options) as response:
             return response.status, (await response.json())["error"]
 

@@ -29,7 +29,7 @@ SESSION = "2s"
 GROUPS = 12
 """The number of groups of the events that a `Stage` sends."""
 
-LOOK_OFTEN = {"CONSUMER_METADATA_MAX_AGE_MS": "2000"}
+FREQUENT_METADATA = {"CONSUMER_METADATA_MAX_AGE_MS": "2000"}
 """Faust's own variable: the client polls for new partitions every two seconds instead of every five minutes."""
 
 
@@ -64,7 +64,7 @@ class Site:
     def worker(self, config: Path) -> WorkerProcess:
         return WorkerProcess(config, self.folder)
 
-    async def make_again(self, name: str, **options: Any) -> None:
+    async def recreate(self, name: str, **options: Any) -> None:
         """Delete a topic and create it again."""
         await delete_topic(self.bootstrap, self.names.topic(name))
         await self.topics(name, **options)
@@ -290,7 +290,7 @@ def up(worker: WorkerProcess) -> dict[str, float]:
     return {sample.labels["component"]: sample.value for sample in samples if sample.name == "streams_app_up"}
 
 
-async def told_away(worker: WorkerProcess, what: str) -> str:
+async def outage_reason(worker: WorkerProcess, what: str) -> str:
     """Return the reason that names the unavailable dependency, once it exists."""
 
     async def found() -> str | None:
@@ -303,7 +303,7 @@ async def told_away(worker: WorkerProcess, what: str) -> str:
     return reason
 
 
-def riddles(log: str) -> list[str]:
+def unhelpful_lines(log: str) -> list[str]:
     """Return log lines that do not help an operator."""
     wrong = ("NoneType: None", "Event loop is closed", "never retrieved", "Task was destroyed", "Traceback", "Unclosed")
     return [line for line in log.splitlines() if any(text in line for text in wrong)]

@@ -45,7 +45,7 @@ async def write(store: ReadStore, changes: Sequence[CellChange], to: int | None 
     return await store.apply(changes, ProgressStep(tp, stands, (stands or 0) if to is None else to), now_ms)
 
 
-async def patiently(call: Callable[[], Awaitable[T]]) -> T:
+async def retry_while_locked(call: Callable[[], Awaitable[T]]) -> T:
     """Retry while SQLite reports a locked file, as an agent does: SQLite has no queue, and gives up after a second."""
     while True:
         try:
@@ -84,7 +84,7 @@ class StoreHarness(ABC):
         self.opened.append(open_store(self.settings))
         return self.opened[-1]
 
-    def impatient(self) -> ReadableStore:
+    def with_short_timeout(self) -> ReadableStore:
         """Return another store with a short timeout for locks."""
         return self.another()
 
@@ -118,7 +118,7 @@ class SqlTarget(StoreHarness):
         self.columns = dict(columns) if shape == "groups" else {}
         super().__init__(url, shape, table="cells", timeout=PATIENT, columns=self.columns)
 
-    def impatient(self) -> ReadableStore:
+    def with_short_timeout(self) -> ReadableStore:
         """Open the same store with a timeout of two seconds."""
         self.opened.append(open_store(self.settings.model_copy(update={"timeout": timedelta(seconds=2)})))
         return self.opened[-1]

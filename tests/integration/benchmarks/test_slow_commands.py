@@ -14,7 +14,7 @@ from tests.conftest import RedisServer
 BUSY = "local sum = 0 for i = 1, tonumber(ARGV[1]) do sum = sum + i % 7 end"
 
 
-class Noted(Standstills):
+class OneStandstill(Standstills):
     """One standstill of the machine, of a given length."""
 
     def __init__(self, longest_ms: float | None) -> None:
@@ -32,7 +32,7 @@ class Noted(Standstills):
 def test_slow_script_is_shown_beside_the_stalls_of_the_machine(
     redis_server: RedisServer, still_ms: float | None, explained: int, longest: float | None
 ) -> None:
-    servers = Servers("", "", None, redis_server.url, "", None, Noted(still_ms))
+    servers = Servers("", "", None, redis_server.url, "", None, OneStandstill(still_ms))
     turns = 1_000_000
     with redis.Redis.from_url(redis_server.url) as client:
         servers.slow_commands()

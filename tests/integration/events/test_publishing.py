@@ -49,7 +49,7 @@ async def place(kafka: KafkaServer, names: Names) -> Place:
 
 
 @pytest.fixture
-def away(names: Names) -> Place:
+def unavailable_broker(names: Names) -> Place:
     """Return settings with an unavailable broker, whose answer no test needs."""
     order_paid = declared("orders")
     return settings_of(names.app_id, "127.0.0.1:1"), order_paid, Catalogue(events=(order_paid,))
@@ -263,27 +263,27 @@ async def test_published_events_are_counted(place: Place) -> None:
     ],
 )
 async def test_unpublishable_event_is_rejected_before_it_is_sent(
-    away: Place, publish: Callable[..., Any], error: type[Exception], text: str
+    unavailable_broker: Place, publish: Callable[..., Any], error: type[Exception], text: str
 ) -> None:
-    settings, order_paid, catalogue = away
+    settings, order_paid, catalogue = unavailable_broker
     async with Events(settings, catalogue) as events:
         with pytest.raises(error, match=re.escape(text)):
             await publish(events, order_paid)
 
 
-async def test_event_with_its_own_decoder_cannot_be_published(away: Place) -> None:
+async def test_event_with_its_own_decoder_cannot_be_published(unavailable_broker: Place) -> None:
     event = declared("orders", decode=json.loads)
-    async with Events(away[0], Catalogue(events=(event,))) as events:
+    async with Events(unavailable_broker[0], Catalogue(events=(event,))) as events:
         with pytest.raises(ConfigurationError, match="published by others"):
             await events.publish(event, OrderPaid("o1", 5))
 
 
-async def test_publish_sync_on_a_running_loop_raises(away: Place) -> None:
-    async with Events(away[0], away[2]) as events:
+async def test_publish_sync_on_a_running_loop_raises(unavailable_broker: Place) -> None:
+    async with Events(unavailable_broker[0], unavailable_broker[2]) as events:
         with pytest.raises(RuntimeError, match="await the function without _sync"):
-            events.publish_sync(away[1], OrderPaid("o1", 5))
+            events.publish_sync(unavailable_broker[1], OrderPaid("o1", 5))
 
 
-async def test_publish_outside_of_the_context_manager_raises(away: Place) -> None:
+async def test_publish_outside_of_the_context_manager_raises(unavailable_broker: Place) -> None:
     with pytest.raises(RuntimeError, match="outside of `async with"):
-        await Events(away[0], away[2]).publish(away[1], OrderPaid("o1", 5))
+        await Events(unavailable_broker[0], unavailable_broker[2]).publish(unavailable_broker[1], OrderPaid("o1", 5))

@@ -42,7 +42,7 @@ def programs(tmp_path: Path) -> Path:
     return folder
 
 
-def told(*command: str) -> str:
+def output_of(*command: str) -> str:
     return subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False).stdout
 
 
@@ -51,7 +51,7 @@ def test_mypy_accepts_correct_programs_and_rejects_incorrect_ones(tmp_path: Path
     config = tmp_path / "mypy.ini"
     config.write_text(MYPY, "utf-8")
 
-    assert "" == told(
+    assert "" == output_of(
         "mypy", "--config-file", str(config), "--cache-dir", str(tmp_path), "--no-error-summary", str(EXAMPLES), str(programs)
     )
 
@@ -73,4 +73,4 @@ def test_pyright_accepts_correct_programs_and_rejects_incorrect_ones(tmp_path: P
     config.write_text(json.dumps(options), "utf-8")
     command = ("basedpyright", "--project", str(config), "--pythonpath", sys.executable, "--outputjson")
 
-    assert [] == json.loads(told(*command))["generalDiagnostics"]
+    assert [] == json.loads(output_of(*command))["generalDiagnostics"]

@@ -63,7 +63,7 @@ async def redis(redis_client: Redis) -> Redis:
     return redis_client
 
 
-def told(sealed: Sealed) -> tuple[Any, ...]:
+def comparable(sealed: Sealed) -> tuple[Any, ...]:
     """Return the content of a sealed group, regardless of how it was cut into runs."""
     names = sealed.names
     if any(name.isdigit() for name in names):
@@ -102,20 +102,20 @@ async def test_scripts_agree_with_the_model(redis: Redis, steps: Any, bounds: Bo
             kept, json = contents_of(bounds, names, at)
             shorter_ms = at * 7 % bounds.quiet_ms if bounds.is_quiet_by_event else 0
             batch.append(DetailedEvent(at, stamp, group, kept, closes, json, shorter_ms))
-            expected += map(told, model.fold(batch[-1], stamp))
+            expected += map(comparable, model.fold(batch[-1], stamp))
         cutter_of = KeptChunkCutter if bounds.max_bytes else DetailedChunkCutter
         cutter = cutter_of(batch, fence, at, bounds, keeps_values=True)
         while cutter.above < at:
             chunk = cutter.next(RangeTime(WALL, None), clock)
-            found += map(told, await fold(store, fence, chunk, bounds, batch, most=most))
+            found += map(comparable, await fold(store, fence, chunk, bounds, batch, most=most))
             fence, clock = chunk.to, chunk.clock_ms
         stamp += pause
         clock = stamp
-        expected += map(told, model.seal(stamp))
-        found += map(told, (await seal(store, fence, clock, bounds, limit=1_000)).sealed)
+        expected += map(comparable, model.seal(stamp))
+        found += map(comparable, (await seal(store, fence, clock, bounds, limit=1_000)).sealed)
 
         assert set(model.open) == set(await open_groups(store))
-    assert by_offset(expected) == by_offset(found) == by_offset(list(map(told, await outbox_of(store))))
+    assert by_offset(expected) == by_offset(found) == by_offset(list(map(comparable, await outbox_of(store))))
     await emptied(store)
 
 

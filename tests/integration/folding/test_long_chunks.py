@@ -38,11 +38,11 @@ def replies(monkeypatch: pytest.MonkeyPatch) -> list[FoldReply]:
     found: list[FoldReply] = []
     original = ShardStore.fold
 
-    async def noted(self: ShardStore, *args: object, **kwargs: object) -> FoldReply:
+    async def recorded(self: ShardStore, *args: object, **kwargs: object) -> FoldReply:
         found.append(await original(self, *args, **kwargs))  # type: ignore[arg-type]  # the arguments of the original call
         return found[-1]
 
-    monkeypatch.setattr(ShardStore, "fold", noted)
+    monkeypatch.setattr(ShardStore, "fold", recorded)
     return found
 
 

@@ -74,7 +74,7 @@ def split_in(outcome: Outcome) -> int:
     return sum(after["first_event_ms"] - (before["last_event_ms"] + QUIET_MS) <= QUIET_MS for before, after in pairs)
 
 
-def is_told(found: dict[tuple[str, str], Any], folds: Iterable[str]) -> bool:
+def is_complete(found: dict[tuple[str, str], Any], folds: Iterable[str]) -> bool:
     """Return whether every event is in a record, and the next tick has run since."""
     return all(
         found["added_latency_seconds_count", fold] == EVENTS
@@ -95,7 +95,7 @@ async def test_worker_statistics_of_a_backlog_match_its_topics(site: Site) -> No
     with site.worker(site.config(folds)) as worker:
         outcomes = {fold: await site.outcome(fold, EVENTS) for fold in ("sessions", "merged")}
         await wait_until(
-            lambda: is_told(statistics_of(worker), outcomes), LIMIT_SECONDS, "all events are counted, up to the gauges"
+            lambda: is_complete(statistics_of(worker), outcomes), LIMIT_SECONDS, "all events are counted, up to the gauges"
         )
         found = statistics_of(worker)
     gaps, groups = gaps_of(log)
@@ -122,11 +122,11 @@ async def test_group_reopened_soon_after_its_emission_is_a_split_fold(site: Site
         # Soon by its own time, however long this machine has taken for the first record.
         await send_at(site, "events", [("account_1", min(int(time.time() * 1000), begin_ms + 9_000), 2)])
 
-        def told() -> dict[tuple[str, str], Any]:
+        def with_a_split_fold() -> dict[tuple[str, str], Any]:
             found = statistics_of(worker)
             return found if found["split_folds_total", "folded"] == 1 else {}
 
-        found = await wait_until(told, LIMIT_SECONDS, "it is told while it is open")
+        found = await wait_until(with_a_split_fold, LIMIT_SECONDS, "the split fold is counted while the group is open")
         assert 1 == found["events_emitted_total", "folded"]
 
 
@@ -147,9 +147,12 @@ async def test_reopening_rate_of_groups_is_fetched_from_the_worker(site: Site, t
         without = await asyncio.to_thread(run, *explain, STREAMS_APP_HTTP_PORT=str(port))
     gone = await asyncio.to_thread(run, *explain, **environment)
 
-    told = [" ".join(ran.out.split("again")[-1].split()) for ran in (with_token, without, gone)]
+    with_a_split_fold = [" ".join(ran.out.split("again")[-1].split()) for ran in (with_token, without, gone)]
     at = f"http://127.0.0.1:{port}"
-    assert f"0.0% of this fold's records were followed by a new event of their group within 2.0 s (0 of 1, at {at})" == told[0]
-    assert f"not known: {at} wants another token: http.token_file must be the worker's" == told[1]
-    assert f"not known: {at} does not answer (ClientConnectorError)" == told[2]
+    assert (
+        f"0.0% of this fold's records were followed by a new event of their group within 2.0 s (0 of 1, at {at})"
+        == with_a_split_fold[0]
+    )
+    assert f"not known: {at} wants another token: http.token_file must be the worker's" == with_a_split_fold[1]
+    assert f"not known: {at} does not answer (ClientConnectorError)" == with_a_split_fold[2]
     assert [0, 0, 0] == [ran.code for ran in (with_token, without, gone)]

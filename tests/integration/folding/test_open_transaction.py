@@ -85,11 +85,11 @@ async def test_records_hidden_by_an_open_transaction_are_lag_and_its_cause_is_re
     for reader, topic in (("folds", events), ("live.seen", events), ("ship", orders)):
         await scene.until(HIDDEN, "open_transaction_records", reader=reader, topic=topic)
 
-    async def is_told() -> bool:
+    async def is_reported() -> bool:
         told = " ".join(await scene.remarks())
         return all(f"an open transaction hides {HIDDEN} offsets of {topic}-0" in told for topic in (events, orders))
 
-    await wait_until(is_told, LIMIT_SECONDS, "the cause is a remark")
+    await wait_until(is_reported, LIMIT_SECONDS, "the cause is a remark")
     log = scene.worker.log()
     assert all(f"an open transaction hides what is behind it reader={reader}" in log for reader in ("folds", "live.seen", "ship"))
 

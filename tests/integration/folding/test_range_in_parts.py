@@ -56,12 +56,12 @@ async def redis(redis_client: Redis) -> Redis:
     return redis_client
 
 
-def told(sealed: Sealed, *, keeps_values: bool = True) -> tuple[Any, ...]:
+def comparable(sealed: Sealed, *, keeps_values: bool = True) -> tuple[Any, ...]:
     names = {name: orjson.loads(value) if keeps_values else None for name, value in sealed.names.items()}
     return (*sealed[:9], names)
 
 
-def held_of(group: OpenGroup, *, keeps_values: bool = True) -> Held:
+def group_of(group: OpenGroup, *, keeps_values: bool = True) -> Held:
     names = {name.encode(): value if keeps_values else b"" for name, value in group.names.items()}
     return Held(
         StoredGroup(
@@ -105,11 +105,11 @@ async def test_range_in_several_scripts_has_the_same_result_as_event_by_event(
         expected += model.seal(clock)
         found += (await seal(store, fence, clock, bounds, limit=1_000)).sealed
     opened, left, marks = await open_groups(store), await outbox_of(store), await marks_of(store)
-    in_order = sorted((told(entry, keeps_values=keeps_values) for entry in expected), key=lambda entry: entry[1])
+    in_order = sorted((comparable(entry, keeps_values=keeps_values) for entry in expected), key=lambda entry: entry[1])
 
-    assert {group: held_of(held, keeps_values=keeps_values) for group, held in model.open.items()} == opened
-    assert in_order == [told(entry, keeps_values=keeps_values) for entry in left]
-    assert in_order == sorted((told(entry, keeps_values=keeps_values) for entry in found), key=lambda entry: entry[1])
+    assert {group: group_of(held, keeps_values=keeps_values) for group, held in model.open.items()} == opened
+    assert in_order == [comparable(entry, keeps_values=keeps_values) for entry in left]
+    assert in_order == sorted((comparable(entry, keeps_values=keeps_values) for entry in found), key=lambda entry: entry[1])
     assert (str(fence), str(clock), False) == (marks["fence"], marks["clock"], "to" in marks)
     await emptied(store)
 
@@ -232,19 +232,19 @@ async def test_bound_inside_a_run_splits_it(redis: Redis, bounds: Bounds, is_ope
     late = [FoldEvent(at, 1_000 + 11 * at, b"sb" if at % 4 == 3 else b"sa", {f"n{at % 5}": at}) for at in range(1, 12)]
     original = ChunkProgress.detail
 
-    def noted(self: ChunkProgress, groups: Mapping[bytes, OpenGroup | None], bounds: Bounds) -> None:
+    def recorded(self: ChunkProgress, groups: Mapping[bytes, OpenGroup | None], bounds: Bounds) -> None:
         asked.append({group: held is not None for group, held in groups.items()})
         original(self, groups, bounds)
 
-    with patch.object(ChunkProgress, "detail", noted):
+    with patch.object(ChunkProgress, "detail", recorded):
         for events in filter(None, (history, late)):
             await fold(store, fence, chunk_of(events, bounds, start_ms=1_000), bounds, events)
             fence = events[-1].offset
             for event in events:
                 expected += model.fold(event, event.timestamp_ms)
-    left = [told(entry) for entry in await outbox_of(store)]
+    left = [comparable(entry) for entry in await outbox_of(store)]
 
     assert is_open in [groups[b"sa"] for groups in asked if b"sa" in groups]
-    assert sorted(map(told, expected), key=lambda entry: entry[1]) == left
-    assert {group: held_of(held) for group, held in model.open.items()} == await open_groups(store)
+    assert sorted(map(comparable, expected), key=lambda entry: entry[1]) == left
+    assert {group: group_of(held) for group, held in model.open.items()} == await open_groups(store)
     await emptied(store)

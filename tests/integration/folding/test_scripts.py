@@ -29,7 +29,7 @@ async def redis(redis_server) -> AsyncIterator[Redis]:
     await client.aclose()
 
 
-def told(sealed: Sealed) -> tuple[Any, ...]:
+def comparable(sealed: Sealed) -> tuple[Any, ...]:
     names = {name: json.loads(value) for name, value in sealed.names.items()}
     return (
         sealed.member, sealed.first_offset, sealed.last_offset, sealed.events, sealed.first_event_ms, sealed.last_event_ms,
@@ -70,9 +70,9 @@ async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, st
             at += gap
             stamp += later
             batch.append(FoldEvent(at, stamp, group, names))
-            expected += map(told, model.fold(batch[-1], stamp))
+            expected += map(comparable, model.fold(batch[-1], stamp))
         for chunk in chunks_of(batch, at, start_ms=clock, above=fence, session_gap_ms=bounds.session_gap_ms):
-            found += map(told, await fold(store, fence, chunk, bounds, batch, most=most))
+            found += map(comparable, await fold(store, fence, chunk, bounds, batch, most=most))
             fence, clock = chunk.to, chunk.clock_ms
         stamp += pause
         dropped = []
@@ -80,10 +80,10 @@ async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, st
         if first_offset is not None and model.drop(unwanted, int(first_offset)):
             dropped.append(unwanted)
             await redis.hset(store.keys.drop, unwanted, DropRequest(int(first_offset), "me", "why").to_text())
-        expected += map(told, model.seal(stamp))
+        expected += map(comparable, model.seal(stamp))
         clock = stamp
         sealed = await seal(store, fence, clock, bounds, limit=1_000)
-        found += map(told, sealed.sealed)
+        found += map(comparable, sealed.sealed)
         lows = [held.first_offset for held in model.open.values()] + [entry[1] for entry in expected]
 
         assert dropped == [group.member for group in sealed.dropped]
@@ -186,7 +186,7 @@ async def test_silence_of_sessions_counts_from_the_arrival(redis) -> None:
     early = await seal(store, 0, 5_010, bounds)
     assert early.sealed == []
     due = await seal(store, 0, 5_011, bounds)
-    assert ["quiet"] == [told(entry)[6] for entry in due.sealed]
+    assert ["quiet"] == [comparable(entry)[6] for entry in due.sealed]
 
 
 async def test_hold_that_ends_before_the_silence_since_the_arrival_is_the_reason(redis) -> None:
@@ -196,7 +196,7 @@ async def test_hold_that_ends_before_the_silence_since_the_arrival_is_the_reason
     await send(store, -1, chunk, packed(chunk, SESSIONS, silent_from_ms=5_000), SESSIONS)
     done = await seal(store, 0, 5_010, Bounds(10, 10 + 4_000))
 
-    assert ["max_hold"] == [told(entry)[6] for entry in done.sealed]
+    assert ["max_hold"] == [comparable(entry)[6] for entry in done.sealed]
 
 
 async def test_large_values_are_sealed_in_portions_even_when_they_are_flushed(redis) -> None:
@@ -234,7 +234,7 @@ async def test_fold_interrupted_before_its_last_write_is_repeated_without_counti
     await fold(store, -1, chunk_of(events), BOUNDS, events)
     sealed = await seal(store, 4, 9_000)
 
-    assert [told(entry)[:4] for entry in sealed.sealed] == [(b"sa", 0, 4, 5)]
+    assert [comparable(entry)[:4] for entry in sealed.sealed] == [(b"sa", 0, 4, 5)]
 
 
 @pytest.mark.parametrize("before", [0, 1], ids=["a new group", "a group that was open"])
@@ -281,5 +281,5 @@ async def test_skip_needs_every_group_sealed(redis) -> None:
     flushed = await seal(store, 0, 0, quiet=False, everything=True)
     await store.skip("me", 0, 9)
 
-    assert told(flushed.sealed[0])[6] == "flush"
+    assert comparable(flushed.sealed[0])[6] == "flush"
     assert await store.watermark() == 0

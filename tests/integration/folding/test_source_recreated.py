@@ -41,7 +41,7 @@ async def test_topic_filled_beyond_the_old_fence_is_rejected_and_after_a_reset_e
         await site.send("events", [event(group, name) for group, name in old])
         await site.outcome("folded", 100)
         assert 0 == await worker.terminate()
-    await site.make_again("events", partitions=1)
+    await site.recreate("events", partitions=1)
     await site.send("events", [event(group, name, metrics={name: 2}) for group, name in new])
     # The read store has not seen anything yet: the rest of the old topic comes first.
     config = site.config(fold + read_store(site))

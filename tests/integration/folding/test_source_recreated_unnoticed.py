@@ -32,8 +32,8 @@ catalogue = Catalogue(events=(liked,), subscribers=(ship,))
 """
 
 
-async def made_again_beyond(site: Site) -> None:
-    await site.make_again("events", partitions=1)
+async def recreated_beyond(site: Site) -> None:
+    await site.recreate("events", partitions=1)
     await site.send("events", [event(f"new{number}", "likes") for number in range(NEW)])
 
 
@@ -45,7 +45,7 @@ async def test_fold_ends_and_names_the_command(site: Site) -> None:
         await site.send("events", [event(f"old{number}", "likes") for number in range(OLD)])
         await site.outcome("folded", OLD)
         worker.stop_signal()
-        await made_again_beyond(site)
+        await recreated_beyond(site)
         worker.continue_signal()
         code = await worker.wait_exit(LIMIT_SECONDS)
 
@@ -67,17 +67,17 @@ async def test_subscriber_does_not_run_and_its_worker_is_not_ready(site: Site, m
         await site.send("events", [event(f"old{number}", "likes") for number in range(OLD)])
         await wait_until(lambda: OLD == len(ledger.read_text().splitlines()), LIMIT_SECONDS, "all of the old log was read")
         worker.stop_signal()
-        await made_again_beyond(site)
+        await recreated_beyond(site)
         worker.continue_signal()
 
-        async def is_refused() -> bool:
+        async def is_rejected() -> bool:
             return "reset --subscriber ship" in (await worker.get("/health/ready"))[1]
 
         async def has_read_all() -> bool:
             return {f"new{number}" for number in range(NEW)} <= set(ledger.read_text().splitlines())
 
         async def is_settled() -> bool:
-            return await is_refused() or await has_read_all()
+            return await is_rejected() or await has_read_all()
 
         await wait_until(is_settled, LIMIT_SECONDS, "the worker is not ready, or everything was read")
 

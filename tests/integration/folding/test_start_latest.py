@@ -7,7 +7,7 @@ from aiokafka.admin import NewPartitions
 
 from tests.checker import event, outcome_of
 from tests.helpers import admin_of, read_topic, wait_until
-from tests.integration.site import LIMIT_SECONDS, LOOK_OFTEN, Site
+from tests.integration.site import FREQUENT_METADATA, LIMIT_SECONDS, Site
 from tests.workers import WorkerProcess
 
 pytestmark = [pytest.mark.apache, pytest.mark.timeout(200)]
@@ -34,7 +34,7 @@ async def test_start_latest_applies_to_the_first_start_and_an_added_partition_st
         await send(site, partition, *(f"before{partition}-{number}" for number in range(10)))
     later: set[str] = set()
     config = site.config(site.fold("folded", "events", start="latest"))
-    with WorkerProcess(config, site.folder, LOOK_OFTEN) as worker:
+    with WorkerProcess(config, site.folder, FREQUENT_METADATA) as worker:
         await worker.wait_ready()
         # Added before any folded position is committed, and filled before the worker knows of them.
         async with admin_of(site.bootstrap) as admin:
@@ -64,11 +64,11 @@ async def test_offsets_of_sixty_five_folds_with_long_names_are_committed(site: S
         await send(site, 0, "one")
         async with admin_of(site.bootstrap) as admin:
 
-            async def noted() -> str:
+            async def committed_metadata() -> str:
                 held = await admin.list_consumer_group_offsets(site.names.app_id)
                 return next((mark.metadata for tp, mark in held.items() if tp.topic == site.names.topic("events")), "")
 
-            metadata = await wait_until(noted, LIMIT_SECONDS, "the marks are committed")
+            metadata = await wait_until(committed_metadata, LIMIT_SECONDS, "the marks are committed")
         assert 0 == await worker.terminate()
 
     assert (True, 65) == (len(metadata) <= 4_096, metadata.count("=0"))

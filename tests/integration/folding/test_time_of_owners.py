@@ -52,13 +52,13 @@ async def owner(redis_client: Redis, names: Names) -> AsyncIterator[Owner]:
     yield claimed
 
 
-async def arrive(shard: Shard, now_ms: int, *events: Event) -> None:
+async def fold_live(shard: Shard, now_ms: int, *events: Event) -> None:
     """Fold events that were fetched as they arrived, in one range."""
     shard.is_caught_up_now(ReaderView(shard.fence + 1, now_ms), now_ms)
     await _fold(shard, ReaderView(shard.fence + 1 + len(events), now_ms), now_ms, events)
 
 
-async def had_waited(shard: Shard, now_ms: int, *events: Event) -> None:
+async def fold_backlog(shard: Shard, now_ms: int, *events: Event) -> None:
     """Fold events of a backlog, in one range."""
     await _fold(shard, ReaderView(10**9, now_ms), now_ms, events)
 
@@ -72,7 +72,7 @@ async def _fold(shard: Shard, view: ReaderView, now_ms: int, given: Iterable[Eve
             pass
 
 
-async def silent_until(shard: Shard, now_ms: int) -> list[tuple[int, str]]:
+async def seal_until(shard: Shard, now_ms: int) -> list[tuple[int, str]]:
     """Seal at a time up to which all arrived events are folded; return the number of events and the reason of each record."""
     found: Any = await shard.seal(now_ms, folded_until_ms=now_ms)
     return [(entry.events, entry.reason) for entry in found.sealed]
@@ -83,31 +83,31 @@ async def silent_until(shard: Shard, now_ms: int) -> list[tuple[int, str]]:
 
 async def test_next_owner_knows_that_a_producer_is_an_hour_behind(owner: Owner) -> None:
     first = await owner()
-    await arrive(first, NOW, NOW - HOUR)
-    await silent_until(first, NOW + SECOND)
+    await fold_live(first, NOW, NOW - HOUR)
+    await seal_until(first, NOW + SECOND)
     second = await owner()
 
-    assert [] == await silent_until(second, NOW + MINUTE)
-    await arrive(second, NOW + MINUTE, NOW + MINUTE - HOUR)
-    assert [] == await silent_until(second, NOW + 2 * MINUTE)
-    assert [(2, "quiet")] == await silent_until(second, NOW + 2 * MINUTE + 1)
+    assert [] == await seal_until(second, NOW + MINUTE)
+    await fold_live(second, NOW + MINUTE, NOW + MINUTE - HOUR)
+    assert [] == await seal_until(second, NOW + 2 * MINUTE)
+    assert [(2, "quiet")] == await seal_until(second, NOW + 2 * MINUTE + 1)
 
 
 async def test_group_of_a_late_producer_has_the_same_hold_under_any_owner(owner: Owner) -> None:
     shard = await owner()
     for minute in range(30):
-        await arrive(shard, NOW + minute * MINUTE, NOW + minute * MINUTE - HOUR)
-        assert [] == await silent_until(shard, NOW + minute * MINUTE)
+        await fold_live(shard, NOW + minute * MINUTE, NOW + minute * MINUTE - HOUR)
+        assert [] == await seal_until(shard, NOW + minute * MINUTE)
         shard = await owner()
 
-    assert [] == await silent_until(shard, NOW + 30 * MINUTE - 1)
-    assert [(30, "max_hold")] == await silent_until(shard, NOW + 30 * MINUTE)
+    assert [] == await seal_until(shard, NOW + 30 * MINUTE - 1)
+    assert [(30, "max_hold")] == await seal_until(shard, NOW + 30 * MINUTE)
 
 
 async def test_hold_of_a_late_producer_is_listed_as_it_will_be_applied(owner: Owner, redis_client: Redis, names: Names) -> None:
     shard = await owner()
-    await arrive(shard, NOW, NOW - HOUR)
-    await silent_until(shard, NOW + SECOND)
+    await fold_live(shard, NOW, NOW - HOUR)
+    await seal_until(shard, NOW + SECOND)
     settings = Settings(app_id=names.app_id, folds=(shard.fold,))
     (row,) = await collect(redis_client, await stored_shards(redis_client, settings, "f"), 10, "oldest")
 
@@ -117,15 +117,15 @@ async def test_hold_of_a_late_producer_is_listed_as_it_will_be_applied(owner: Ow
 @pytest.mark.parametrize("away_ms", [10 * MINUTE, 2 * HOUR])
 async def test_late_producer_is_still_late_after_a_backlog(owner: Owner, away_ms: int) -> None:
     first = await owner()
-    await arrive(first, NOW, NOW - HOUR)
-    await silent_until(first, NOW + SECOND)
+    await fold_live(first, NOW, NOW - HOUR)
+    await seal_until(first, NOW + SECOND)
     second, back = await owner(), NOW + away_ms
-    await had_waited(second, back, *range(NOW - HOUR + MINUTE, back - HOUR + 1, MINUTE))
+    await fold_backlog(second, back, *range(NOW - HOUR + MINUTE, back - HOUR + 1, MINUTE))
     held = [(entry.events, entry.reason) for entry in second.outbox]
 
     assert [(30, "max_hold")] * (away_ms // (30 * MINUTE)) == held
-    assert [] == await silent_until(second, back + MINUTE)
-    assert [(away_ms // MINUTE % 30 + 1, "quiet")] == await silent_until(second, back + MINUTE + 1)
+    assert [] == await seal_until(second, back + MINUTE)
+    assert [(away_ms // MINUTE % 30 + 1, "quiet")] == await seal_until(second, back + MINUTE + 1)
 
 
 # Record time
@@ -161,7 +161,7 @@ async def test_sessions_are_independent_of_ranges_and_owners(owner: Owner, lengt
     events = [(NOW - HOUR + at_ms, group) for at_ms, group in AT_THE_GAP]
     shard = await owner()
     for begin in range(0, len(events), length):
-        await (arrive if is_live else had_waited)(shard, NOW, *events[begin : begin + length])
+        await (fold_live if is_live else fold_backlog)(shard, NOW, *events[begin : begin + length])
         shard = await owner() if in_turn else shard
     await shard.seal(NOW, folded_until_ms=None, everything=True)
 
@@ -188,8 +188,8 @@ async def test_worker_with_a_clock_ahead_leaves_a_correct_clock_to_the_next_owne
     await processor.fold_once(Batch(TP("t", 0), [record], 0, 1, stable_offset=1, fetched_at_ms=ahead.now_ms(), seek_number=0))
     await heir.claim(0, 1)
 
-    assert [] == await silent_until(heir, NOW + MINUTE)
-    assert [(1, "quiet")] == await silent_until(heir, NOW + MINUTE + 1)
+    assert [] == await seal_until(heir, NOW + MINUTE)
+    assert [(1, "quiet")] == await seal_until(heir, NOW + MINUTE + 1)
 
 
 async def test_claim_with_a_clock_ahead_knows_when_it_was_at_the_end(redis_client: Redis, names: Names) -> None:
@@ -216,8 +216,8 @@ async def test_claim_with_a_clock_ahead_knows_when_it_was_at_the_end(redis_clien
     record = SimpleNamespace(offset=0, timestamp=NOW - HOUR, key=b"x", value=b'{"a":"x","m":"y"}', headers=())
     await processor.fold_once(Batch(tp, [record], 0, 1, stable_offset=1, fetched_at_ms=NOW + SECOND, seek_number=0))
 
-    assert [] == await silent_until(shard, NOW + SECOND + MINUTE)
-    assert [(1, "quiet")] == await silent_until(shard, NOW + SECOND + MINUTE + 1)
+    assert [] == await seal_until(shard, NOW + SECOND + MINUTE)
+    assert [(1, "quiet")] == await seal_until(shard, NOW + SECOND + MINUTE + 1)
 
 
 def _saying(answer: Any) -> Any:

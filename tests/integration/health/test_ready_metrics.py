@@ -47,7 +47,7 @@ def causes(worker: WorkerProcess, name: str = "streams_app_not_ready") -> dict[s
     return {sample.labels["cause"]: sample.value for sample in samples if sample.name == name}
 
 
-def given(found: dict[str, float]) -> set[str]:
+def nonzero(found: dict[str, float]) -> set[str]:
     """Return the causes whose value is not zero."""
     return {cause for cause, value in found.items() if value}
 
@@ -80,10 +80,10 @@ async def test_worker_that_is_not_ready_reports_the_cause_and_clears_it(staged: 
     with staged.worker() as worker:
         await worker.wait_ready()
         with frozen(valkey.pid):
-            await wait_until(lambda: "redis" in given(causes(worker)), LIMIT_SECONDS, "Redis is told")
-        await wait_until(lambda: not given(causes(worker)), LIMIT_SECONDS, "nothing is told any more")
+            await wait_until(lambda: "redis" in nonzero(causes(worker)), LIMIT_SECONDS, "Redis is told")
+        await wait_until(lambda: not nonzero(causes(worker)), LIMIT_SECONDS, "nothing is told any more")
         await delete_topic(staged.bootstrap, staged.source)
-        await wait_until(lambda: "topic" in given(causes(worker)), LIMIT_SECONDS, "the topic is told")
+        await wait_until(lambda: "topic" in nonzero(causes(worker)), LIMIT_SECONDS, "the topic is told")
 
 
 async def test_hanging_main_loop_is_reported_in_the_metrics(staged: Stage) -> None:
@@ -93,12 +93,12 @@ async def test_hanging_main_loop_is_reported_in_the_metrics(staged: Stage) -> No
         "@app.timer(0.5)\nasync def hang():\n    time.sleep(600)\n"
     )
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(staged.folder)])}
-    with Apart(staged.folder / "streams.toml", staged.folder, environment) as worker:
+    with PythonAppWorker(staged.folder / "streams.toml", staged.folder, environment) as worker:
         await wait_until(lambda: bool(worker.url), LIMIT_SECONDS, "its pages are served")
-        await wait_until(lambda: "loop" in given(causes(worker)), LIMIT_SECONDS, "the hanging loop is told")
+        await wait_until(lambda: "loop" in nonzero(causes(worker)), LIMIT_SECONDS, "the hanging loop is told")
 
 
-class Apart(WorkerProcess):
+class PythonAppWorker(WorkerProcess):
     """A worker of an application in Python."""
 
     def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
@@ -117,8 +117,8 @@ async def test_full_or_read_only_redis_is_reported_even_by_an_at_least_once_subs
     with WorkerProcess(config, tmp_path, environment, ["--only", "show"]) as worker, Valkey.start() as primary:
         await worker.wait_ready()
 
-        def refuses(cause: str | None) -> bool:
-            found = given(causes(worker, "streams_app_redis_refuses_writes"))
+        def rejects_writes(cause: str | None) -> bool:
+            found = nonzero(causes(worker, "streams_app_redis_refuses_writes"))
             return found == (set() if cause is None else {cause})
 
         for cause, breaks, mends in (
@@ -126,10 +126,10 @@ async def test_full_or_read_only_redis_is_reported_even_by_an_at_least_once_subs
             ("read-only", lambda: client.replicaof("127.0.0.1", primary.port), lambda: client.replicaof("no", "one")),
         ):
             breaks()
-            await wait_until(partial(refuses, cause), LIMIT_SECONDS, f"{cause} is told")
+            await wait_until(partial(rejects_writes, cause), LIMIT_SECONDS, f"{cause} is told")
             assert 200 == (await worker.get("/health/live"))[0]
             mends()
-            await wait_until(lambda: refuses(None), LIMIT_SECONDS, "it is taken back")
+            await wait_until(lambda: rejects_writes(None), LIMIT_SECONDS, "it is taken back")
 
 
 async def test_redis_write_check_writes_nothing(valkey: Valkey, client: redis.Redis) -> None:

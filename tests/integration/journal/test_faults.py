@@ -55,7 +55,7 @@ async def test_journal_of_a_recreated_topic_waits_for_its_reset(journaled: Journ
     with journaled.site.worker(config) as worker:
         await journaled.put(range(20))
         await journaled.has(range(20))
-        await journaled.site.make_again("events", partitions=1)
+        await journaled.site.recreate("events", partitions=1)
         await journaled.put(range(100, 103))
         command = f"streams-app reset --journal {NAME}"
         await wait_until(lambda: command in worker.log(), LIMIT_SECONDS, "the worker names the command")

@@ -13,7 +13,7 @@ from aiokafka.admin import NewPartitions, RecordsToDelete
 from streams_app.kafka.consumer_thread import FETCH_MAX_WAIT_MS
 from tests.checker import event, outcome_of
 from tests.helpers import admin_of, create_topics, delete_topic, produce, read_topic, wait_until
-from tests.integration.site import LIMIT_SECONDS, LOOK_OFTEN, Stage, metric, riddles, until_folded
+from tests.integration.site import FREQUENT_METADATA, LIMIT_SECONDS, Stage, metric, unhelpful_lines, until_folded
 from tests.workers import WorkerProcess
 
 PARTITIONS = 4
@@ -50,7 +50,7 @@ async def test_worker_ends_and_names_the_command_if_a_topic_is_recreated(stage: 
 
     said = worker.log().rsplit("error: ", 1)[1]
     assert 1 == code
-    assert [] == riddles(worker.log())
+    assert [] == unhelpful_lines(worker.log())
     assert f"{stage.source}-" in said
     assert "deleted and made again. Run `streams-app reset --fold account-metrics`" in said
 
@@ -147,7 +147,7 @@ async def test_skipped_offsets_of_the_log_are_no_gap(stage: Stage, outcomes: str
 
 
 async def test_events_in_partitions_added_under_a_running_worker_are_folded(stage: Stage) -> None:
-    with WorkerProcess(stage.folder / "streams.toml", stage.folder, LOOK_OFTEN) as worker:
+    with WorkerProcess(stage.folder / "streams.toml", stage.folder, FREQUENT_METADATA) as worker:
         await worker.wait_ready()
         await stage.send(100)
         await stage.outcome()

@@ -35,7 +35,7 @@ LIMIT_SECONDS = 60
 NOTE = "n" * MAX_METADATA_BYTES
 
 
-class Noting(Taker):
+class MetadataTaker(Taker):
     """Commits metadata when it is claimed, and records the metadata that it found."""
 
     found: OffsetAndMetadata | None = None
@@ -47,15 +47,15 @@ class Noting(Taker):
         return 5
 
 
-class NotingProcessors(Processors):
+class MetadataProcessors(Processors):
     topics: Collection[str] = ()
 
     def __init__(self, topic: str) -> None:
         self.topics = [topic]
-        self.made: list[Noting] = []
+        self.made: list[MetadataTaker] = []
 
-    def of(self, tp: TP, committed: Collection[str]) -> dict[str, Noting]:
-        self.made.append(Noting())
+    def of(self, tp: TP, committed: Collection[str]) -> dict[str, MetadataTaker]:
+        self.made.append(MetadataTaker())
         return {"ship": self.made[-1]}
 
 
@@ -65,7 +65,7 @@ async def member_of(bootstrap: str, names: Names, topic: str) -> Any:
     kafka = {"bootstrap_servers": bootstrap, "session_timeout": SESSION}
     settings = Settings.model_validate({"app_id": names.app_id, "kafka": kafka, "folds": [fold]})
     member = GroupMember(settings, "ship", [topic], release_seconds=1.0)
-    processors = NotingProcessors(topic)
+    processors = MetadataProcessors(topic)
     around = OwnershipConfig(
         TrustedClock(SystemClock()),
         Status(),

@@ -20,7 +20,7 @@ from tests.checker import event
 from tests.conftest import Names, RedisServer
 from tests.helpers import admin_of, wait_until
 from tests.integration.commands import run
-from tests.integration.site import LIMIT_SECONDS, Site, riddles
+from tests.integration.site import LIMIT_SECONDS, Site, unhelpful_lines
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ROOT
 from tests.workers import WorkerProcess
@@ -97,7 +97,7 @@ async def test_deleted_output_of_one_fold_does_not_stop_the_others(site: Site) -
         await delete(site, "second")
         await send_events(site, range(100, 200))
         lost = f"topic {site.names.topic('second')!r} does not exist"
-        await wait_until(lambda: says(worker, lost), LIMIT_SECONDS, "the worker says which topic is away")
+        await wait_until(lambda: reports(worker, lost), LIMIT_SECONDS, "the worker reports the missing topic")
         await send_events(site, range(200, 300))
         for name in ("first", "third"):
             await site.records(name, 300)
@@ -117,7 +117,7 @@ async def test_deleted_output_of_one_fold_does_not_stop_the_others(site: Site) -
     assert 0 == code
 
 
-async def says(worker: WorkerProcess, reason: str) -> bool:
+async def reports(worker: WorkerProcess, reason: str) -> bool:
     assert worker.exit_code is None, worker.log()
     return reason in await reasons(worker)
 
@@ -129,7 +129,7 @@ async def test_deleted_source_is_not_recreated_and_ends_its_worker_with_75(site:
     with site.worker(config) as worker:
         await worker.wait_ready()
         await delete(site, "other")
-        await wait_until(lambda: says(worker, gone), LIMIT_SECONDS, "the worker says which topic is away")
+        await wait_until(lambda: reports(worker, gone), LIMIT_SECONDS, "the worker reports the missing topic")
         await send_events(site, range(50))
         await site.records("folded", 50)
         code = await worker.wait_exit(LIMIT_SECONDS)
@@ -140,7 +140,7 @@ async def test_deleted_source_is_not_recreated_and_ends_its_worker_with_75(site:
     assert f"topic {site.names.topic('other')} does not exist" in planned.out
     assert (75, 1) == (code, log.count(f"{gone}, ending with exit code 75"))
     assert ["events", "events.dead", "folded", "other-folded", "other.dead"] == await topics_of(site)
-    assert [] == riddles(log)
+    assert [] == unhelpful_lines(log)
 
 
 MISSING = [

@@ -97,7 +97,7 @@ class Expiry:
         return len(self._issued) >= self._tokens and self._worker.log().count(CONNECTED) > self._connections
 
 
-def asked(stage: Stage, given: Mapping[str, str]) -> Ran:
+def run_with_kafka(stage: Stage, given: Mapping[str, str]) -> Ran:
     """Run a command that needs Kafka."""
     command = partial(run, **given)  # type: ignore[arg-type]  # variables
     return command("dead-letters", "list", "--config", str(stage.folder / "streams.toml"))
@@ -191,7 +191,7 @@ def test_rejected_token_ends_a_command_with_the_reason(
         given = {"STREAMS_APP_KAFKA_BOOTSTRAP_SERVERS": kafka.oauth_servers}
     code, text = FAULTS[fault]
 
-    ran = asked(secured, given)
+    ran = run_with_kafka(secured, given)
 
     assert (code, True) == (ran.code, text in ran.text), ran.text
     assert fault == "no JWT" or tokens.get(fault, issuer.token()) not in (ran.text or "") or not tokens.get(fault)
@@ -209,7 +209,7 @@ COMMAND_FAULTS = {
 def test_failing_token_command_ends_a_command_with_its_error(kafka: OAuthKafka, secured: Stage, fault: str) -> None:
     command, code, text = COMMAND_FAULTS[fault]
 
-    ran = asked(secured, variables(kafka, command=command))
+    ran = run_with_kafka(secured, variables(kafka, command=command))
 
     assert (code, True) == (ran.code, text in ran.text), ran.text
 
@@ -220,6 +220,6 @@ def test_token_command_may_print_the_response_of_an_oauth_server(
     answer = tmp_path / "answer.json"
     answer.write_text(json.dumps({"access_token": issuer.token(), "token_type": "Bearer", "expires_in": 300}), "utf-8")
 
-    ran = asked(secured, variables(kafka, command=f"cat {answer}"))
+    ran = run_with_kafka(secured, variables(kafka, command=f"cat {answer}"))
 
     assert 0 == ran.code, ran.text

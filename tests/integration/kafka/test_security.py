@@ -16,7 +16,7 @@ from streams_app.embedded.ports import LOOPBACK, free_port
 from streams_app.kafka.diagnosis import why_unreachable
 from streams_app.settings import KafkaSettings
 from tests.helpers import create_topics, produce
-from tests.integration.canaries import CANARIES, debug, kafka_variables, secret, told
+from tests.integration.canaries import CANARIES, debug, kafka_variables, secret, secrets_in
 from tests.integration.commands import run
 from tests.integration.site import LIMIT_SECONDS, Stage
 from tests.servers import redis7
@@ -30,7 +30,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def stranger(authority: Authority) -> Authority:
+def untrusted_authority(authority: Authority) -> Authority:
     """Return an authority that has signed no certificate used here."""
     return Authority.make(authority.folder.parent / "another")
 
@@ -67,7 +67,7 @@ async def test_worker_folds_through_tls_with_a_password(
     assert [] == outcome.faults(stage.sent)
     assert [b"no json"] == [letter.value for letter in letters]
     assert 0 == code
-    assert [] == told(worker.log())
+    assert [] == secrets_in(worker.log())
 
 
 KAFKA_FAULTS = {
@@ -84,10 +84,10 @@ KAFKA_FAULTS = {
 @pytest.mark.apache
 @pytest.mark.parametrize("fault", KAFKA_FAULTS)
 async def test_worker_rejected_by_kafka_ends_with_1_and_names_the_setting(
-    secured: SecuredKafka, authority: Authority, stranger: Authority, stage: Stage, tmp_path: Path, fault: str
+    secured: SecuredKafka, authority: Authority, untrusted_authority: Authority, stage: Stage, tmp_path: Path, fault: str
 ) -> None:
     variables = kafka_variables(
-        secured, stranger if fault == "authority" else authority, tmp_path, "wrong" if fault == "password" else "kafka"
+        secured, untrusted_authority if fault == "authority" else authority, tmp_path, "wrong" if fault == "password" else "kafka"
     )
     if fault == "no authority":
         del variables["STREAMS_APP_KAFKA_SSL_CAFILE"]
@@ -103,7 +103,7 @@ async def test_worker_rejected_by_kafka_ends_with_1_and_names_the_setting(
     assert 1 == code
     assert f"cannot reach Kafka at {variables['STREAMS_APP_KAFKA_BOOTSTRAP_SERVERS']}: " in ended(worker.log())
     assert KAFKA_FAULTS[fault] in ended(worker.log())
-    assert [] == told(worker.log())
+    assert [] == secrets_in(worker.log())
 
 
 @pytest.mark.apache
@@ -193,7 +193,7 @@ async def test_worker_folds_in_a_redis_with_tls_and_a_password(
 
     assert [] == outcome.faults(stage.sent)
     assert 0 == code
-    assert [] == told(worker.log())
+    assert [] == secrets_in(worker.log())
 
 
 REDIS_FAULTS = {
@@ -209,7 +209,7 @@ REDIS_FAULTS = {
 @pytest.mark.redis7
 @pytest.mark.parametrize("fault", REDIS_FAULTS)
 async def test_worker_rejected_by_redis_ends_with_1_and_names_the_setting(
-    secured_redis: str, authority: Authority, stranger: Authority, stage: Stage, tmp_path: Path, fault: str
+    secured_redis: str, authority: Authority, untrusted_authority: Authority, stage: Stage, tmp_path: Path, fault: str
 ) -> None:
     stage.redis_url = secured_redis.replace("rediss:", "redis:") if fault == "plaintext" else secured_redis
     stage.config()
@@ -217,7 +217,7 @@ async def test_worker_rejected_by_redis_ends_with_1_and_names_the_setting(
     if fault != "no password":
         variables["STREAMS_APP_REDIS_PASSWORD_FILE"] = secret(tmp_path, "wrong" if fault == "password" else "redis")
     if fault not in ("no authority", "plaintext"):
-        trusted = stranger if fault == "authority" else authority
+        trusted = untrusted_authority if fault == "authority" else authority
         variables["STREAMS_APP_REDIS_SSL_CAFILE"] = str(trusted.certificate)
     with debug(stage, variables) as worker:
         code = await worker.wait_exit(LIMIT_SECONDS)
@@ -225,4 +225,4 @@ async def test_worker_rejected_by_redis_ends_with_1_and_names_the_setting(
     assert 1 == code
     assert f"cannot reach Redis at {stage.redis_url}: " in ended(worker.log())
     assert REDIS_FAULTS[fault] in ended(worker.log())
-    assert [] == told(worker.log())
+    assert [] == secrets_in(worker.log())

@@ -158,10 +158,10 @@ async def test_partitions_without_a_leader_block_one_fold_and_no_other(
         await site.send("events", [event(f"account_{number % GROUPS}", f"n{number}") for number in range(400, 800)])
         await site.records("safe", 800)
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             return f"topic {names.topic('fragile')!r} does not acknowledge" in (await worker.get("/health/ready"))[1]
 
-        await wait_until(is_told, LIMIT_SECONDS, "the worker says which topic does not acknowledge")
+        await wait_until(is_reported, LIMIT_SECONDS, "the worker says which topic does not acknowledge")
         cluster.start_node(victim)
         cluster.wait_complete()
         outcome = await site.outcome("fragile", 800)

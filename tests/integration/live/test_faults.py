@@ -13,7 +13,7 @@ from streams_app.embedded import Valkey
 from streams_app.settings import Settings
 from tests.helpers import read_topic, wait_until
 from tests.integration.hubs import Events, RunningHub, running_hub
-from tests.integration.site import LIMIT_SECONDS, LOOK_OFTEN, Site
+from tests.integration.site import FREQUENT_METADATA, LIMIT_SECONDS, Site
 from tests.integration.watched import COUNT, LIST, Watched
 from tests.workers import WorkerProcess
 
@@ -34,7 +34,7 @@ async def hub(watched: Watched, valkey: Valkey) -> AsyncIterator[RunningHub]:
 
 
 def worker(watched: Watched) -> WorkerProcess:
-    return WorkerProcess(watched.site.folder / "streams.toml", watched.site.folder, LOOK_OFTEN)
+    return WorkerProcess(watched.site.folder / "streams.toml", watched.site.folder, FREQUENT_METADATA)
 
 
 async def until(stream: Events, view: str, **expected: Any) -> None:
@@ -80,7 +80,7 @@ async def test_recreated_source_is_marked_and_then_shown(watched: Watched, hub: 
         stream = await hub.events("/live/7/events?view=made")
         await until(stream, "made", state="ok", count=20)
         before = len(stream.views("made"))
-        await watched.site.make_again("events")
+        await watched.site.recreate("events")
         await watched.put(*({"project": 7, "id": number, "title": "anew"} for number in range(100, 103)))
         await until(stream, "made", state="ok", count=3)
         since = stream.views("made")[before:]

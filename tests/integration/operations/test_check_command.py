@@ -207,7 +207,7 @@ async def test_check_finds_a_recreated_topic(site: Site) -> None:
     with site.worker(config) as worker:
         await worker.wait_ready()
     same = await asyncio.to_thread(run, "check", "--config", str(config))
-    await site.make_again("events")
+    await site.recreate("events")
     again = await asyncio.to_thread(run, "check", "--config", str(config))
 
     assert [0, 1] == [same.code, again.code], same.text

@@ -234,7 +234,7 @@ async def test_state_of_each_event_is_found_by_its_position_and_id(
 
     settings = site.settings.model_copy(update={"redis": RedisSettings(url=redis_server.url)})
 
-    async def says(which: str, expected: str) -> bool:
+    async def explains(which: str, expected: str) -> bool:
         text = await explain_event(settings, one, which, SystemClock(), 400, REACH)
         return f"of subscriber ship {expected}" in " ".join(text.split())
 
@@ -247,7 +247,7 @@ async def test_state_of_each_event_is_found_by_its_position_and_id(
             ("e0", "is finished."),
             ("e7", "has the id e7: it is finished, or never came."),
         ):
-            await wait_until(partial(says, which, expected), LIMIT_SECONDS, f"{which} {expected}")
+            await wait_until(partial(explains, which, expected), LIMIT_SECONDS, f"{which} {expected}")
         unseen = await explain_event(settings, one, "e7", SystemClock(), 400, SearchScope(since_ms=0, max_offsets=2))
         by_id, by_place = [
             await explain_event(settings, one, which, SystemClock(), 400, REACH) for which in ("e1", f"{site.topic}:0:1")
@@ -274,13 +274,13 @@ async def test_coordinator_that_cannot_return_commits_is_not_taken_for_one_witho
 ) -> None:
     send = AIOKafkaConnection.send
 
-    async def refused(answer: Any) -> OffsetFetchResponse_v3:
+    async def denied(answer: Any) -> OffsetFetchResponse_v3:
         await answer
         return OffsetFetchResponse_v3(0, [], code)
 
     def sent(self: AIOKafkaConnection, request: Any, *given: Any, **more: Any) -> Any:
         answer = send(self, request, *given, **more)
-        return asyncio.ensure_future(refused(answer)) if isinstance(request, OffsetFetchRequest) else answer
+        return asyncio.ensure_future(denied(answer)) if isinstance(request, OffsetFetchRequest) else answer
 
     monkeypatch.setattr(AIOKafkaConnection, "send", sent)
     monkeypatch.setattr(group_offsets, "COMMITS_SECONDS", 0.5)

@@ -80,7 +80,7 @@ async def begins_anew(site: Site, old: int) -> set[str]:
 @pytest.mark.apache
 async def test_open_groups_of_a_recreated_source_are_emitted_and_the_new_log_is_folded(site: Site) -> None:
     config = await opened(site)
-    await site.make_again("events", partitions=1)
+    await site.recreate("events", partitions=1)
     await site.send("events", NEW_EVENTS)
     with site.worker(config) as worker:
         refused, said = await worker.wait_exit(LIMIT_SECONDS), worker.log()
@@ -122,7 +122,7 @@ async def test_unsent_records_of_a_dead_worker_are_emitted(site: Site) -> None:
         await dying.wait_ready()
         await site.send("events", OLD_EVENTS)
         assert -9 == await dying.wait_exit(LIMIT_SECONDS)
-    await site.make_again("events", partitions=1)
+    await site.recreate("events", partitions=1)
     would = await reset(config, "--emit")
     await emitted(config)
     outcome = await site.outcome("folded", ALL)

@@ -213,7 +213,7 @@ async def test_worker_starts_if_a_store_is_unavailable_or_has_no_tables(guarded:
 
 
 @asynccontextmanager
-async def refusing(port: int, allowed: str, body: dict[str, Any] | None) -> AsyncIterator[int]:
+async def rejecting_proxy(port: int, allowed: str, body: dict[str, Any] | None) -> AsyncIterator[int]:
     """Yield a proxy of OpenSearch, whose jars of the tests have no security plugin; it answers as that plugin does.
 
     Args:
@@ -258,7 +258,7 @@ async def test_opensearch_that_denies_its_user_ends_worker_and_commands_with_1(
     site: Site, opensearch: OpenSearch, name: str
 ) -> None:
     given, body, texts = SEARCH_FAULTS[name]
-    async with refusing(opensearch.port, PASSWORD, body) as port:
+    async with rejecting_proxy(opensearch.port, PASSWORD, body) as port:
         config = search_config(site, f"opensearch+http://service@{LOOPBACK}:{port}", given)
         await asyncio.to_thread(run, "topics", "create", "--config", str(config))
         commands = {"init": ("read-store", "init"), **COMMANDS}
@@ -279,7 +279,7 @@ async def test_opensearch_that_denies_its_user_ends_worker_and_commands_with_1(
 async def test_opensearch_with_a_blocked_index_is_awaited(site: Site, opensearch: OpenSearch) -> None:
     """With nearly full disks it also answers 403, and lifts the block by itself."""
     blocked = denied("cluster_block_exception", "index [t] blocked by: [FORBIDDEN/5/index read-only (api)]")
-    async with refusing(opensearch.port, PASSWORD, blocked) as port:
+    async with rejecting_proxy(opensearch.port, PASSWORD, blocked) as port:
         search = Search(port, "t", "cells", url=f"opensearch+http://service:{PASSWORD}@{LOOPBACK}:{port}")
         with pytest.raises(Exception, match="blocked by") as caught:
             await search.store.progress()

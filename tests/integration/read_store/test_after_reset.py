@@ -180,10 +180,10 @@ async def test_source_recreated_with_fewer_partitions_freezes_no_cell(stage: Sta
         return [(group.encode(), json.dumps({"account_id": group, "metrics": {"likes": value}}).encode()) for group in groups]
 
     compared = Compared(stage, url, is_carried=True)
-    await make_again(stage, partitions=4)
+    await recreate(stage, partitions=4)
     await compared.prepare()
     await fold(compared, events(1), 1)
-    await make_again(stage, partitions=1)
+    await recreate(stage, partitions=1)
     command = ("reset", "--fold", "account-metrics", "--config", str(compared.config), "--yes")
     assert 0 == run(*command).code
     await fold(compared, events(2), 2)
@@ -203,7 +203,7 @@ async def ahead_of_its_commit(compared: Compared) -> None:
     await store.close()
 
 
-async def make_again(stage: Stage, partitions: int) -> None:
+async def recreate(stage: Stage, partitions: int) -> None:
     await delete_topic(stage.bootstrap, stage.source)
     await create_topics(stage.bootstrap, [stage.source], partitions=partitions)
 

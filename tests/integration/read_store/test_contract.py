@@ -13,7 +13,7 @@ import pytest
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.store import Counts, ProgressStep
-from tests.integration.stores import ODD_NAME, P0, P1, StoreHarness, held, patiently, write
+from tests.integration.stores import ODD_NAME, P0, P1, StoreHarness, held, retry_while_locked, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 
@@ -87,7 +87,7 @@ async def test_group_and_name_of_any_characters_are_one_cell(target: StoreHarnes
 
 
 async def test_locked_store_is_retried_and_works_later(target: StoreHarness) -> None:
-    store = target.impatient()
+    store = target.with_short_timeout()
     async with target.locked():
         with pytest.raises(TryAgainError, match="lock"):
             await write(store, [CellChange(LIKES, 1, 7)], 2, 5)
@@ -181,7 +181,7 @@ async def test_two_workers_on_the_same_cells_drop_no_change(target: StoreHarness
         store = target.another()
         for version in range(first, 20, 2):
             changes = [CellChange(cell, version, version) for cell in cells]
-            await patiently(partial(write, store, changes, tp=(P0, P1)[first]))
+            await retry_while_locked(partial(write, store, changes, tp=(P0, P1)[first]))
 
     await asyncio.gather(fill(0), fill(1))
 

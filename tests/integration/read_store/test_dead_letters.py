@@ -45,7 +45,7 @@ class Record:
 
 
 @dataclass
-class Letters(PostgresReading):
+class DeadLetterReading(PostgresReading):
     """A store in PostgreSQL with a dead-letter topic."""
 
     @property
@@ -60,13 +60,13 @@ class Letters(PostgresReading):
 
 
 @pytest.fixture
-async def letters(kafka: KafkaServer, names: Names, postgresql_url: str, tmp_path: Path) -> Letters:
-    made = Letters(names, kafka.bootstrap_servers, tmp_path / "write.db", url=postgresql_url)
+async def letters(kafka: KafkaServer, names: Names, postgresql_url: str, tmp_path: Path) -> DeadLetterReading:
+    made = DeadLetterReading(names, kafka.bootstrap_servers, tmp_path / "write.db", url=postgresql_url)
     await create_topics(kafka.bootstrap_servers, [made.topic, made.dead], PARTITIONS)
     return made
 
 
-def told(letter: ConsumerRecord) -> dict[str, str]:
+def headers_of(letter: ConsumerRecord) -> dict[str, str]:
     return {name: value.decode() for name, value in letter.headers}
 
 
@@ -75,7 +75,7 @@ async def settled(member: Member) -> None:
 
 
 async def test_record_with_an_unstorable_value_is_a_dead_letter_and_its_other_names_are_written(
-    letters: Letters,
+    letters: DeadLetterReading,
 ) -> None:
     bad = folded({"bad": "a\0b", "good": 1})
     target = Postgres(letters.url)
@@ -83,7 +83,7 @@ async def test_record_with_an_unstorable_value_is_a_dead_letter_and_its_other_na
     sent = [(b"g", bad), (b"g", b"no record"), (b"g", folded({"next": 2}, 2))]
     await produce(letters.bootstrap, letters.topic, sent, partition=1)
     async with letters.member() as member:
-        kept = sorted(await letters.kept(2), key=lambda letter: told(letter)["source-offset"])
+        kept = sorted(await letters.kept(2), key=lambda letter: headers_of(letter)["source-offset"])
         await wait_until(
             lambda: member.value("read_store_writes_total", store="dashboard", result="written") == 2, LIMIT_SECONDS, "written"
         )
@@ -93,7 +93,7 @@ async def test_record_with_an_unstorable_value_is_a_dead_letter_and_its_other_na
         ]
     rows = [(name, value) for _, name, value, *_ in await target.rows()]
     await target.close()
-    first, second = (told(letter) for letter in kept)
+    first, second = (headers_of(letter) for letter in kept)
 
     assert [(b"g", bad), (b"g", b"no record")] == [(letter.key, letter.value) for letter in kept]
     assert ("dashboard", letters.topic, "1", "0", "not-storable", "the value holds U+0000", letters.names.app_id) == tuple(
@@ -119,7 +119,7 @@ async def test_progress_does_not_pass_an_unacknowledged_dead_letter(target: Stor
     assert ({}, []) == (await target.store.progress(), await target.rows())
 
 
-async def test_dead_letter_is_not_repeated_while_the_store_is_awaited(letters: Letters) -> None:
+async def test_dead_letter_is_not_repeated_while_the_store_is_awaited(letters: DeadLetterReading) -> None:
     settings = letters.settings()
     sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     records = [Record(0, b"g", b"no record")]
@@ -135,7 +135,7 @@ async def test_dead_letter_is_not_repeated_while_the_store_is_awaited(letters: L
     assert [b"no record", b"the last"] == [letter.value for letter in await letters.kept(2)]
 
 
-async def test_value_rejected_while_writing_is_a_dead_letter_and_the_rest_is_written(letters: Letters) -> None:
+async def test_value_rejected_while_writing_is_a_dead_letter_and_the_rest_is_written(letters: DeadLetterReading) -> None:
     settings = letters.settings()
     sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     await sync._store.initialise()
@@ -152,11 +152,11 @@ async def test_value_rejected_while_writing_is_a_dead_letter_and_the_rest_is_wri
     await sync.close()
     (letter,) = await letters.kept(1)
 
-    assert (1, 1, "is a text") == (result.written, result.unstorable, told(letter)["error"])
+    assert (1, 1, "is a text") == (result.written, result.unstorable, headers_of(letter)["error"])
 
 
 async def test_older_value_of_a_batch_is_written_if_the_newer_one_cannot_be_stored(
-    letters: Letters,
+    letters: DeadLetterReading,
 ) -> None:
     settings = letters.settings()
     target = Postgres(letters.url)
@@ -170,13 +170,13 @@ async def test_older_value_of_a_batch_is_written_if_the_newer_one_cannot_be_stor
 
     assert [("g", "likes", "2", 2)] == [row[:4] for row in rows]
     assert (1, 1, 2) == (result.cells, result.written, result.unstorable)
-    assert ["2", "3"] == sorted(told(letter)["source-offset"] for letter in await letters.kept(2))
+    assert ["2", "3"] == sorted(headers_of(letter)["source-offset"] for letter in await letters.kept(2))
 
 
 # Applied after a fix
 
 
-def config_file(letters: Letters, sql: str, source: str = "sql") -> str:
+def config_file(letters: DeadLetterReading, sql: str, source: str = "sql") -> str:
     path = letters.path.with_name("streams.toml")
     path.write_text(
         f'app_id = "{letters.names.app_id}"\n[kafka]\nbootstrap_servers = "{letters.bootstrap}"\n'
@@ -188,7 +188,7 @@ def config_file(letters: Letters, sql: str, source: str = "sql") -> str:
     return str(path)
 
 
-async def test_dead_letters_are_listed_and_replayed_only_into_the_store_after_a_fix(letters: Letters) -> None:
+async def test_dead_letters_are_listed_and_replayed_only_into_the_store_after_a_fix(letters: DeadLetterReading) -> None:
     target = Postgres(letters.url)
     await target.store.initialise()
     settings = letters.settings()
@@ -220,7 +220,7 @@ async def test_dead_letters_are_listed_and_replayed_only_into_the_store_after_a_
 LATER_MS = 2**43
 
 
-async def keep(letters: Letters, record: Record, now_ms: int) -> None:
+async def keep(letters: DeadLetterReading, record: Record, now_ms: int) -> None:
     """Write a dead letter for a value that the store once rejected, and now accepts."""
     settings = letters.settings()
     kept = StoreDeadLetterWriter(settings, settings.read_store(None), Metrics(settings), ManualClock(now_ms))
@@ -228,7 +228,7 @@ async def keep(letters: Letters, record: Record, now_ms: int) -> None:
     await kept.close()
 
 
-async def reset(letters: Letters) -> None:
+async def reset(letters: DeadLetterReading) -> None:
     """Reset the store as ``streams-app reset`` does."""
     settings = letters.settings()
     consumer = AIOKafkaConsumer(bootstrap_servers=letters.bootstrap, enable_auto_commit=False)
@@ -245,7 +245,7 @@ async def reset(letters: Letters) -> None:
     ],
 )
 async def test_dead_letter_from_before_a_reset_overwrites_nothing_folded_later(
-    letters: Letters, source: str, left: str, expected: list[tuple[str, str, int]]
+    letters: DeadLetterReading, source: str, left: str, expected: list[tuple[str, str, int]]
 ) -> None:
     target = Postgres(letters.url)
     await target.store.initialise()

@@ -75,14 +75,14 @@ async def test_server_demoted_while_it_runs_is_replaced_by_the_writable_one(post
             await connection.execute("ALTER SYSTEM SET default_transaction_read_only = on")
             await connection.execute("SELECT pg_reload_conf()")
 
-        async def is_refused() -> bool:
+        async def is_rejected() -> bool:
             try:
                 await write(store, [], 1)
             except TryAgainError as error:
                 return "read-only" in str(error)
             return False
 
-        await wait_until(is_refused, 60, "the server is read-only")
+        await wait_until(is_rejected, 60, "the server is read-only")
         counts = await write(store, [CellChange(LIKES, 2, 2)], 2)
         rows, progress = await second.rows(), await second.store.progress()
         for each in (store, first, second):

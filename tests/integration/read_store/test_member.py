@@ -59,7 +59,7 @@ async def have(members: list[Member], counts: set[int]) -> None:
     await wait_until(lambda: {len(member.claimed) for member in members} == counts, LIMIT_SECONDS, f"they have {counts} partitions")
 
 
-def heard(caplog: pytest.LogCaptureFixture, words: str) -> bool:
+def was_logged(caplog: pytest.LogCaptureFixture, words: str) -> bool:
     return any(words in record.getMessage() for record in caplog.records)
 
 
@@ -152,7 +152,7 @@ async def test_batch_dropped_by_a_rebalance_is_reread(reading: Reading, caplog: 
         await reading.send(5, partition=0)
 
         assert await reading.is_synced()
-    assert heard(caplog, "claiming again: a fetched batch does not continue")
+    assert was_logged(caplog, "claiming again: a fetched batch does not continue")
 
 
 async def test_store_catches_up_after_an_outage_and_the_membership_persists(reading: Reading) -> None:
@@ -202,7 +202,7 @@ async def test_permanently_failing_client_is_recreated_at_growing_intervals(
             await wait_until(lambda: any(each.failures >= 2 for each in waiting.values()), LIMIT_SECONDS, "it failed twice")
 
         assert await reading.is_synced()
-    assert heard(caplog, "read-store.dashboard does not work, waiting for it error=gone")
+    assert was_logged(caplog, "read-store.dashboard does not work, waiting for it error=gone")
 
 
 @pytest.mark.apache
@@ -216,14 +216,14 @@ async def test_recreated_topic_is_read_from_its_beginning(
         await delete_topic(reading.bootstrap, reading.topic)
         if is_missed:
             await wait_until(
-                lambda: heard(caplog, "No partition metadata"), LIMIT_SECONDS, "the member has joined without the topic"
+                lambda: was_logged(caplog, "No partition metadata"), LIMIT_SECONDS, "the member has joined without the topic"
             )
             await asyncio.sleep(1)  # its client asks two or three more times, and would see the new topic by chance
         await create_topics(reading.bootstrap, [reading.topic], PARTITIONS)
         await reading.send(10, partition=0)
 
         assert await reading.is_synced()
-    assert heard(caplog, "an output topic was recreated, reading it from its beginning")
+    assert was_logged(caplog, "an output topic was recreated, reading it from its beginning")
 
 
 @pytest.mark.apache
@@ -241,4 +241,4 @@ async def test_unread_records_removed_by_retention_are_reported_and_skipped(
         await wait_until(lambda: "n19" in reading.stored(), LIMIT_SECONDS, "what is left is read")
 
     assert known | {f"n{number}": number for number in range(15, 20)} == reading.stored()
-    assert heard(caplog, f"source={reading.topic}-0 offsets=10-14")
+    assert was_logged(caplog, f"source={reading.topic}-0 offsets=10-14")

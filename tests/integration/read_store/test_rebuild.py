@@ -249,7 +249,7 @@ async def test_worker_continues_during_a_rebuild_and_a_reader_never_sees_a_value
             await compared.send(folded("a", version, ["likes"]))
         return version
 
-    async def look() -> None:
+    async def poll() -> None:
         while not is_over.is_set():
             seen.append(await compared.rows(VALUES.format("folded_values")))
             await asyncio.sleep(0.005)  # a reader polls repeatedly
@@ -257,7 +257,7 @@ async def test_worker_continues_during_a_rebuild_and_a_reader_never_sees_a_value
     with compared.stage.worker(compared.config) as worker:
         await worker.wait_ready()
         await wait_until(lambda: compared.rows(VALUES.format("folded_values")), LIMIT_SECONDS, "the worker syncs")
-        tasks = [asyncio.create_task(change()), asyncio.create_task(look())]
+        tasks = [asyncio.create_task(change()), asyncio.create_task(poll())]
         rans = [await asyncio.to_thread(compared.run, "rebuild") for _ in range(2)]
         verified = await asyncio.to_thread(compared.run, "verify", "--wait", "0.5")
         is_over.set()

@@ -14,7 +14,7 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.store import Counts, NotStorableError, ProgressError, ProgressStep
 from tests.integration.conftest import CELLS, of_sql
-from tests.integration.stores import P0, Postgres, Sqlite, SqlTarget, held, patiently, write
+from tests.integration.stores import P0, Postgres, Sqlite, SqlTarget, held, retry_while_locked, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 
@@ -129,7 +129,7 @@ async def test_only_one_of_several_owners_at_the_same_progress_is_accepted(targe
     async def go_on(number: int) -> str:
         changes = [CellChange(Cell("f", f"{number}-{n}", "likes"), 1, 1) for n in range(200)]
         try:
-            await patiently(partial(target.another().apply, changes, ProgressStep(P0, 3, 10 + number), 0))
+            await retry_while_locked(partial(target.another().apply, changes, ProgressStep(P0, 3, 10 + number), 0))
         except ProgressError:
             return "refused"
         return "taken"
@@ -148,7 +148,7 @@ async def test_two_workers_on_the_same_cells_do_not_deadlock(target: SqlTarget) 
         store = target.another()
         for version in range(8):
             changes = [CellChange(cell, version, version) for cell in cells[::step]]
-            await patiently(partial(write, store, changes, tp=TP("s.f", partition)))
+            await retry_while_locked(partial(write, store, changes, tp=TP("s.f", partition)))
 
     await asyncio.gather(fill(0, 1), fill(1, -1), fill(2, 1))
 

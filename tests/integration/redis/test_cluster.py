@@ -25,7 +25,7 @@ from streams_app.settings import RedisSettings, Settings
 from tests.checker import event, outcome_of
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, produce, read_topic, wait_until, wait_until_sync
-from tests.integration.site import riddles, write_config
+from tests.integration.site import unhelpful_lines, write_config
 from tests.journals import JournalShard, row
 from tests.workers import WorkerProcess
 
@@ -101,7 +101,7 @@ async def test_worker_folds_in_a_redis_cluster_whose_first_named_node_is_down_an
         code = await worker.terminate()
 
     assert [] == outcome_of(records).faults(sent)
-    assert (0, []) == (code, riddles(worker.log()))
+    assert (0, []) == (code, unhelpful_lines(worker.log()))
 
 
 @pytest.mark.parametrize("is_pipeline", [False, True], ids=["command", "pipeline"])

@@ -14,7 +14,7 @@ from tests.chaos.proxy import Proxy
 from tests.conftest import REDIS_CHOICE
 from tests.helpers import wait_until
 from tests.integration.hubs import running_hub
-from tests.integration.site import LIMIT_SECONDS, Site, reasons, riddles, up
+from tests.integration.site import LIMIT_SECONDS, Site, reasons, unhelpful_lines, up
 from tests.integration.whole_app import PAGE, PROMISES, TAB, WholeApp
 from tests.servers.redis7 import Redis7
 from tests.workers import WorkerProcess
@@ -91,7 +91,7 @@ async def app(site: Site, pair: Pair) -> WholeApp:
     return made
 
 
-async def says_read_only(worker: WorkerProcess) -> None:
+async def until_read_only(worker: WorkerProcess) -> None:
     """Return when the worker is not ready because Redis is read-only, and reports no wrong reason about Redis."""
     await wait_until(lambda: up(worker)["redis"] == 0, LIMIT_SECONDS, "the worker counts Redis as away")
 
@@ -122,7 +122,7 @@ async def test_application_continues_after_a_failover_that_keeps_connections_ope
                 pair.demote_first()
             await app.send(20)
             if order == "demoted first":
-                await says_read_only(worker)
+                await until_read_only(worker)
             pair.lead_to_second()
             await app.until_all_arrived()
             await worker.wait_ready()
@@ -134,4 +134,4 @@ async def test_application_continues_after_a_failover_that_keeps_connections_ope
 
     assert (1, 0) == (is_up, code)
     assert {1} == set(app.calls()[PROMISES[-1]].values())
-    assert [] == riddles(log)
+    assert [] == unhelpful_lines(log)

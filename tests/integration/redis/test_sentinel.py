@@ -19,7 +19,7 @@ from tests.conftest import REDIS_CHOICE
 from tests.helpers import wait_until
 from tests.integration.commands import Ran, run
 from tests.integration.hubs import running_hub
-from tests.integration.site import LIMIT_SECONDS, Site, Stage, reasons, riddles, up
+from tests.integration.site import LIMIT_SECONDS, Site, Stage, reasons, unhelpful_lines, up
 from tests.integration.whole_app import PAGE, PROMISES, TAB, WholeApp
 from tests.servers.cache import ROOT
 from tests.servers.redis7 import Redis7, fetch
@@ -88,7 +88,7 @@ async def test_application_continues_by_itself_after_a_replica_is_promoted(site:
     assert {1} == set(app.calls()[PROMISES[-1]].values())
     assert (0, 0) == (code, checked.code), checked.text
     assert f"Sentinel names {LOOPBACK}:{promoted} as the primary of '{SERVICE}'" in checked.text
-    assert [] == riddles(log)
+    assert [] == unhelpful_lines(log)
 
 
 async def test_worker_waits_while_no_quorum_promotes_a_replica(stage: Stage, group: SentinelGroup) -> None:

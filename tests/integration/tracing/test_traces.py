@@ -21,7 +21,7 @@ from streams_app.subscribers.declaration.original_position import replay_topic
 from tests.checker import event
 from tests.helpers import create_topics, read_topic, wait_until
 from tests.integration.commands import run
-from tests.integration.site import LIMIT_SECONDS, Site, metric, riddles
+from tests.integration.site import LIMIT_SECONDS, Site, metric, unhelpful_lines
 from tests.servers.cache import ROOT
 from tests.spans import GARBAGE, Spans, ids_of, trace_parent
 from tests.traced import SPANS
@@ -114,7 +114,7 @@ class TracedShop:
         files = {"LEDGER": str(self.ledger), SPANS: str(self.site.folder / "spans")}
         return TracedWorker(self.config, self.site.folder, {"PYTHONPATH": path, **files, **topics})
 
-    async def until_noted(self, *lines: str) -> None:
+    async def until_recorded(self, *lines: str) -> None:
         await wait_until(lambda: set(lines) <= set(self.ledger.read_text().splitlines()), LIMIT_SECONDS, f"{lines} in the ledger")
 
     def events(self) -> tuple[Events, Event[OrderPaid, None]]:
@@ -156,7 +156,7 @@ async def test_trace_covers_a_publication_its_subscribers_and_their_events(shop:
             with trace.get_tracer("web").start_as_current_span("request"):
                 await events.publish(order_paid, OrderPaid("o1"))
             await events.publish_many(order_paid, [OrderPaid("bad"), OrderPaid("o2")])
-        await shop.until_noted("seen o1", "seen o2", "refused")
+        await shop.until_recorded("seen o1", "seen o2", "refused")
         assert 0 == await worker.terminate()
     found = shop.recorded()
     of_program = {span.name: span for span in spans.all()}
@@ -185,7 +185,7 @@ async def test_trace_covers_a_publication_its_subscribers_and_their_events(shop:
         one for one in named(found, f"process {shop.topic('sent')}") if one["attributes"]["messaging.kafka.message.key"] == "o1"
     )
     assert line.endswith(f"trace_id={trace_id:032x} span_id={place_of(call)[1]:016x}")
-    assert [] == riddles(worker.log())
+    assert [] == unhelpful_lines(worker.log())
 
 
 async def test_trace_of_a_folded_record_is_linked_to_its_events_and_continues_in_its_subscriber(shop: TracedShop) -> None:
@@ -195,7 +195,7 @@ async def test_trace_of_a_folded_record_is_linked_to_its_events_and_continues_in
         for number, context in enumerate([*contexts, *GARBAGE.values()]):
             headers = [("traceparent", context)]
             await shop.site.send("events", [event("account_1", f"n{number}")], partition=1, headers=headers)
-        await shop.until_noted("recompute account_1")
+        await shop.until_recorded("recompute account_1")
         outcome = await shop.site.outcome("folded", len(contexts) + len(GARBAGE))
         records = await shop.site.records("folded", outcome.events)
         assert 0 == await worker.terminate()
@@ -223,13 +223,13 @@ async def test_events_with_an_invalid_trace_parent_are_handled(shop: TracedShop)
             )  # fmt: skip
         # Headers beyond the size limit of a value make a dead letter, as without tracing.
         handled = [number for number, value in enumerate(GARBAGE.values()) if len(value) < 1_000_000]
-        await shop.until_noted(*(f"seen g{number}" for number in handled))
+        await shop.until_recorded(*(f"seen g{number}" for number in handled))
         assert 0 == await worker.terminate()
     found = named(shop.recorded(), f"process {shop.topic('paid')}")
 
     assert {None} == {above(span) for span in found}
     assert len(handled) == len({place_of(span)[0] for span in found})
-    assert [] == riddles(worker.log())
+    assert [] == unhelpful_lines(worker.log())
 
 
 async def test_disabled_tracing_does_not_change_headers(site: Site) -> None:

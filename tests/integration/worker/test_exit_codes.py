@@ -14,7 +14,7 @@ from streams_app.embedded import Broker, Valkey
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names
 from tests.helpers import create_topics, wait_until
 from tests.integration.commands import run
-from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, frozen, metric, reasons, riddles, until_folded
+from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, frozen, metric, reasons, unhelpful_lines, until_folded
 from tests.servers.apache_kafka import ApacheKafka
 from tests.workers import WorkerProcess
 
@@ -35,7 +35,7 @@ async def staged(kafka: KafkaServer, valkey: Valkey, names: Names, tmp_path: Pat
 
 
 @pytest.fixture
-async def apart(broker: Broker | ApacheKafka, valkey: Valkey, names: Names, tmp_path: Path) -> AsyncIterator[Stage]:
+async def own_broker_stage(broker: Broker | ApacheKafka, valkey: Valkey, names: Names, tmp_path: Path) -> AsyncIterator[Stage]:
     """Yield a stage whose broker may be stopped."""
     made = Stage(names, broker.bootstrap_servers, valkey.url, tmp_path)
     await create_topics(broker.bootstrap_servers, [made.source, made.output, made.dead])
@@ -43,7 +43,7 @@ async def apart(broker: Broker | ApacheKafka, valkey: Valkey, names: Names, tmp_
     yield made
 
 
-async def pour(stage: Stage, count: int, seconds: float) -> None:
+async def send_continuously(stage: Stage, count: int, seconds: float) -> None:
     """Send events continuously."""
     for _ in range(count // 20):
         await stage.send(20)
@@ -59,7 +59,7 @@ async def fill(client: redis.Redis, worker: WorkerProcess) -> None:
     client.config_set("maxmemory", client.info("memory")["used_memory"] // 2)
 
 
-async def says_full(worker: WorkerProcess) -> bool:
+async def reports_full(worker: WorkerProcess) -> bool:
     return any("Redis refuses writes" in reason for reason in await reasons(worker))
 
 
@@ -70,11 +70,11 @@ async def test_full_redis_pauses_folding_but_not_emission_and_folding_resumes_al
         await staged.send(120)
         await fill(client, worker)
         await staged.send(40, partition=0)
-        await wait_until(lambda: says_full(worker), LIMIT_SECONDS, "the worker says that Redis is full")
+        await wait_until(lambda: reports_full(worker), LIMIT_SECONDS, "the worker says that Redis is full")
         # The groups of the other partitions are emitted, and no events come in.
         emitted = await wait_until(lambda: metric(worker, "streams_app_records_emitted_total"), LIMIT_SECONDS, "emission goes on")
         await wait_until(lambda: metric(worker, "streams_app_outbox_records") == 0, LIMIT_SECONDS, "the outbox is empty")
-        paused = [metric(worker, "streams_app_events_folded_total"), await says_full(worker), worker.exit_code]
+        paused = [metric(worker, "streams_app_events_folded_total"), await reports_full(worker), worker.exit_code]
         client.config_set("maxmemory", 0)
         outcome = await staged.outcome()
         await worker.wait_ready(LIMIT_SECONDS)
@@ -99,7 +99,7 @@ async def test_groups_are_emitted_from_a_full_redis_even_if_every_partition_has_
         await fill(client, worker)
         for partition in range(4):
             await staged.send(10, partition=partition)
-        await wait_until(lambda: says_full(worker), LIMIT_SECONDS, "the worker says that Redis is full")
+        await wait_until(lambda: reports_full(worker), LIMIT_SECONDS, "the worker says that Redis is full")
         await wait_until(lambda: metric(worker, "streams_app_records_emitted_total") >= GROUPS, LIMIT_SECONDS, "all groups leave")
 
 
@@ -110,7 +110,7 @@ async def test_frozen_redis_loses_no_event(staged: Stage, valkey: Valkey) -> Non
         await staged.send(200)
         await until_folded(worker, 200)
         with frozen(valkey.pid):
-            await pour(staged, 200, FREEZE_SECONDS)
+            await send_continuously(staged, 200, FREEZE_SECONDS)
             inside = metric(worker, "streams_app_events_folded_total")
         await staged.send(200)
         outcome = await staged.outcome()
@@ -128,7 +128,7 @@ async def test_redis_killed_and_restarted_loses_no_event(staged: Stage, valkey: 
         await staged.send(200)
         await until_folded(worker, 200)
         valkey.kill()
-        await pour(staged, 100, 3)
+        await send_continuously(staged, 100, 3)
         await wait_until(lambda: reasons(worker), LIMIT_SECONDS, "the worker misses Redis")
         with Valkey.start(valkey.port, tmp_path / "valkey", appendonly=True) as again:
             await staged.send(100)
@@ -149,14 +149,14 @@ async def test_worker_is_ready_once_redis_has_returned(staged: Stage, valkey: Va
     seldom = {"STREAMS_APP_WORKER_TICK": "3s"}
     with WorkerProcess(staged.config(), tmp_path, seldom) as worker:
         await worker.wait_ready()
-        load = asyncio.create_task(pour(staged, 2_000, 8))
+        load = asyncio.create_task(send_continuously(staged, 2_000, 8))
         await wait_until(lambda: metric(worker, "streams_app_events_folded_total") > 200, LIMIT_SECONDS, "the load has begun")
         valkey.kill()
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             return any("Redis does not answer" in reason for reason in await reasons(worker))
 
-        await wait_until(is_told, LIMIT_SECONDS, "the worker says that Redis is away")
+        await wait_until(is_reported, LIMIT_SECONDS, "the worker says that Redis is away")
         await wait_until(lambda: "cannot claim yet" in worker.log(), LIMIT_SECONDS, "the partitions are to be claimed again")
         with Valkey.start(valkey.port, tmp_path / "valkey", appendonly=True):
             await load
@@ -175,10 +175,10 @@ async def test_redis_error_reply_is_reported(staged: Stage, valkey: Valkey) -> N
         client.acl_setuser("default", enabled=True, nopass=True, commands=["-hgetall"])
         await staged.send(400)
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             return any("is claimed again and again (a reply of Redis was lost" in reason for reason in await reasons(worker))
 
-        await wait_until(is_told, LIMIT_SECONDS, "the worker says that it gets no further")
+        await wait_until(is_reported, LIMIT_SECONDS, "the worker says that it gets no further")
         client.acl_setuser("default", enabled=True, nopass=True, commands=["+hgetall"])
         outcome = await staged.outcome()
         await wait_until(lambda: _is_ready(worker), LIMIT_SECONDS, "nothing is in its way any more")
@@ -195,20 +195,20 @@ async def _is_ready(worker: WorkerProcess) -> bool:
 
 
 @pytest.mark.long
-async def test_frozen_broker_loses_no_event(apart: Stage, broker: Broker | ApacheKafka) -> None:
-    with apart.worker() as worker:
+async def test_frozen_broker_loses_no_event(own_broker_stage: Stage, broker: Broker | ApacheKafka) -> None:
+    with own_broker_stage.worker() as worker:
         await worker.wait_ready()
-        await apart.send(400)
+        await own_broker_stage.send(400)
         await until_folded(worker, 400)
         # Longer than the session timeout: after its return, the broker has removed the worker from the group.
         with frozen(broker.pid):
             await asyncio.sleep(FREEZE_SECONDS)  # the fault lasts
-        await apart.send(400, **EXACTLY_ONCE)
-        outcome = await apart.outcome()
+        await own_broker_stage.send(400, **EXACTLY_ONCE)
+        outcome = await own_broker_stage.outcome()
         await worker.wait_ready(LIMIT_SECONDS)
         code = await worker.terminate()
 
-    assert [] == outcome.faults(apart.sent)
+    assert [] == outcome.faults(own_broker_stage.sent)
     assert 800 == outcome.events
     assert 0 == code, worker.log()
 
@@ -237,7 +237,7 @@ async def test_broker_killed_and_restarted_loses_no_event(valkey: Valkey, names:
     assert [] == outcome.faults(stage.sent)
     assert 800 == outcome.events
     assert 0 == code
-    assert [] == riddles(worker.log())
+    assert [] == unhelpful_lines(worker.log())
 
 
 async def flush_all(config: Path) -> None:
@@ -252,22 +252,22 @@ async def flush_all(config: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("which", ["redis", "broker"])
 async def test_sigterm_ends_a_worker_within_20_seconds_even_if_a_server_is_frozen(
-    apart: Stage, valkey: Valkey, broker: Broker | ApacheKafka, which: str
+    own_broker_stage: Stage, valkey: Valkey, broker: Broker | ApacheKafka, which: str
 ) -> None:
-    with apart.worker() as worker:
+    with own_broker_stage.worker() as worker:
         await worker.wait_ready()
-        await apart.send(100)
+        await own_broker_stage.send(100)
         await until_folded(worker, 100)
         with frozen(valkey.pid if which == "redis" else broker.pid):
             await asyncio.sleep(1)  # by now the worker waits for an answer
             code = await worker.terminate(20)
-        with apart.worker() as another:
-            await apart.send(100)
-            outcome = await apart.outcome()
+        with own_broker_stage.worker() as another:
+            await own_broker_stage.send(100)
+            outcome = await own_broker_stage.outcome()
             assert 0 == await another.terminate()
 
     assert code in (0, 75)
-    assert [] == outcome.faults(apart.sent)
+    assert [] == outcome.faults(own_broker_stage.sent)
 
 
 class FragileWorker(WorkerProcess):

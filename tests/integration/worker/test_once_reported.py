@@ -17,7 +17,7 @@ from streams_app.embedded import Valkey
 from streams_app.embedded.ports import LOOPBACK
 from streams_app.settings import Settings
 from tests.helpers import wait_until
-from tests.integration.canaries import CANARIES, debug, secret, told
+from tests.integration.canaries import CANARIES, debug, secret, secrets_in
 from tests.integration.site import LIMIT_SECONDS, Stage
 from tests.workers import WorkerProcess
 
@@ -53,9 +53,9 @@ async def test_secrets_stay_hidden_in_a_redis_crash_and_a_resync(stage: Stage, t
     assert "claiming again: " in log
     assert " DEBUG " in log
     assert 0 == code
-    assert [] == told(log + "".join(pages))
+    assert [] == secrets_in(log + "".join(pages))
     settings = Settings.load(config, variables)
-    assert [] == told(f"{settings!r} {settings} {settings.redis!r} {settings.redis.redacted_url}")
+    assert [] == secrets_in(f"{settings!r} {settings} {settings.redis!r} {settings.redis.redacted_url}")
 
 
 def guarded(port: int | None, home: Path, password: str) -> Valkey:
@@ -102,10 +102,10 @@ def test_printed_settings_contain_no_secret(tmp_path: Path) -> None:
     )
     parts = [settings, settings.kafka, settings.redis, settings.http, settings.read_stores[0]]
 
-    assert [] == told(" ".join(f"{part!r} {part}" for part in parts))
+    assert [] == secrets_in(" ".join(f"{part!r} {part}" for part in parts))
     # The secrets are there all the same.
     used = f"{settings.kafka.sasl_password} {settings.redis.password} {settings.http.token} {settings.redis.url}"
-    assert {CANARIES[kind] for kind in ("kafka", "redis", "http", "redis-url")} == set(told(used))
+    assert {CANARIES[kind] for kind in ("kafka", "redis", "http", "redis-url")} == set(secrets_in(used))
 
 
 # HTTP

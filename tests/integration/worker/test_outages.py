@@ -22,7 +22,7 @@ from streams_app.embedded import Broker, Valkey
 from tests.checker import event
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names
 from tests.helpers import create_topics, read_topic, wait_until
-from tests.integration.site import GROUPS, LIMIT_SECONDS, Site, Stage, frozen, metric, metrics_of, reasons, told_away, up
+from tests.integration.site import GROUPS, LIMIT_SECONDS, Site, Stage, frozen, metric, metrics_of, outage_reason, reasons, up
 from tests.servers.apache_kafka import ApacheKafka
 from tests.workers import WorkerProcess
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture
-async def apart(broker: Broker | ApacheKafka, valkey: Valkey, names: Names, tmp_path: Path) -> AsyncIterator[Stage]:
+async def own_broker_stage(broker: Broker | ApacheKafka, valkey: Valkey, names: Names, tmp_path: Path) -> AsyncIterator[Stage]:
     """Yield a stage whose broker may be stopped; groups stay open."""
     made = Stage(names, broker.bootstrap_servers, valkey.url, tmp_path)
     await create_topics(broker.bootstrap_servers, [made.source, made.output, made.dead])
@@ -61,38 +61,44 @@ async def with_open_groups(stage: Stage, worker: WorkerProcess) -> None:
 
 
 @pytest.mark.long
-async def test_frozen_broker_and_its_recovery_are_reported(apart: Stage, broker: Broker | ApacheKafka) -> None:
-    with apart.worker() as worker:
-        await with_open_groups(apart, worker)
+async def test_frozen_broker_and_its_recovery_are_reported(own_broker_stage: Stage, broker: Broker | ApacheKafka) -> None:
+    with own_broker_stage.worker() as worker:
+        await with_open_groups(own_broker_stage, worker)
         assert {"kafka": 1, "redis": 1} == up(worker)
         before = values(worker)
         with frozen(broker.pid):
-            reason = await told_away(worker, "Kafka")
+            reason = await outage_reason(worker, "Kafka")
             inside, away = values(worker), up(worker)
             assert ["Kafka"] == [found.split()[0] for found in await reasons(worker) if "has not answered" in found]
         await worker.wait_ready(LIMIT_SECONDS)
         back = up(worker)
         log = worker.log()
 
-    assert apart.bootstrap in reason
+    assert own_broker_stage.bootstrap in reason
     assert {"kafka": 0, "redis": 1} == away
     assert {"kafka": 1, "redis": 1} == back
     assert before == inside | {"streams_app_oldest_overdue_seconds": before["streams_app_oldest_overdue_seconds"]}
     assert (1, 1) == (log.count(" is away since "), log.count(" is back after "))
 
 
-async def test_killed_broker_is_reported_and_its_clients_do_not_flood_the_log(apart: Stage, broker: Broker | ApacheKafka) -> None:
-    with WorkerProcess(apart.folder / "streams.toml", apart.folder, arguments=["--log-format", "json"]) as worker:
-        await with_open_groups(apart, worker)
+async def test_killed_broker_is_reported_and_its_clients_do_not_flood_the_log(
+    own_broker_stage: Stage, broker: Broker | ApacheKafka
+) -> None:
+    with WorkerProcess(
+        own_broker_stage.folder / "streams.toml", own_broker_stage.folder, arguments=["--log-format", "json"]
+    ) as worker:
+        await with_open_groups(own_broker_stage, worker)
         broker.kill()
-        await told_away(worker, "Kafka")
+        await outage_reason(worker, "Kafka")
         open_groups = values(worker)["streams_app_open_groups"]
         lines = [json.loads(line) for line in worker.log().splitlines()]
     said = Counter((line["logger"], re.sub(r"\d+", "#", line["message"])) for line in lines)
 
     assert GROUPS == open_groups
     assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
-    assert {f"{apart.source}-{number}" for number in range(4)} == {line["source"] for line in lines if "claimed" in line["message"]}
+    assert {f"{own_broker_stage.source}-{number}" for number in range(4)} == {
+        line["source"] for line in lines if "claimed" in line["message"]
+    }
     assert [] == [kind for kind, count in said.items() if kind[0].startswith("aiokafka") and count > 1]
 
 
@@ -146,7 +152,7 @@ async def test_lag_and_overdue_rise_while_redis_is_away(staged: Stage, valkey: V
             os.kill(valkey.pid, signal.SIGSTOP)
         try:
             await staged.send(400)
-            await told_away(worker, "Redis")
+            await outage_reason(worker, "Redis")
             seen = [values(worker)]
 
             def is_rising() -> bool:

@@ -17,7 +17,7 @@ from streams_app.settings import KafkaSettings
 from tests.conftest import KafkaServer, Names
 from tests.helpers import wait_until
 from tests.impatient import DeafWorker, ImpatientWorker
-from tests.integration.site import LIMIT_SECONDS, Site, frozen, reasons, told_away, up
+from tests.integration.site import LIMIT_SECONDS, Site, frozen, outage_reason, reasons, up
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ROOT
 from tests.workers import WorkerProcess
@@ -100,7 +100,7 @@ async def test_worker_without_folds_is_not_ready_while_redis_is_away_and_continu
         await shop.ship("o1")
         before = up(worker)
         with frozen(valkey.pid):
-            reason = await told_away(worker, "Redis")
+            reason = await outage_reason(worker, "Redis")
             away = up(worker)
             await shop.ship("o2")
             assert [reason] == [found for found in await reasons(worker) if "has not answered" in found]
@@ -121,7 +121,7 @@ async def test_worker_of_one_subscriber_is_not_ready_while_the_broker_is_away(sh
         await worker.wait_ready()
         await shop.ship("o1")
         with frozen(broker.pid):
-            reason = await told_away(worker, "Kafka")
+            reason = await outage_reason(worker, "Kafka")
             away = up(worker)
             assert [reason] == [found for found in await reasons(worker) if "has not answered" in found]
         await worker.wait_ready(LIMIT_SECONDS)
@@ -148,7 +148,7 @@ async def test_worker_of_one_read_store_reports_the_broker_and_does_not_query_re
         await wait_until(lambda: "kafka" in up(worker), LIMIT_SECONDS, "it tells who is up")
         before = up(worker)
         broker.kill()
-        await told_away(worker, "Kafka")
+        await outage_reason(worker, "Kafka")
         away = up(worker)
 
     assert (1, 0) == (before["kafka"], away["kafka"])
@@ -198,7 +198,7 @@ async def test_subscriber_waiting_for_redis_does_not_end_its_worker(shop: Shop, 
         await worker.wait_ready()
         await shop.ship("o0")
         with frozen(valkey.pid):
-            await told_away(worker, "Redis")
+            await outage_reason(worker, "Redis")
             await shop.send(*(f"o{number}" for number in range(1, 200)))
             await worker.is_checked()
             await shop.send("o200")

@@ -16,7 +16,7 @@ from streams_app.folding.metadata_size import faults_of, metadata_bytes
 
 MOST = 2**40 - 1
 names = st.from_regex(r"[a-z0-9][a-z0-9_-]{0,62}", fullmatch=True) | st.from_regex(r"[ab0][ab0-]{0,3}", fullmatch=True)
-marks = st.dictionaries(names, st.integers(0, MOST), min_size=1, max_size=12)
+positions = st.dictionaries(names, st.integers(0, MOST), min_size=1, max_size=12)
 
 
 def long_names(count: int) -> list[str]:
@@ -33,14 +33,14 @@ def test_packed_names_share_prefixes_and_offsets_are_differences() -> None:
     assert "~1000000000;likes=0,metrics-eu=7,8*us=0/4" == found
 
 
-@given(marks, st.text(min_size=1))
+@given(positions, st.text(min_size=1))
 def test_packed_offsets_are_unpacked_unchanged(given_marks: dict[str, int], note: str) -> None:
     notes = dict.fromkeys(list(given_marks)[::2], note)
 
     assert (given_marks, notes) == unpacked(packed(given_marks, notes))
 
 
-@given(marks, st.integers(1, 300))
+@given(positions, st.integers(1, 300))
 def test_packed_size_never_exceeds_the_estimate(given_marks: dict[str, int], count: int) -> None:
     began = dict.fromkeys(list(given_marks)[::2], str(count))
 

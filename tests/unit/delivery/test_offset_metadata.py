@@ -14,7 +14,7 @@ from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.folding.agents.claim import partitions_at_first_start
 
 offsets = st.integers(0, 2**40)
-marks = st.dictionaries(
+positions = st.dictionaries(
     st.text("abc-_0", min_size=1, max_size=5),
     st.builds(OffsetAndMetadata, offsets, st.sampled_from(["", "4", "a/b, c=d;ü"])),
     max_size=5,
@@ -88,7 +88,7 @@ def test_fold_without_an_offset_gets_one_with_its_first_watermark() -> None:
     )
 
 
-@given(marks.filter(bool))
+@given(positions.filter(bool))
 def test_offsets_survive_a_round_trip_through_a_commit(given_marks: dict[str, OffsetAndMetadata]) -> None:
     committed = commit_of(given_marks)
 
@@ -96,7 +96,7 @@ def test_offsets_survive_a_round_trip_through_a_commit(given_marks: dict[str, Of
     assert min(mark.offset for mark in given_marks.values()) == committed.offset
 
 
-@given(marks, marks)
+@given(positions, positions)
 def test_raised_never_lowers_or_drops_an_offset(before: dict[str, OffsetAndMetadata], lows: dict[str, OffsetAndMetadata]) -> None:
     after = raised(before, lows)
 

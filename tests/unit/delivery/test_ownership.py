@@ -22,7 +22,7 @@ from tests.virtual_loop import in_no_time
 # Progress
 
 
-class Mover(Taker):
+class OwnProgressTaker(Taker):
     """A processor with progress of its own."""
 
     def progress(self, monotonic_ms: int) -> Progress | None:
@@ -31,7 +31,7 @@ class Mover(Taker):
 
 def test_processor_with_its_own_progress_is_watched_beside_its_partition() -> None:
     worker = Worker()
-    worker.hold(Taker(), Mover())
+    worker.hold(Taker(), OwnProgressTaker())
     worker.host.assigned = {TP0}
 
     assert {TP0: (10, 15), ("b", TP0): (3, 4)} == {key: one[:2] for key, one in worker.ownership.progress({TP0: 15}, 0).items()}

@@ -18,7 +18,7 @@ from tests.ownership import HERE, TP0, Taker, Worker, never
     ("lows", "offset", "metadata"),
     [
         pytest.param([7, 30], 7, '{"a":7,"b":30,"c":90}', id="the lowest of all"),
-        pytest.param([2, 30], 4, '{"a":4,"b":30,"c":90}', id="no mark goes back"),
+        pytest.param([2, 30], 4, '{"a":4,"b":30,"c":90}', id="no position goes back"),
         pytest.param([7, None], None, "", id="one processor has no state"),
         pytest.param([None, 30], None, "", id="the other has none"),
     ],
@@ -80,11 +80,11 @@ async def test_partition_released_while_its_offsets_are_read_is_not_committed() 
     worker, taker = Worker(), Taker(OffsetAndMetadata(12))
     partition = worker.hold(taker)
 
-    async def mark() -> OffsetAndMetadata:
+    async def position() -> OffsetAndMetadata:
         partition.is_over = True
         return OffsetAndMetadata(12)
 
-    taker.position_to_commit = mark  # type: ignore[method-assign]  # released in the meantime
+    taker.position_to_commit = position  # type: ignore[method-assign]  # released in the meantime
     await worker.ownership.commit_once()
 
     assert {} == worker.host.committed
@@ -146,10 +146,10 @@ async def test_commit_failure_is_raised_to_every_waiting_caller() -> None:
     worker = Worker()
     held = [worker.hold(Taker(), tp=TP("t", number)) for number in range(2)]
 
-    async def refuse(marks: dict[TP, Committed], claim: Member) -> None:
+    async def reject(marks: dict[TP, Committed], claim: Member) -> None:
         raise NotOwnerError("another generation")
 
-    worker.host.commit = refuse  # type: ignore[method-assign]  # accepts nothing
+    worker.host.commit = reject  # type: ignore[method-assign]  # accepts nothing
     waiting = [worker.ownership.commit_now(one, "a", OffsetAndMetadata(7)) for one in held]
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
 

@@ -9,7 +9,7 @@ from streams_app.folding.reading.replay_routing import REPLAY_HEADER, RoutedRang
 from tests.records import Raw
 
 
-def put_back(target: bytes | None) -> Raw:
+def replayed_record(target: bytes | None) -> Raw:
     return Raw(3, headers=(("trace", b"1"), (REPLAY_HEADER, target)))
 
 
@@ -26,7 +26,7 @@ def put_back(target: bytes | None) -> Raw:
     ],
 )
 def test_replayed_event_is_read_only_by_the_fold_and_application_it_names(target: bytes | None, folds: list[str]) -> None:
-    records = [put_back(target)]
+    records = [replayed_record(target)]
 
     found = [
         f"{app_id} {fold}"
@@ -58,7 +58,7 @@ def test_event_without_a_destination_is_read_by_every_fold() -> None:
     ],
 )
 def test_event_replayed_for_a_removed_fold_is_a_dead_letter_of_that_fold(target: bytes, addressees: list[str]) -> None:
-    records = [Raw(0), put_back(target)]
+    records = [Raw(0), replayed_record(target)]
     first, second = DecodedRange(), DecodedRange()
 
     RoutedRange("social", ["a", "b"], records, None).records_for("a", first)

@@ -15,7 +15,7 @@ EVENT = {"ts": 5, "user": "anna", "fields": {"likes": 1}}
 OF_USERS = {"group_key": "user", "changed": "fields"}
 
 
-def said(*events: object, group_key: str = "account_id", changed: str = "metrics") -> str | None:
+def message_about(*events: object, group_key: str = "account_id", changed: str = "metrics") -> str | None:
     lines = [event if isinstance(event, bytes) else json.dumps(event).encode() for event in events]
     return fault_of(lines, demo_fold(group_key=group_key, changed=changed), TIME_FIELDS)
 
@@ -34,23 +34,23 @@ def said(*events: object, group_key: str = "account_id", changed: str = "metrics
 def test_missing_fields_are_listed_with_the_present_ones(
     event: object, options: dict[str, str], missing: str, fields: str, tried: str
 ) -> None:
-    assert f"no field {missing}; your fields are {fields}: try {tried}" == said(event, event, **options)
+    assert f"no field {missing}; your fields are {fields}: try {tried}" == message_about(event, event, **options)
 
 
 def test_events_rejected_for_another_reason_report_it() -> None:
-    text = said({"user": None, "fields": {}}, **OF_USERS)
+    text = message_about({"user": None, "fields": {}}, **OF_USERS)
 
     assert text
     assert text.startswith("none of its first 1 events can be folded: no-group: ")
 
 
 def test_file_without_events_is_rejected() -> None:
-    assert "there is no event in it" == said()
-    assert "none of its first 2 lines is a JSON object" == said(b"x", b"[1]")
+    assert "there is no event in it" == message_about()
+    assert "none of its first 2 lines is a JSON object" == message_about(b"x", b"[1]")
 
 
 def test_one_foldable_event_is_enough() -> None:
-    assert said(b"x", {"user": None}, EVENT, {}, **OF_USERS) is None
+    assert message_about(b"x", {"user": None}, EVENT, {}, **OF_USERS) is None
 
 
 def test_fields_invalid_for_any_fold_are_rejected() -> None:

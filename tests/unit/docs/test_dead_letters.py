@@ -31,7 +31,7 @@ async def ship(event: Received[OrderPaid]) -> None:
     raise ConnectionError("the carrier is away")
 
 
-def row_of_a_letter() -> dict[str, Any]:
+def dead_letter_row() -> dict[str, Any]:
     with SubscriberTester(ship, clock="2026-01-01") as kit:
         kit.publish(order_paid, OrderPaid("o1", 500), event_id="e1173")
         kit.advance("1m")
@@ -43,7 +43,7 @@ def row_of_a_letter() -> dict[str, Any]:
 
 def test_documented_dead_letter_matches_the_json_of_list() -> None:
     (example,) = re.findall(r'^\{"partition".*\}$', PAGE, re.MULTILINE)
-    shown, row = json.loads(example), row_of_a_letter()
+    shown, row = json.loads(example), dead_letter_row()
 
     assert row["trace"].startswith("Traceback")
     assert row | {"trace": TRACE} == shown

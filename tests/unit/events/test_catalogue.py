@@ -26,14 +26,14 @@ def test_catalogue_contains_its_declarations() -> None:
 
 
 def test_subscriber_names_are_unique() -> None:
-    def again() -> Any:
+    def duplicate() -> Any:
         @subscriber(parcel_sent, idempotent="yes", description="Another one.")
         def ship(event: Received[Any]) -> None:
             pass
 
         return ship
 
-    assert ["2 subscribers have the name 'ship'"] == faults(events=(order_paid, parcel_sent), subscribers=(ship, again()))
+    assert ["2 subscribers have the name 'ship'"] == faults(events=(order_paid, parcel_sent), subscribers=(ship, duplicate()))
 
 
 def test_event_keys_are_unique() -> None:

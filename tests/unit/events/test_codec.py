@@ -33,13 +33,13 @@ def decoded(value: Any, event: Event[Any, Any] = order_paid) -> Decoded[Any, Any
     return decoder_of(event, LIMITS)(None, value if isinstance(value, bytes) else json.dumps(value).encode())
 
 
-def refused(value: Any, event: Event[Any, Any] = order_paid) -> tuple[str, str]:
+def rejection(value: Any, event: Event[Any, Any] = order_paid) -> tuple[str, str]:
     with pytest.raises(BadEventError) as caught:
         decoded(value, event)
     return caught.value.reason, caught.value.detail
 
 
-class Refusing(msgspec.Struct):
+class Rejecting(msgspec.Struct):
     cents: int
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ def evaluated(value: bytes) -> Any:
     return eval(value)
 
 
-refusing = Event("order.refused", Refusing, description="Never.", keyed_by=None)
+rejecting = Event("order.refused", Rejecting, description="Never.", keyed_by=None)
 by_hand = Event(
     "order.by_hand",
     OrderPaid,
@@ -142,14 +142,14 @@ def test_undeclared_metadata_is_not_decoded() -> None:
     ],
 )
 def test_invalid_value_is_rejected_with_its_path(value: Any, detail: str) -> None:
-    reason, told = refused(value)
+    reason, told = rejection(value)
 
     assert "not-valid" == reason
     assert detail in told
 
 
 def test_invalid_pydantic_value_is_rejected_with_its_path() -> None:
-    reason, told = refused({"customer": "anna", "city": 5}, address_changed)
+    reason, told = rejection({"customer": "anna", "city": 5}, address_changed)
 
     assert ("not-valid", "Input should be a valid string - at `$.city`") == (reason, told)
 
@@ -162,11 +162,11 @@ def test_event_without_a_value_is_rejected() -> None:
 def test_endlessly_nested_event_is_rejected() -> None:
     deep = b'{"order_id": "o1", "cents": 5, "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
-    assert "not-valid" == refused(deep)[0]
+    assert "not-valid" == rejection(deep)[0]
 
 
 def test_any_error_of_a_payload_hook_rejects_the_event() -> None:
-    assert ("not-valid", "LookupError('no such money') - at `$`") == refused({"cents": -1}, refusing)
+    assert ("not-valid", "LookupError('no such money') - at `$`") == rejection({"cents": -1}, rejecting)
 
 
 @pytest.mark.parametrize(("key", "value"), [(None, b" " * 1_000_001), (b"k" * 513, b"{}")])
@@ -203,7 +203,7 @@ def test_user_function_decodes(value: bytes, expected: tuple[Any, ...]) -> None:
     ],
 )
 def test_result_of_a_user_decoder_is_validated(value: bytes, detail: str) -> None:
-    assert ("not-valid", detail) == refused(value, by_hand)
+    assert ("not-valid", detail) == rejection(value, by_hand)
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), BaseException("a panic")])

@@ -43,7 +43,7 @@ def placed(drawn: Sequence[tuple[int, int, bytes, dict[str, Any]]]) -> list[Fold
 events_of_a_range = st.lists(shapes, max_size=60).map(placed)
 
 
-class How(NamedTuple):
+class Scoring(NamedTuple):
     """How the events of a range get their scores, and what splits them into sessions."""
 
     start_ms: int = 0
@@ -51,7 +51,7 @@ class How(NamedTuple):
     session_gap_ms: int | None = None
 
 
-def cut(events: Sequence[FoldEvent], end: int, how: How, most: int | None = None) -> list[Chunk]:
+def cut(events: Sequence[FoldEvent], end: int, how: Scoring, most: int | None = None) -> list[Chunk]:
     """Cut events into chunks in which no group has more than `most` events or runs."""
     with pytest.MonkeyPatch.context() as patch:
         if most is not None:
@@ -60,7 +60,7 @@ def cut(events: Sequence[FoldEvent], end: int, how: How, most: int | None = None
         return list(chunks_of(events, end, start_ms=how.start_ms, session_gap_ms=how.session_gap_ms, cap_ms=how.cap_ms))
 
 
-def scored(events: Sequence[FoldEvent], how: How) -> list[int]:
+def scored(events: Sequence[FoldEvent], how: Scoring) -> list[int]:
     """Score one event at a time by the newest record time, never beyond the wall clock, never decreasing."""
     clock, scores = how.start_ms, []
     for event in events:
@@ -101,12 +101,12 @@ def joined(chunks: Sequence[Chunk], session_gap_ms: int | None) -> dict[bytes, l
     return folded
 
 
-ways = st.builds(How, st.integers(0, 120), st.sampled_from([50, 150, NOW]), st.none() | st.integers(1, 30))
+ways = st.builds(Scoring, st.integers(0, 120), st.sampled_from([50, 150, NOW]), st.none() | st.integers(1, 30))
 
 
 @given(events_of_a_range, ways, st.integers(1, 20))
 @settings(max_examples=200)
-def test_chunks_add_up_to_folding_one_event_at_a_time(events: list[FoldEvent], how: How, most: int) -> None:
+def test_chunks_add_up_to_folding_one_event_at_a_time(events: list[FoldEvent], how: Scoring, most: int) -> None:
     chunks = cut(events, 1_000, how, most)
 
     assert naive(events, scored(events, how), how.session_gap_ms) == joined(chunks, how.session_gap_ms)
@@ -115,7 +115,7 @@ def test_chunks_add_up_to_folding_one_event_at_a_time(events: list[FoldEvent], h
 
 @given(events_of_a_range, ways, st.integers(1, 20))
 def test_chunks_end_in_ascending_order_at_their_last_event_and_the_last_at_the_end(
-    events: list[FoldEvent], how: How, most: int
+    events: list[FoldEvent], how: Scoring, most: int
 ) -> None:
     chunks = cut(events, 1_000, how, most)
     ends = [chunk.to for chunk in chunks]
@@ -132,7 +132,7 @@ def test_chunks_end_in_ascending_order_at_their_last_event_and_the_last_at_the_e
 
 
 @given(events_of_a_range, ways)
-def test_range_begun_by_a_previous_owner_is_one_chunk(events: list[FoldEvent], how: How) -> None:
+def test_range_begun_by_a_previous_owner_is_one_chunk(events: list[FoldEvent], how: Scoring) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for limit in ("MAX_EVENTS", "MAX_RUNS", "MAX_NAMES"):
             patch.setattr(chunks_module, limit, 1)
@@ -147,26 +147,26 @@ def test_range_begun_by_a_previous_owner_is_one_chunk(events: list[FoldEvent], h
 @given(events_of_a_range)
 def test_chunking_does_not_modify_events(events: list[FoldEvent]) -> None:
     before = [event._replace(names=dict(event.changed)) for event in events]
-    cut(events, 1_000, How())
+    cut(events, 1_000, Scoring())
 
     assert before == events
 
 
 def test_empty_range_moves_the_fence_too() -> None:
-    assert [Chunk(-1, 41, RangeTime(NOW, None), 70, 70, 0, {})] == cut([], 41, How(70))
+    assert [Chunk(-1, 41, RangeTime(NOW, None), 70, 70, 0, {})] == cut([], 41, Scoring(70))
 
 
 @pytest.mark.parametrize(
     ("stamps", "how", "expected"),
     [
-        pytest.param([10, 30, 20], How(), [10, 30, 30], id="the newest record time, never back"),
-        pytest.param([10, 30], How(25), [25, 30], id="not below the partition clock"),
-        pytest.param([10, 99], How(cap_ms=40), [10, 40], id="a future-dated event scores as of now"),
-        pytest.param([99], How(50, 40), [50], id="a wall clock that went back moves nothing"),
-        pytest.param([-1, 30, -1], How(5), [5, 30, 30], id="an event without a timestamp moves nothing"),
+        pytest.param([10, 30, 20], Scoring(), [10, 30, 30], id="the newest record time, never back"),
+        pytest.param([10, 30], Scoring(25), [25, 30], id="not below the partition clock"),
+        pytest.param([10, 99], Scoring(cap_ms=40), [10, 40], id="a future-dated event scores as of now"),
+        pytest.param([99], Scoring(50, 40), [50], id="a wall clock that went back moves nothing"),
+        pytest.param([-1, 30, -1], Scoring(5), [5, 30, 30], id="an event without a timestamp moves nothing"),
     ],
 )
-def test_score_is_the_partition_clock_when_the_event_is_folded(stamps: list[int], how: How, expected: list[int]) -> None:
+def test_score_is_the_partition_clock_when_the_event_is_folded(stamps: list[int], how: Scoring, expected: list[int]) -> None:
     events = [FoldEvent(offset, stamp, b"sa", {}) for offset, stamp in enumerate(stamps)]
     (chunk,) = cut(events, 9, how)
 
@@ -177,14 +177,14 @@ def test_score_is_the_partition_clock_when_the_event_is_folded(stamps: list[int]
 @pytest.mark.parametrize(("session_gap_ms", "expected"), [(10, [2, 1]), (9, [1, 1, 1]), (11, [3]), (None, [3])])
 def test_event_exactly_at_the_quiet_period_still_belongs_to_the_run(session_gap_ms: int | None, expected: list[int]) -> None:
     events = [FoldEvent(offset, stamp, b"sa", {}) for offset, stamp in enumerate([100, 110, 121])]
-    (chunk,) = cut(events, 2, How(session_gap_ms=session_gap_ms))
+    (chunk,) = cut(events, 2, Scoring(session_gap_ms=session_gap_ms))
 
     assert expected == [run.events for run in chunk.groups[b"sa"]]
 
 
 def test_record_times_are_kept_unchanged_beside_the_scores() -> None:
     events = [FoldEvent(offset, stamp, b"sa", {}) for offset, stamp in enumerate([100, 40, 170])]
-    (chunk,) = cut(events, 2, How(cap_ms=120))
+    (chunk,) = cut(events, 2, Scoring(cap_ms=120))
 
     assert [GroupRun(0, 2, 3, 40, 170, 100, 120, {})] == chunk.groups[b"sa"]
 
@@ -212,7 +212,7 @@ def test_sessions_are_independent_of_the_split_into_batches(
     clock_ms = 0
     for begin, end in pairwise(edges):
         part = events[begin:end]
-        chunks += cut(part, part[-1].offset, How(clock_ms, session_gap_ms=session_gap_ms), most)
+        chunks += cut(part, part[-1].offset, Scoring(clock_ms, session_gap_ms=session_gap_ms), most)
         clock_ms = chunks[-1].clock_ms
     found = {
         (group, *(event.offset for event in events if event.group == group and run.first_offset <= event.offset <= run.last_offset))
@@ -235,7 +235,7 @@ BOUNDS = st.builds(
 
 @given(events_of_a_range, ways, BOUNDS, st.booleans(), st.frozensets(st.sampled_from(GROUPS)), st.integers(0, 200))
 def test_arguments_contain_each_event_once_as_open_runs_split_runs_or_ended_sessions(
-    events: list[FoldEvent], how: How, bounds: Bounds, keep: bool, detail: frozenset[bytes], silent_from_ms: int
+    events: list[FoldEvent], how: Scoring, bounds: Bounds, keep: bool, detail: frozenset[bytes], silent_from_ms: int
 ) -> None:
     (chunk,) = cut(events, 1_000, how._replace(session_gap_ms=bounds.session_gap_ms))
     apart = {group: split_runs(scored, None, bounds) for group, scored in scored_events(events, chunk).items() if group in detail}

@@ -114,14 +114,14 @@ def test_events_fold_to_the_same_groups_with_masks_and_with_mappings(
             plain.append(event)
             mixed.append(event if mask is None else event._replace(names=mask))
         expected, found, of_mappings = (
-            _told(list(chunks_of(events, len(events), cap_ms=10_000, session_gap_ms=10, keeps_values=keeps)))
+            _arguments(list(chunks_of(events, len(events), cap_ms=10_000, session_gap_ms=10, keeps_values=keeps)))
             for events, keeps in ((plain, True), (mixed, False), (plain, False))
         )
 
     assert expected == found == of_mappings
 
 
-def _told(chunks: list[Chunk]) -> list[object]:
+def _arguments(chunks: list[Chunk]) -> list[object]:
     """Return the arguments of the scripts, regardless of the order of names."""
     found: list[object] = []
     for chunk in chunks:

@@ -34,7 +34,7 @@ class Kind(enum.StrEnum):
     LIKES = "likes"
 
 
-class Untold(Exception):
+class TextlessError(Exception):
     def __str__(self) -> str:
         raise ValueError("nor has it a text")
 
@@ -109,7 +109,7 @@ LONE = "\ud800"
         pytest.param({"decode": always({"g": "a", "m": {"x": {1}}}), "keep": "last"}, "'x' cannot be kept: ", id="a decoded set"),
         pytest.param({"changed": always(generator("x"))}, "changed: LookupError: half-way", id="a generator that raises"),
         pytest.param({"changed": raising(ValueError(LONE))}, "changed: ValueError: \\ud800", id="an error text with a surrogate"),
-        pytest.param({"changed": raising(Untold())}, "changed: Untold", id="an error without a text"),
+        pytest.param({"changed": raising(TextlessError())}, "changed: TextlessError", id="an error without a text"),
         pytest.param({"changed": raising(StopIteration())}, "changed: StopIteration", id="an error that ends iterations"),
         pytest.param({"decode": raising(RecursionError("deep"))}, "decode: RecursionError: deep", id="a recursion"),
         pytest.param({"source_filter": always(Undecided())}, "source_filter: ValueError: neither", id="an answer that is none"),

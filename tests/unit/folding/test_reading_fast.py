@@ -24,7 +24,7 @@ def fold(**options: Any) -> Fold:
     return Fold(**({"name": "f", "source": "s", "group_key": "g", "changed": "m", "quiet_period": "1m"} | options))
 
 
-def told(reading: DecodedRange) -> tuple[Any, ...]:
+def comparable(reading: DecodedRange) -> tuple[Any, ...]:
     events = [(event.offset, event.timestamp_ms, event.group, sorted(event.changed)) for event in reading.events]
     refused = [(refused.record.offset, refused.reason, refused.detail) for refused in reading.rejected]
     return events, refused, reading.misrouted, reading.misrouted_example
@@ -42,7 +42,7 @@ whole = st.fixed_dictionaries({}, optional={"g": scalars | st.lists(scalars, max
 texts = st.builds(json.dumps, whole | scalars | st.lists(scalars, max_size=2), ensure_ascii=st.booleans())
 
 
-def spoilt(parts: tuple[str, int, bytes]) -> bytes:
+def corrupted(parts: tuple[str, int, bytes]) -> bytes:
     text, at, noise = parts
     raw = text.encode("utf-8", "surrogatepass")
     return raw[:at] + noise + raw[at:]
@@ -52,7 +52,7 @@ values = (
     st.none()
     | st.binary(max_size=30)
     | texts.map(lambda text: text.encode("utf-8", "surrogatepass"))
-    | st.tuples(texts, st.integers(0, 60), st.binary(min_size=1, max_size=2)).map(spoilt)
+    | st.tuples(texts, st.integers(0, 60), st.binary(min_size=1, max_size=2)).map(corrupted)
 )
 
 
@@ -66,7 +66,7 @@ def test_both_readers_agree_about_any_bytes(items: list[tuple[bytes | None, byte
     fast = FastReader(declared, LIMITS)
 
     # The order of offsets is compared, too; the second pass finds groups and names in the caches.
-    assert told(exact) == told(fast.read(records)) == told(fast.read(records))
+    assert comparable(exact) == comparable(fast.read(records)) == comparable(fast.read(records))
 
 
 ODD = [
@@ -99,18 +99,18 @@ def test_reading_an_event_is_independent_of_earlier_events(values: list[bytes], 
     fresh: list[Any] = []
     for value in values:
         records = [Raw(7, 1, b"a", value)]
-        fresh.append(told(EventReader(fold(), limits).read(records, decode_all(records, limits))))
+        fresh.append(comparable(EventReader(fold(), limits).read(records, decode_all(records, limits))))
     fast = FastReader(fold(), limits)
     fast.read([Raw(at, 1, b"a", value) for at, value in enumerate(before)])
 
-    assert fresh == [told(fast.read([Raw(7, 1, b"a", value)])) for value in values]
-    assert fresh == [told(fast.read([Raw(7, 1, b"a", value)])) for value in values]
+    assert fresh == [comparable(fast.read([Raw(7, 1, b"a", value)])) for value in values]
+    assert fresh == [comparable(fast.read([Raw(7, 1, b"a", value)])) for value in values]
 
 
 @pytest.mark.parametrize("depth", [990, 1_022, 1_023, 1_024, 1_025, 3_000])
 def test_deep_event_is_judged_equally_at_any_stack_depth(depth: int) -> None:
     records = [Raw(0, 1, b"a", b'{"g":"a","m":{"x":1},"z":' + b"[" * depth + b"]" * depth + b"}")]
-    expected = told(EventReader(fold(), Limits()).read(records))
+    expected = comparable(EventReader(fold(), Limits()).read(records))
     before = sys.getrecursionlimit()
     readings = []
     for limit in (before, 20_000):
@@ -118,7 +118,7 @@ def test_deep_event_is_judged_equally_at_any_stack_depth(depth: int) -> None:
         try:
             reader = FastReader(fold(), Limits())
             reader.read([Raw(0, 1, b"a", b'{"g":"a","m":{"x":1}}')])
-            readings.append(told(reader.read(records)))
+            readings.append(comparable(reader.read(records)))
         finally:
             sys.setrecursionlimit(before)
 
@@ -184,7 +184,7 @@ def test_both_readers_agree_about_odd_values(value: bytes) -> None:
     for limits in (LIMITS, Limits()):
         exact = EventReader(fold(), limits).read(records, decode_all(records, limits))
 
-        assert told(exact) == told(FastReader(fold(), limits).read(records))
+        assert comparable(exact) == comparable(FastReader(fold(), limits).read(records))
 
 
 def test_too_many_names_are_rejected_even_if_all_are_cached() -> None:
@@ -213,9 +213,9 @@ def test_group_key_limit_applies_beyond_the_cached_groups() -> None:
     records = [
         Raw(0, 1, b"a", b'{"g":"%s","m":{"x":1}}' % key) for key in (b"a" * 12, b"a" * 13, "é".encode() * 6, "é".encode() * 7)
     ]
-    reading = [told(reader.read([record])) for record in records]
+    reading = [comparable(reader.read([record])) for record in records]
 
-    assert reading == [told(EventReader(fold(), limits).read([record])) for record in records]
+    assert reading == [comparable(EventReader(fold(), limits).read([record])) for record in records]
     assert [[], ["too-large"], [], ["too-large"]] == [[reason for _, reason, _ in refused] for _, refused, _, _ in reading]
 
 

@@ -49,7 +49,7 @@ class Connection:
     def buffer(self) -> bytearray | None:
         return self.transport.get_protocol()._buffer  # type: ignore[attr-defined]
 
-    async def waits_with(self, received: int) -> None:
+    async def wait_for_bytes(self, received: int) -> None:
         """Return once a reply is awaited and this many bytes of it have arrived."""
         frames: Frames = self.transport.get_protocol()  # type: ignore[assignment]  # that of a ReceivingLoop
 

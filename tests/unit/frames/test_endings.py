@@ -65,7 +65,7 @@ def test_reset_connection_is_an_error_and_affects_no_other(loop: ReceivingLoop, 
         await connection.send(framed(b"whole") + left)
         assert b"whole" == await waiting
         waiting = asyncio.create_task(connection.reply())
-        await connection.waits_with(len(left))
+        await connection.wait_for_bytes(len(left))
         connection.reset()
         with pytest.raises(ConnectionResetError):
             await waiting
@@ -95,7 +95,7 @@ def test_reset_connections_retain_no_memory(loop: ReceivingLoop) -> None:
     async def work(connection: Connection) -> None:
         waiting = asyncio.create_task(connection.reply())
         await connection.send(framed(bytes(4 * MEGABYTE))[:-1])
-        await connection.waits_with(4 * MEGABYTE + 3)
+        await connection.wait_for_bytes(4 * MEGABYTE + 3)
         connection.reset()
         with pytest.raises(ConnectionResetError):
             await waiting
@@ -115,7 +115,7 @@ def test_reset_connections_retain_no_memory(loop: ReceivingLoop) -> None:
 def test_cancelled_wait_consumes_nothing(loop: ReceivingLoop) -> None:
     async def work(connection: Connection) -> None:
         waiting = asyncio.create_task(connection.reader.readexactly(4))
-        await connection.waits_with(0)
+        await connection.wait_for_bytes(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -123,7 +123,7 @@ def test_cancelled_wait_consumes_nothing(loop: ReceivingLoop) -> None:
         assert b"abc" == await connection.reply()
         # As aiokafka closes: the transport first, then the task that reads.
         waiting = asyncio.create_task(connection.reader.readexactly(4))
-        await connection.waits_with(0)
+        await connection.wait_for_bytes(0)
         connection.transport.close()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

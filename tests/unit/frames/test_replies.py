@@ -54,7 +54,7 @@ def test_buffer_is_not_allocated_from_a_claimed_length_alone(loop: ReceivingLoop
         other = b"HTTP/1.1 400 Bad Request\r\n\r\n"  # a length of a gigabyte
         for count in range(1, 4):
             await connection.send(other)
-            await connection.waits_with(count * len(other))
+            await connection.wait_for_bytes(count * len(other))
         assert connection.buffer is not None
         assert len(connection.buffer) <= KEPT_BUFFER_BYTES
         connection.peer.close()

@@ -11,7 +11,7 @@ WALL_MS = 1_700_000_000_000
 STEP_MS = 500
 
 
-def looked(answers: DependencyHealth, begin_ms: int, end_ms: int) -> list[tuple[int, str]]:
+def changes_of(answers: DependencyHealth, begin_ms: int, end_ms: int) -> list[tuple[int, str]]:
     """Observe the health twice a second; return each change and its time."""
     times = range(begin_ms, end_ms + 1, STEP_MS)
     return [(at_ms, change) for at_ms in times if (change := answers.check(at_ms, WALL_MS + at_ms))]
@@ -20,7 +20,7 @@ def looked(answers: DependencyHealth, begin_ms: int, end_ms: int) -> list[tuple[
 def asked_at(at_ms: int, limit_ms: int = 3_000) -> DependencyHealth:
     """Return a health that was asked at that time and has not answered."""
     answers = DependencyHealth("Redis at r", limit_ms)
-    looked(answers, max(0, at_ms - STEP_MS), at_ms)
+    changes_of(answers, max(0, at_ms - STEP_MS), at_ms)
     answers.asked(at_ms, WALL_MS + at_ms)
     return answers
 
@@ -28,24 +28,24 @@ def asked_at(at_ms: int, limit_ms: int = 3_000) -> DependencyHealth:
 def test_dependency_silent_for_longer_than_the_limit_is_away() -> None:
     answers = asked_at(1_000)
 
-    assert [(4_500, "away")] == looked(answers, 1_500, 60_000)
+    assert [(4_500, "away")] == changes_of(answers, 1_500, 60_000)
     assert answers.is_away
 
 
 def test_reason_names_dependency_time_and_error() -> None:
     answers = asked_at(1_000)
     answers.failed("Connection refused")
-    looked(answers, 1_500, 5_000)
+    changes_of(answers, 1_500, 5_000)
 
     assert "Redis at r has not answered since 2023-11-14 22:13:21Z: Connection refused" == answers.reason
 
 
 def test_answer_ends_an_outage_and_reports_its_duration() -> None:
     answers = asked_at(1_000)
-    looked(answers, 1_500, 42_000)
+    changes_of(answers, 1_500, 42_000)
     answers.answered()
 
-    assert [(42_500, "back")] == looked(answers, 42_500, 50_000)
+    assert [(42_500, "back")] == changes_of(answers, 42_500, 50_000)
     assert 41_500 == answers.lasted_ms
 
 
@@ -53,35 +53,35 @@ def test_repeated_question_does_not_restart_the_outage() -> None:
     answers = asked_at(1_000)
     for at_ms in range(2_000, 4_001, 1_000):
         answers.failed("refused")
-        assert [] == looked(answers, at_ms - 500, at_ms)
+        assert [] == changes_of(answers, at_ms - 500, at_ms)
         answers.asked(at_ms, WALL_MS + at_ms)
 
-    assert [(4_500, "away")] == looked(answers, 4_500, 60_000)
+    assert [(4_500, "away")] == changes_of(answers, 4_500, 60_000)
 
 
 @pytest.mark.parametrize("answered_at_ms", [1_500, 4_000])
 def test_late_answer_is_an_answer(answered_at_ms: int) -> None:
     answers = asked_at(1_000)
-    assert [] == looked(answers, 1_500, answered_at_ms)
+    assert [] == changes_of(answers, 1_500, answered_at_ms)
     answers.answered()
 
-    assert [] == looked(answers, answered_at_ms + STEP_MS, 60_000)
+    assert [] == changes_of(answers, answered_at_ms + STEP_MS, 60_000)
 
 
 def test_suspended_process_blames_no_dependency() -> None:
     answers = asked_at(1_000)
-    looked(answers, 1_500, 2_000)
+    changes_of(answers, 1_500, 2_000)
     after_ms = 2_000 + SUSPENDED_MS + 60_000
 
-    assert [] == looked(answers, after_ms, after_ms + 2_000)
-    assert [(after_ms + 3_500, "away")] == looked(answers, after_ms + 2_500, after_ms + 10_000)
+    assert [] == changes_of(answers, after_ms, after_ms + 2_000)
+    assert [(after_ms + 3_500, "away")] == changes_of(answers, after_ms + 2_500, after_ms + 10_000)
 
 
 def test_outage_continues_while_the_process_is_suspended() -> None:
     answers = asked_at(1_000)
-    looked(answers, 1_500, 10_000)
+    changes_of(answers, 1_500, 10_000)
 
-    assert [] == looked(answers, 100_000, 110_000)
+    assert [] == changes_of(answers, 100_000, 110_000)
     assert answers.is_away
 
 

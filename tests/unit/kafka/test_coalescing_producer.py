@@ -18,7 +18,7 @@ LIMIT_SECONDS = 20
 LARGE = MessageSizeTooLargeError()
 
 
-class Sends:
+class StubSender:
     """Accepts requests for known partitions, and answers when the test says so."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Sends:
         """Do nothing: nothing is open."""
 
 
-def joining(sends: Sends, seconds: float = LIMIT_SECONDS) -> CoalescingProducer:
+def joining(sends: StubSender, seconds: float = LIMIT_SECONDS) -> CoalescingProducer:
     return CoalescingProducer(cast("AckedProducer", sends), seconds)
 
 
@@ -58,7 +58,7 @@ async def turns() -> None:
 
 
 async def test_records_that_arrive_during_a_request_are_sent_together_in_the_next_one() -> None:
-    sends = Sends()
+    sends = StubSender()
     producer = joining(sends)
     first = sent(producer, b"a")
     await turns()
@@ -74,7 +74,7 @@ async def test_records_that_arrive_during_a_request_are_sent_together_in_the_nex
 
 
 async def test_unresponsive_partition_does_not_block_others() -> None:
-    sends = Sends()
+    sends = StubSender()
     sends.silent, producer = {1}, joining(sends)
     sends.answers.set()
     silent = sent(producer, b"a", partition=1)
@@ -85,7 +85,7 @@ async def test_unresponsive_partition_does_not_block_others() -> None:
 
 
 async def test_record_waiting_behind_another_has_its_outcome_in_time() -> None:
-    sends = Sends()
+    sends = StubSender()
     sends.silent, producer = {0}, joining(sends, 0.05)
     outcomes = await asyncio.gather(sent(producer, b"a"), sent(producer, b"b"))
     await producer.stop()
@@ -94,7 +94,7 @@ async def test_record_waiting_behind_another_has_its_outcome_in_time() -> None:
 
 
 async def test_abandoned_record_is_not_sent() -> None:
-    sends = Sends()
+    sends = StubSender()
     producer = joining(sends)
     first = sent(producer, b"a")
     await turns()
@@ -108,7 +108,7 @@ async def test_abandoned_record_is_not_sent() -> None:
 
 
 async def test_unexpected_error_is_raised_to_every_caller() -> None:
-    sends = Sends()
+    sends = StubSender()
     sends.raises, producer = ValueError("a defect"), joining(sends)
     sends.answers.set()
     outcomes = await asyncio.gather(sent(producer, b"a"), sent(producer, b"b"))
@@ -118,7 +118,7 @@ async def test_unexpected_error_is_raised_to_every_caller() -> None:
 
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_waiting_records_fail_when_the_producer_stops(is_first: bool) -> None:
-    sends = Sends()
+    sends = StubSender()
     producer = joining(sends)
     first = sent(producer, b"a")
     await turns()
@@ -132,7 +132,7 @@ async def test_waiting_records_fail_when_the_producer_stops(is_first: bool) -> N
 
 
 async def test_records_added_just_before_a_stop_fail_at_once() -> None:
-    sends = Sends()
+    sends = StubSender()
     producer = joining(sends, 1)
     last = sent(producer, b"a")
     await asyncio.sleep(0)  # it waits, and nothing was sent yet

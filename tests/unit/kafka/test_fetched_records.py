@@ -49,7 +49,7 @@ def fetched(
     return PartitionRecords(TopicPartition("t", 0), kind(data), aborted, position, None, None, True, READ_COMMITTED)
 
 
-def told(record: Any) -> tuple[Any, ...]:
+def comparable(record: Any) -> tuple[Any, ...]:
     return record.offset, record.timestamp, record.key, record.value, tuple(record.headers)
 
 
@@ -70,11 +70,11 @@ def test_records_and_positions_are_the_same_as_those_of_aiokafka(
         base += count
     aborted = [(7, 0)] if is_aborting else None
     theirs, ours = fetched(data, position, aborted, MemoryRecords), FetchedRecords(fetched(data, position, aborted))
-    expected = [told(record) for record in theirs]
+    expected = [comparable(record) for record in theirs]
     found: list[tuple[Any, ...]] = []
     turn = 0
     while not ours.is_empty:
-        found += map(told, ours.take(sizes[turn % len(sizes)]))
+        found += map(comparable, ours.take(sizes[turn % len(sizes)]))
         turn += 1
         assert not found or ours.next_fetch_offset > found[-1][0]
 
@@ -113,7 +113,7 @@ def test_header_name_that_is_not_utf_8_is_readable(odd: set[int], compression: i
     while not ours.is_empty:
         found += ours.take(most)
 
-    assert [told(record) for record in theirs] == [told(record) for record in found]
+    assert [comparable(record) for record in theirs] == [comparable(record) for record in found]
     expected = {record.offset: (("\\xff\\xfe odd", b"v"), ("h", b"x")) for record in found if record.offset in odd}
     usual = {record.offset: (("h", b"x"), ("ü", None)) for record in found if record.offset < 5 and record.offset not in odd}
     assert expected | usual == {record.offset: tuple(record.headers) for record in found if record.offset < 5}

@@ -17,7 +17,7 @@ TP = TopicPartition("orders", 0)
 HELD = [("orders", [(0, 7, "note", 0)])]
 
 
-class Asking(GroupCoordinator):
+class ScriptedCoordinator(GroupCoordinator):
     """Requests the commits of a group from a coordinator with scripted answers."""
 
     def __init__(self, *answers: Any) -> None:
@@ -43,7 +43,7 @@ def _installed() -> None:
 
 @pytest.mark.parametrize(("code", "moved"), [(LOADING, 0), (NOT_COORDINATOR, 1)])
 async def test_coordinator_that_cannot_answer_yet_is_retried(code: int, moved: int) -> None:
-    asking = Asking(OffsetFetchResponse_v3(0, [], code), OffsetFetchResponse_v3(0, HELD, 0))
+    asking = ScriptedCoordinator(OffsetFetchResponse_v3(0, [], code), OffsetFetchResponse_v3(0, HELD, 0))
 
     assert {TP: OffsetAndMetadata(7, "note")} == await asking.fetch_committed_offsets([TP])
     assert moved == asking.moved
@@ -51,8 +51,10 @@ async def test_coordinator_that_cannot_answer_yet_is_retried(code: int, moved: i
 
 async def test_authorization_failure_is_an_error() -> None:
     with pytest.raises(GroupAuthorizationFailedError):
-        await Asking(OffsetFetchResponse_v3(0, [], NOT_AUTHORIZED)).fetch_committed_offsets([TP])
+        await ScriptedCoordinator(OffsetFetchResponse_v3(0, [], NOT_AUTHORIZED)).fetch_committed_offsets([TP])
 
 
 async def test_first_response_version_has_no_group_error() -> None:
-    assert {TP: OffsetAndMetadata(7, "note")} == await Asking(OffsetFetchResponse_v1(HELD)).fetch_committed_offsets([TP])
+    assert {TP: OffsetAndMetadata(7, "note")} == await ScriptedCoordinator(OffsetFetchResponse_v1(HELD)).fetch_committed_offsets(
+        [TP]
+    )

@@ -43,7 +43,7 @@ class Broker:
         return ack
 
 
-class Said(dict[str, str | None]):
+class TopicReports(dict[str, str | None]):
     """The reports about each topic."""
 
     def tell(self, topic: str, why: str | None) -> None:
@@ -61,12 +61,12 @@ def batches_of(places: list[tuple[int, list[int]]]) -> list[ProducerBatch]:
 
 
 async def send_all(
-    broker: Broker, batches: list[ProducerBatch], count: int, said: Said | None = None
+    broker: Broker, batches: list[ProducerBatch], count: int, said: TopicReports | None = None
 ) -> list[BaseException | None]:
     async def unopened() -> AIOKafkaProducer:
         raise AssertionError("nothing is opened")
 
-    told = Said() if said is None else said
+    told = TopicReports() if said is None else said
     found: list[BaseException | None] = [GONE] * count
     topic = TopicProducer("t", unopened, told.tell)
     await topic._send_all(Opened(cast("AIOKafkaProducer", broker)), batches, found)
@@ -109,7 +109,7 @@ async def test_failed_partition_does_not_affect_another() -> None:
 async def test_topic_fault_is_reported_until_the_partition_acknowledges(
     answers: list[BaseException | None], said: dict[str, str | None]
 ) -> None:
-    told = Said()
+    told = TopicReports()
     batches = batches_of([(0, [0]), (1, [1]), (0, [2])][: len(answers)])
     order = [0, 2, 1] if len(answers) == 3 else [0, 1]
     await send_all(Broker([None] * len(answers), [answers[at] for at in order]), batches, len(answers), told)
@@ -119,7 +119,7 @@ async def test_topic_fault_is_reported_until_the_partition_acknowledges(
 
 async def test_unresponsive_broker_fails_unacknowledged_records_only() -> None:
     broker = Broker([None, None], [None, NEVER])
-    said = Said()
+    said = TopicReports()
 
     async def opened() -> AIOKafkaProducer:
         return cast("AIOKafkaProducer", broker)
@@ -143,7 +143,7 @@ async def test_unreachable_broker_fails_every_record() -> None:
     async def unreachable() -> AIOKafkaProducer:
         raise KafkaConnectionError("away")
 
-    outcomes = await TopicProducer("t", unreachable, Said().tell).send([Outgoing("t", b"a", b"")] * 2)
+    outcomes = await TopicProducer("t", unreachable, TopicReports().tell).send([Outgoing("t", b"a", b"")] * 2)
 
     assert [KafkaConnectionError] * 2 == [type(outcome) for outcome in outcomes]
 

@@ -36,7 +36,7 @@ GROUPS = st.one_of(
 AGAIN = "not known: nobody asked"
 
 
-def said(end: int | None = 42, clock_ms: int = NOW, waiting: int = 0, now_ms: int = NOW, **options: Any) -> str:
+def explanations(end: int | None = 42, clock_ms: int = NOW, waiting: int = 0, now_ms: int = NOW, **options: Any) -> str:
     """Return each explanation in one line, independent of the terminal's width."""
     return " ".join(lay_out(end, clock_ms, waiting, now_ms, **options).split())
 
@@ -57,7 +57,7 @@ def lay_out(
 
 
 def test_records_hidden_by_a_transaction_are_lag_and_do_not_stop_the_clock() -> None:
-    text = said(hidden=7)
+    text = explanations(hidden=7)
 
     assert "up to offset 41, 7 events behind its end; an open transaction hides 7 of them" in text
     assert "due in 14 min if no event arrives" in text
@@ -170,11 +170,11 @@ def test_reopening_rate_of_groups_is_shown_if_a_worker_reports_it(page: Page | N
     ],
 )
 def test_unusual_conditions_are_reported(options: dict[str, Any], words: str) -> None:
-    assert words in said(**options)
+    assert words in explanations(**options)
 
 
 def test_partition_clock_ahead_is_reported_and_waits_agree_with_it() -> None:
-    told = said(clock_ms=NOW + 600_000)
+    told = explanations(clock_ms=NOW + 600_000)
 
     assert "is at 2023-11-14 22:23:20Z, 10 min ahead of the wall clock: the clock of a worker was wrong" in told
     assert "in 24 min (2023-11-14 22:37:20Z), once quiet" in told
@@ -182,7 +182,7 @@ def test_partition_clock_ahead_is_reported_and_waits_agree_with_it() -> None:
 
 
 def test_catching_up_sessions_are_not_reported_as_stopping_quiet_groups() -> None:
-    assert "quiet groups are not closed" not in said(now_ms=NOW + 3_600_000, end=50, backlog="sessions")
+    assert "quiet groups are not closed" not in explanations(now_ms=NOW + 3_600_000, end=50, backlog="sessions")
 
 
 @pytest.mark.parametrize(
@@ -251,18 +251,18 @@ def test_journal_of_the_same_source_and_key_is_suggested() -> None:
 
 
 def test_events_that_would_close_the_group_are_named() -> None:
-    assert 'an event with status = "done" or "failed" or code = 1 would close it at once' in said(
+    assert 'an event with status = "done" or "failed" or code = 1 would close it at once' in explanations(
         close_when={"status": ["done", "failed"], "code": [1]}
     )
-    assert "an event for which close_when returns true would close it at once" in said(close_when=bool)
+    assert "an event for which close_when returns true would close it at once" in explanations(close_when=bool)
 
 
 def test_group_without_events_has_sent_its_early_record() -> None:
-    assert "none since its early record, of offset 20 of" in said(events=0, names=0, first_offset=20)
+    assert "none since its early record, of offset 20 of" in explanations(events=0, names=0, first_offset=20)
 
 
 def test_size_of_kept_events_and_the_remaining_room_are_shown() -> None:
-    text = said(events=3, names=0, bytes=400, keep="events", changed="", max_bytes=500)
+    text = explanations(events=3, names=0, bytes=400, keep="events", changed="", max_bytes=500)
 
     assert "400 bytes kept" in text
     assert "100 more bytes can be added, then it is closed" in text

@@ -43,7 +43,7 @@ def test_user_timers_fire_at_their_time_while_no_event_is_unfinished(is_beside: 
     seen: list[datetime] = []
     tasks: list[asyncio.Task[None]] = []
 
-    async def look() -> None:
+    async def poll() -> None:
         for _ in range(5):
             await asyncio.sleep(3_600)
             seen.append(kit.now)
@@ -51,7 +51,7 @@ def test_user_timers_fire_at_their_time_while_no_event_is_unfinished(is_beside: 
     @asynccontextmanager
     async def resources() -> AsyncIterator[None]:
         if not is_beside:
-            tasks.append(asyncio.create_task(look()))
+            tasks.append(asyncio.create_task(poll()))
         yield
         for task in tasks:
             task.cancel()
@@ -59,7 +59,7 @@ def test_user_timers_fire_at_their_time_while_no_event_is_unfinished(is_beside: 
     @subscriber(paid, idempotent="yes", description="Ships.")
     async def ship(event: Received[Paid]) -> None:
         if is_beside:
-            tasks.append(asyncio.create_task(look()))
+            tasks.append(asyncio.create_task(poll()))
 
     with SubscriberTester(Catalogue(events=(paid,), subscribers=(ship,), lifespan=resources)) as kit:
         begin = kit.now

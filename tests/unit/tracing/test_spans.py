@@ -91,13 +91,13 @@ def test_trace_headers_replace_former_ones() -> None:
     assert headers == with_trace_headers(headers, [])
 
 
-class Unspeakable(Exception):
+class TextlessError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no")
 
 
 @pytest.mark.parametrize(
-    "error", [Unspeakable(), ValueError("\udcff"), ExceptionGroup("two", [ValueError("\udcff")]), KeyboardInterrupt()]
+    "error", [TextlessError(), ValueError("\udcff"), ExceptionGroup("two", [ValueError("\udcff")]), KeyboardInterrupt()]
 )
 def test_failure_of_any_error_can_be_exported(error: BaseException, spans: Spans) -> None:
     span = trace.get_tracer("test").start_span("failing")

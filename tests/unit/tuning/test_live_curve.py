@@ -36,7 +36,7 @@ def page_of(events: Sequence[Event]) -> str:
     return metrics.exposition().decode()
 
 
-def told(page: str) -> LiveMetrics:
+def live_metrics_of(page: str) -> LiveMetrics:
     statistics = live_metrics_in(page, "f")
     assert statistics is not None
     return statistics
@@ -69,7 +69,7 @@ logs = st.lists(steps, min_size=1, max_size=80).map(log_of)
 
 @given(logs)
 def test_curve_is_exact_at_the_bucket_bounds(events: list[Event]) -> None:
-    curve = live_curve("f", told(page_of(events)), BOUNDS_MS, NOW_MS)
+    curve = live_curve("f", live_metrics_of(page_of(events)), BOUNDS_MS, NOW_MS)
 
     assert [records(events, quiet_ms) for quiet_ms in BOUNDS_MS] == [point.records for point in curve.points]
     assert (len(events), len({event[2] for event in events}), None) == (curve.events, curve.groups, curve.sample)
@@ -77,7 +77,7 @@ def test_curve_is_exact_at_the_bucket_bounds(events: list[Event]) -> None:
 
 @given(logs, st.sets(st.integers(1_000, 86_400_000), min_size=1))
 def test_curve_is_within_the_reported_error_between_the_bounds(events: list[Event], windows: set[int]) -> None:
-    statistics = told(page_of(events))
+    statistics = live_metrics_of(page_of(events))
     curve = live_curve("f", statistics, windows, NOW_MS)
     doubt = widest_interval(statistics, curve)
     off = max(abs(point.records - records(events, point.quiet_ms)) for point in curve.points)
@@ -88,7 +88,7 @@ def test_curve_is_within_the_reported_error_between_the_bounds(events: list[Even
 
 @given(logs)
 def test_default_candidates_end_where_everything_is_folded(events: list[Event]) -> None:
-    statistics = told(page_of(events))
+    statistics = live_metrics_of(page_of(events))
     *before, last = live_windows(statistics, 1_000)
 
     assert {1_000} <= {*before, last} <= set(BOUNDS_MS)
@@ -97,7 +97,7 @@ def test_default_candidates_end_where_everything_is_folded(events: list[Event]) 
 
 
 def test_configured_quiet_period_is_a_candidate() -> None:
-    statistics = told(page_of(log_of([(0, b"sa"), (100_000, b"sa")])))
+    statistics = live_metrics_of(page_of(log_of([(0, b"sa"), (100_000, b"sa")])))
 
     assert 77_000 in live_windows(statistics, 77_000)
 
@@ -128,7 +128,7 @@ def test_worker_without_the_fold_is_ignored() -> None:
 
 
 def test_workers_with_different_buckets_are_not_combined() -> None:
-    one = told(page_of(log_of([(0, b"sa"), (5_000, b"sa")])))
+    one = live_metrics_of(page_of(log_of([(0, b"sa"), (5_000, b"sa")])))
 
     with pytest.raises(ValueError, match="they use different buckets"):
         combined([one, replace(one, gaps=one.gaps[1:])], 60_000)

@@ -47,7 +47,7 @@ def event_lists(draw: st.DrawFn) -> list[Raw]:
 
 
 @dataclass(frozen=True)
-class Told:
+class ReplayedRecord:
     """One record, by the scores of its events."""
 
     group: tuple[int, bytes]
@@ -55,9 +55,9 @@ class Told:
     closed_ms: int
 
 
-def told_by_shards(events: list[Raw], bounds: Bounds) -> list[Told]:
+def records_by_shards(events: list[Raw], bounds: Bounds) -> list[ReplayedRecord]:
     """Replay event by event with the classes of folding, and return the records."""
-    told: list[Told] = []
+    replayed_records: list[ReplayedRecord] = []
     for partition in {event[0] for event in events}:
         rows = [FoldEvent(at, stamp, group, names) for at, (of, stamp, group, names) in enumerate(events) if of == partition]
         shard, scores, clock = MemoryShard(bounds), {}, 0
@@ -72,8 +72,8 @@ def told_by_shards(events: list[Raw], bounds: Bounds) -> list[Told]:
         sealed += shard.seal(FAR)
         for one in sealed:
             own = (at for at in scores if one.first_offset <= at <= one.last_offset and groups[at] == one.member)
-            told.append(Told((partition, one.member), tuple(scores[at] for at in own), one.due_ms))
-    return told
+            replayed_records.append(ReplayedRecord((partition, one.member), tuple(scores[at] for at in own), one.due_ms))
+    return replayed_records
 
 
 def percentile(values: list[int], percent: int) -> int | None:
@@ -81,19 +81,21 @@ def percentile(values: list[int], percent: int) -> int | None:
     return min((value for value in values if sum(other <= value for other in values) * 100 >= percent * len(values)), default=None)
 
 
-def peak(told: list[Told]) -> int:
-    instants = {one.scores[0] for one in told}
-    return max((len({one.group for one in told if one.scores[0] <= at <= one.closed_ms}) for at in instants), default=0)
+def peak(replayed_records: list[ReplayedRecord]) -> int:
+    instants = {one.scores[0] for one in replayed_records}
+    return max((len({one.group for one in replayed_records if one.scores[0] <= at <= one.closed_ms}) for at in instants), default=0)
 
 
 def statistics(events: list[Raw], bounds: Bounds, quiet_ms: int) -> tuple[Any, ...]:
-    told = told_by_shards(events, Bounds(quiet_ms, bounds.hold_ms, bounds.max_events, bounds.max_changed, sessions=True))
-    waits = [one.closed_ms - score for one in told for score in one.scores]
+    replayed_records = records_by_shards(
+        events, Bounds(quiet_ms, bounds.hold_ms, bounds.max_events, bounds.max_changed, sessions=True)
+    )
+    waits = [one.closed_ms - score for one in replayed_records for score in one.scores]
     assert len(waits) == len(events)
-    ratio = 1 - len(told) / len(events) if events else 0.0
+    ratio = 1 - len(replayed_records) / len(events) if events else 0.0
     mean = round(sum(waits) / len(waits)) if waits else None
     of_waits = (*(percentile(waits, percent) for percent in (50, 95, 99)), mean, max(waits, default=None))
-    return quiet_ms, len(told), ratio, *of_waits, peak(told)
+    return quiet_ms, len(replayed_records), ratio, *of_waits, peak(replayed_records)
 
 
 def columns_of(events: list[Raw], **options: Any) -> Columns:
@@ -123,7 +125,7 @@ def test_curve_matches_an_event_by_event_replay(events: list[Raw], bounds: Bound
 
     assert [statistics(events, bounds, quiet_ms) for quiet_ms in sorted(windows)] == found
     assert (len(events), len({(event[0], event[2]) for event in events})) == (curve.events, curve.groups)
-    scores = [score for one in told_by_shards(events, bounds) for score in one.scores]
+    scores = [score for one in records_by_shards(events, bounds) for score in one.scores]
     assert (min(scores, default=0), max(scores, default=0)) == (curve.from_ms, curve.to_ms)
 
 

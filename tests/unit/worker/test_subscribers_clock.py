@@ -27,7 +27,7 @@ from streams_app.worker.selection import everything
 from tests.helpers import wait_until
 
 LIMIT_SECONDS = 60
-LOOKS = 5
+CLOCK_QUERIES = 5
 """How often a worker queries the clock of Redis in a test: more often than Redis is unavailable."""
 SOON_SECONDS = 5
 """How long a test waits for an end that a broken variant never reaches."""
@@ -43,14 +43,14 @@ class Paid:
 PAID = Event("order.paid", Paid, keyed_by="order", description="An order was paid.")
 
 
-class Ahead(SystemClock):
+class FastClock(SystemClock):
     """The clock of a machine that is two hours ahead."""
 
     def now_ms(self) -> int:
         return super().now_ms() + 2 * HOUR_MS
 
 
-class Asked:
+class RedisTime:
     """Redis ``TIME``; unavailable at first."""
 
     is_away = True
@@ -63,7 +63,7 @@ class Asked:
 
 async def test_worker_that_cannot_compare_its_clock_reports_it_once_per_outage(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    asked = Asked()
+    asked = RedisTime()
     skew = SkewWatch(TrustedClock(SystemClock()), Status(), asked.time)
     for asked.is_away in (True, True, False, True):
         await skew.try_once()
@@ -80,7 +80,7 @@ async def test_unanswered_clock_comparison_does_not_delay_the_shutdown(monkeypat
         await never.wait()
         return 0, 0
 
-    skew = SkewWatch(TrustedClock(Ahead()), Status(), ask)
+    skew = SkewWatch(TrustedClock(FastClock()), Status(), ask)
     comparing = asyncio.create_task(components.watch_redis(skew, AsyncMock(), stop))
     await asyncio.wait_for(asked.wait(), LIMIT_SECONDS)
     stop.set()
@@ -90,7 +90,7 @@ async def test_unanswered_clock_comparison_does_not_delay_the_shutdown(monkeypat
 
 async def test_redis_unavailable_at_startup_is_compared_once_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(components, "SKEW_EVERY_SECONDS", 0)
-    stop, redis, looks = asyncio.Event(), Asked(), 0
+    stop, redis, looks = asyncio.Event(), RedisTime(), 0
     answers = iter([ConnectionError("Redis is away"), ConnectionError("Redis is away"), None])
 
     async def warn() -> None:
@@ -100,7 +100,7 @@ async def test_redis_unavailable_at_startup_is_compared_once_it_answers(monkeypa
     async def ask() -> tuple[int, int]:
         nonlocal looks
         looks += 1
-        if looks == LOOKS:
+        if looks == CLOCK_QUERIES:
             stop.set()
         return await redis.time()
 
@@ -110,7 +110,7 @@ async def test_redis_unavailable_at_startup_is_compared_once_it_answers(monkeypa
 
 
 async def test_ids_are_stored_by_the_hours_of_redis_once_the_clock_was_compared() -> None:
-    redis, trusted, done = Asked(), TrustedClock(Ahead()), []
+    redis, trusted, done = RedisTime(), TrustedClock(FastClock()), []
     skew = SkewWatch(trusted, Status(), redis.time)
     hours: list[int] = []
 
@@ -163,12 +163,12 @@ def test_separate_subscribers_get_a_compared_clock(shop: Settings) -> None:
 
 
 async def test_subscribers_beside_folds_get_the_compared_clock(shop: Settings) -> None:
-    given, redis = Clocks(), Asked()
+    given, redis = Clocks(), RedisTime()
     redis.is_away = False
-    skew = SkewWatch(TrustedClock(Ahead()), Status(), redis.time)
+    skew = SkewWatch(TrustedClock(FastClock()), Status(), redis.time)
     rest: Any = dict.fromkeys(["producer", "metrics", "http", "watchdog", "on_fatal"], MagicMock())
     running = Components(
-        shop, everything(shop), Ahead(), status=Status(), skew=skew, redis=AsyncMock(), is_folding=True, **rest
+        shop, everything(shop), FastClock(), status=Status(), skew=skew, redis=AsyncMock(), is_folding=True, **rest
     )  # fmt: skip
     no_servers = patch("streams_app.worker.components.warn_of_servers", AsyncMock())
     with no_servers, patch("streams_app.worker.components.Subscribers", given), pytest.raises(NothingToRunError):

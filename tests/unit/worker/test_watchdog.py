@@ -188,19 +188,19 @@ def look(clock: ManualClock, status: Status, watchdog: Watchdog) -> Callable[[in
     ownership = Ownership(cast("Any", Unclaimed()), FoldProcessors(parts), around)
     watchdog.watch("folds", ownership, is_essential=True)
 
-    async def looks(seconds: int, every_ms: int) -> None:
+    async def check_for(seconds: int, every_ms: int) -> None:
         for _ in range(0, seconds * 1000, every_ms):
             await watchdog._check(Folding(ownership, parts.claimed_shards))
             clock.advance_ms(every_ms)
 
-    return looks
+    return check_for
 
 
-Look = Callable[[int, int], Awaitable[None]]
+CheckFor = Callable[[int, int], Awaitable[None]]
 
 
 async def test_worker_without_progress_is_not_ready_after_half_a_minute_and_ends_after_one(
-    look: Look, status: Status, ended: list[str]
+    look: CheckFor, status: Status, ended: list[str]
 ) -> None:
     await look(30, 500)
     assert [] == status.ready_reasons()
@@ -213,7 +213,7 @@ async def test_worker_without_progress_is_not_ready_after_half_a_minute_and_ends
 
 
 async def test_each_added_group_is_watched_with_its_own_reasons(
-    look: Look, watchdog: Watchdog, status: Status, ended: list[str]
+    look: CheckFor, watchdog: Watchdog, status: Status, ended: list[str]
 ) -> None:
     other = Worker()
     other.host.assigned = {TP("t", 0)}
@@ -234,7 +234,7 @@ async def test_each_added_group_is_watched_with_its_own_reasons(
     ],
 )
 async def test_process_ends_for_a_separate_group_only_if_its_partition_is_claimed_and_the_broker_answers(
-    look: Look, watchdog: Watchdog, status: Status, ended: list[str], is_claimed: bool, away: str, expected: list[str]
+    look: CheckFor, watchdog: Watchdog, status: Status, ended: list[str], is_claimed: bool, away: str, expected: list[str]
 ) -> None:
     other = Worker()
     other.host.assigned, other.host.stable_offset = {TP("t", 0)}, 90
@@ -248,7 +248,7 @@ async def test_process_ends_for_a_separate_group_only_if_its_partition_is_claime
     assert expected == sorted({why.partition(" position")[0] for why in ended})
 
 
-async def test_pause_starts_the_minute_anew(look: Look, status: Status, ended: list[str]) -> None:
+async def test_pause_starts_the_minute_anew(look: CheckFor, status: Status, ended: list[str]) -> None:
     await look(59, 500)
     status.set_not_ready("kafka-away", "why")
     await look(300, 500)
@@ -259,7 +259,7 @@ async def test_pause_starts_the_minute_anew(look: Look, status: Status, ended: l
     assert [] == ended
 
 
-async def test_suspended_process_is_not_ended(look: Look, ended: list[str]) -> None:
+async def test_suspended_process_is_not_ended(look: CheckFor, ended: list[str]) -> None:
     await look(59, 500)
     await look(120, 120_000)
     await look(59, 500)
@@ -267,7 +267,7 @@ async def test_suspended_process_is_not_ended(look: Look, ended: list[str]) -> N
     assert [] == ended
 
 
-async def test_reader_is_not_checked_before_the_first_assignment(look: Look, status: Status, ended: list[str]) -> None:
+async def test_reader_is_not_checked_before_the_first_assignment(look: CheckFor, status: Status, ended: list[str]) -> None:
     status.set_not_ready("start", "the worker is starting")
     await look(200, 500)
 

@@ -36,7 +36,7 @@ async def test_expired_token_ends_the_stream_with_bye(
         page = await hub.events("/live/7/events?view=private", headers=token("7", after_ms=2_000))
         await page.until("private", count=0)
         await wait_until(lambda: page.is_over, LIMIT_SECONDS, "the stream ends")
-        refused = await hub.refusal("/live/7/events?view=private", headers=token("7", after_ms=-1_000))
+        refused = await hub.rejection("/live/7/events?view=private", headers=token("7", after_ms=-1_000))
 
     assert "bye" == page.names()[-1]
     assert (401, "the token has expired") == refused
@@ -93,7 +93,7 @@ async def test_invalid_request_is_rejected_with_an_instruction(
     start: Start, tmp_path: Path, path: str, headers: dict[str, str], status: int, says: str
 ) -> None:
     async with start(NEWS, PRIVATE, secret_file=secret_file(tmp_path)) as hub:
-        found, text = await hub.refusal(path, headers=headers)
+        found, text = await hub.rejection(path, headers=headers)
 
     assert status == found, text
     assert says in text
@@ -118,7 +118,7 @@ async def test_page_name_that_is_no_text_does_not_affect_other_pages(start: Star
 async def test_token_opens_only_its_own_pages(start: Start, tmp_path: Path) -> None:
     async with start(PRIVATE, secret_file=secret_file(tmp_path)) as hub:
         allowed = token("7", "team-*")
-        other = await hub.refusal("/live/70?view=private", headers=allowed)
+        other = await hub.rejection("/live/70?view=private", headers=allowed)
         found = [await hub.json(f"/live/{page}?view=private", headers=allowed) for page in ("7", "team-a")]
 
     assert (403, "the token is not for this page") == other
@@ -132,6 +132,6 @@ async def test_configured_and_own_origins_are_accepted(start: Start) -> None:
                 assert (200, origin) == (response.status, response.headers["Access-Control-Allow-Origin"])
                 assert "true" == response.headers["Access-Control-Allow-Credentials"]
                 assert "default-src 'none'" in response.headers["Content-Security-Policy"]
-        refused = await hub.refusal("/live/7?view=news", headers={"Origin": "http://www.example.com"})
+        refused = await hub.rejection("/live/7?view=news", headers={"Origin": "http://www.example.com"})
 
     assert 403 == refused[0]

@@ -14,7 +14,7 @@ from streams_app.embedded.ports import LOOPBACK, free_port
 from tests.helpers import wait_until
 from tests.integration.commands import run
 from tests.integration.searching import Search
-from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, metric, riddles
+from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, metric, unhelpful_lines
 from tests.servers.opensearch import OpenSearch
 
 pytestmark = pytest.mark.timeout(200)
@@ -73,5 +73,5 @@ async def test_worker_folds_while_opensearch_is_absent_and_updates_it_once_it_re
     assert ([], 200, 1, 0, 0) == (outcome.faults(stage.sent), ready, absent.code, made.code, code)
     assert {f"n{n}": n for n in range(48)} == values
     assert 0 == verified.code, verified.text
-    assert [] == riddles(worker.log())
+    assert [] == unhelpful_lines(worker.log())
     assert "s3cret" not in worker.log() + absent.text + made.text

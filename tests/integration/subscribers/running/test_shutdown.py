@@ -71,7 +71,7 @@ class Parcels:
         await self.site.send("paid", [(b"o", b'{"order_id": "%s"}' % order.encode())])
         await wait_until(lambda: f"begun {order}" in self.seen(), LIMIT_SECONDS, f"{order} is called")
 
-    def told(self) -> None:
+    def record_signal(self) -> None:
         """Record that the worker was signalled."""
         Path(f"{self.ledger}.told").touch()
 
@@ -89,7 +89,7 @@ async def test_function_that_takes_longer_than_20_s_succeeds_within_a_longer_gra
     await parcels.made()
     with parcels.worker(*arguments) as worker:
         await parcels.begins("slow")
-        parcels.told()
+        parcels.record_signal()
         code = await worker.terminate(LIMIT_SECONDS)
     with parcels.worker(*arguments) as following:
         await parcels.begins("next")
@@ -110,11 +110,11 @@ async def test_partitions_of_folds_continue_in_another_worker_while_a_function_h
         with parcels.worker() as following:
             await following.wait_ready()
             worker._process.terminate()
-            await wait_until(lambda: "signal received" in worker.log(), LIMIT_SECONDS, "the worker is told to stop")
+            await wait_until(lambda: "signal received" in worker.log(), LIMIT_SECONDS, "the worker receives the signal")
             await site.send("events", [event(f"a{number}", "likes") for number in range(GROUPS)])
             outcome = await site.outcome("folded", GROUPS)
             exit_code = worker.exit_code
-            parcels.told()
+            parcels.record_signal()
             code = await worker.wait_exit(LIMIT_SECONDS)
             await following.terminate()
 
@@ -136,7 +136,7 @@ async def test_function_has_its_grace_if_its_worker_is_stopped_during_a_rebalanc
                 "the group of the subscriber is redistributed",
             )
             worker._process.terminate()
-            parcels.told()
+            parcels.record_signal()
             code = await worker.wait_exit(LIMIT_SECONDS)
             await parcels.begins("next")
             following_code = await following.terminate()

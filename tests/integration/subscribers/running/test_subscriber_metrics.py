@@ -24,7 +24,7 @@ from tests.integration.subscribing import LIMIT_SECONDS, PARTITIONS, Paid, Shop
 pytestmark = pytest.mark.timeout(200)
 
 
-class Seen:
+class ShipMetrics:
     """The metrics of the subscriber ``ship`` in one member."""
 
     def __init__(self, shop: Shop) -> None:
@@ -49,11 +49,11 @@ async def shop(kafka: KafkaServer, redis_server: RedisServer, names: Names) -> S
 
 
 @pytest.fixture
-def seen(shop: Shop) -> Seen:
-    return Seen(shop)
+def seen(shop: Shop) -> ShipMetrics:
+    return ShipMetrics(shop)
 
 
-async def test_event_of_another_type_is_counted_as_skipped(shop: Shop, seen: Seen) -> None:
+async def test_event_of_another_type_is_counted_as_skipped(shop: Shop, seen: ShipMetrics) -> None:
     async def ship(event: Received[Paid]) -> None:
         raise AssertionError("it is not for this subscriber")
 
@@ -64,7 +64,7 @@ async def test_event_of_another_type_is_counted_as_skipped(shop: Shop, seen: See
     assert 0 == seen.counted("attempts", outcome="done")
 
 
-async def test_every_attempt_finished_event_and_dead_letter_is_counted(shop: Shop, seen: Seen) -> None:
+async def test_every_attempt_finished_event_and_dead_letter_is_counted(shop: Shop, seen: ShipMetrics) -> None:
     async def ship(event: Received[Paid]) -> None:
         match event.data.order_id:
             case "poison":
@@ -95,7 +95,7 @@ async def test_every_attempt_finished_event_and_dead_letter_is_counted(shop: Sho
 
 
 @pytest.mark.parametrize("ordered", [None, "key"], ids=["unordered", "ordered"])
-async def test_oldest_waiting_age_grows_while_nothing_else_moves(shop: Shop, seen: Seen, ordered: str | None) -> None:
+async def test_oldest_waiting_age_grows_while_nothing_else_moves(shop: Shop, seen: ShipMetrics, ordered: str | None) -> None:
     may_end = threading.Event()
 
     def ship(event: Received[Paid]) -> None:
@@ -115,7 +115,7 @@ async def test_oldest_waiting_age_grows_while_nothing_else_moves(shop: Shop, see
             await seen.until(f"subscriber_{gauge}", 0)
 
 
-async def test_failed_event_waits_for_its_next_attempt_and_an_outage_is_reported(shop: Shop, seen: Seen) -> None:
+async def test_failed_event_waits_for_its_next_attempt_and_an_outage_is_reported(shop: Shop, seen: ShipMetrics) -> None:
     outage = threading.Event()
 
     async def ship(event: Received[Paid]) -> None:
@@ -134,7 +134,7 @@ async def test_failed_event_waits_for_its_next_attempt_and_an_outage_is_reported
 
 @pytest.mark.parametrize(("bound", "most"), [("MAX_UNFINISHED", 3), ("MAX_UNFINISHED_BYTES", 1)])
 async def test_paused_reader_is_reported_until_it_resumes(
-    shop: Shop, seen: Seen, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+    shop: Shop, seen: ShipMetrics, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
 ) -> None:
     may_end = threading.Event()
     monkeypatch.setattr(f"streams_app.subscribers.running.processor.{bound}", most)
@@ -173,7 +173,7 @@ async def test_process_exits_for_a_restart_if_all_slots_hang(shop: Shop, monkeyp
     assert [75] == [error.exit_code for error in fatal if isinstance(error, TryAgainError)]
 
 
-async def test_loop_lag_of_a_blocking_function_is_visible_for_a_minute(shop: Shop, seen: Seen) -> None:
+async def test_loop_lag_of_a_blocking_function_is_visible_for_a_minute(shop: Shop, seen: ShipMetrics) -> None:
     may_end = threading.Event()
 
     async def ship(event: Received[Paid]) -> None:
@@ -191,7 +191,7 @@ async def test_loop_lag_of_a_blocking_function_is_visible_for_a_minute(shop: Sho
         assert lag() > 0.3
 
 
-async def test_missing_dead_letter_topic_is_named_and_no_broker_outage_is_reported(shop: Shop, seen: Seen) -> None:
+async def test_missing_dead_letter_topic_is_named_and_no_broker_outage_is_reported(shop: Shop, seen: ShipMetrics) -> None:
     status = Status()
 
     async def ship(event: Received[Paid]) -> None:
@@ -224,7 +224,7 @@ def full(url: str) -> Iterator[None]:
         client.close()
 
 
-async def test_full_redis_is_reported_while_events_are_handled(shop: Shop, seen: Seen, valkey: Valkey) -> None:
+async def test_full_redis_is_reported_while_events_are_handled(shop: Shop, seen: ShipMetrics, valkey: Valkey) -> None:
     shop = replace(shop, redis_url=valkey.url)
 
     may_end = asyncio.Event()

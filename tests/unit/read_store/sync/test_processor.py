@@ -45,11 +45,11 @@ async def test_step_stores_the_first_offset_it_has_not_written(store: Store) -> 
     seen: list[int] = []
     apply = store.sync._store.apply
 
-    async def noted(changes: object, step: ProgressStep, now_ms: int) -> object:
+    async def recorded(changes: object, step: ProgressStep, now_ms: int) -> object:
         seen.append(step.to)
         return await apply(changes, step, now_ms)  # type: ignore[arg-type]  # passed on
 
-    store.sync._store.apply = noted  # type: ignore[method-assign,assignment]  # to observe every step
+    store.sync._store.apply = recorded  # type: ignore[method-assign,assignment]  # to observe every step
     await processor.claim(claim_of())
     processor.deliver(batch_of(range(10, 10 + MAX_RECORDS + 1), end=900))
     await store.reaches(processor, 900)

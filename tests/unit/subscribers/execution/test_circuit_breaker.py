@@ -12,7 +12,7 @@ from streams_app.testing import SubscriberTester
 from tests.kit import Paid, paid
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def failure_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [message for message in caplog.messages if "have failed" in message]
 
 
@@ -30,10 +30,10 @@ def count(event: Received[Any]) -> None:
 def test_first_failed_attempt_is_logged_at_once_with_its_line(one: Any, error: str, caplog: pytest.LogCaptureFixture) -> None:
     with SubscriberTester(one) as kit:
         event_id = kit.publish(paid, Paid("o1"))
-        lines = told(caplog)
+        lines = failure_lines(caplog)
         kit.advance("30s")
         kit.dead_letters(one)
-        later = told(caplog)
+        later = failure_lines(caplog)
 
     assert lines == later
     (line,) = lines
@@ -52,7 +52,7 @@ def test_later_failures_are_summarized_once_a_minute(caplog: pytest.LogCaptureFi
         kit.advance("1m")
         kit.dead_letters(ship)
 
-    assert ["count=1", "count=5", "count=3"] == [line.split()[3] for line in told(caplog)]
+    assert ["count=1", "count=5", "count=3"] == [line.split()[3] for line in failure_lines(caplog)]
 
 
 def test_suppressed_failures_are_logged_at_the_end_of_their_minute_without_new_failures(caplog: pytest.LogCaptureFixture) -> None:
@@ -60,14 +60,14 @@ def test_suppressed_failures_are_logged_at_the_end_of_their_minute_without_new_f
         for order in ("o1", "o2"):
             kit.publish(paid, Paid(order))
         kit.advance("30s")
-        early = told(caplog)
+        early = failure_lines(caplog)
         kit.advance("1m")
         kit.dead_letters(ship)
-        late = told(caplog)
+        late = failure_lines(caplog)
         kit.advance("10m")
 
     assert ["count=1", "count=5"] == [line.split()[3] for line in late]
-    assert (late[:1], late) == (early, told(caplog))
+    assert (late[:1], late) == (early, failure_lines(caplog))
     assert " error=ConnectionError('the carrier is away') at=" in late[1]
 
 
@@ -77,7 +77,7 @@ def test_suppressed_failures_are_logged_when_the_last_partition_is_released(capl
         kit.advance("30s")
         kit.dead_letters(ship)
 
-    assert ["count=1", "count=2"] == [line.split()[3] for line in told(caplog)]
+    assert ["count=1", "count=2"] == [line.split()[3] for line in failure_lines(caplog)]
 
 
 def test_retry_and_reject_are_not_logged_as_failures(caplog: pytest.LogCaptureFixture) -> None:
@@ -92,7 +92,7 @@ def test_retry_and_reject_are_not_logged_as_failures(caplog: pytest.LogCaptureFi
         kit.advance("1m")
         kit.dead_letters(picky)
 
-    assert [] == told(caplog)
+    assert [] == failure_lines(caplog)
 
 
 def test_timed_out_attempt_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -105,5 +105,5 @@ def test_timed_out_attempt_is_logged(caplog: pytest.LogCaptureFixture) -> None:
         kit.advance("1m")
         kit.dead_letters(slow)
 
-    (line,) = told(caplog)
+    (line,) = failure_lines(caplog)
     assert line.endswith(" error=timed out")

@@ -28,11 +28,11 @@ class Paid(msgspec.Struct, frozen=True):
 paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
 
 
-def letters(events: LocalEvents) -> list[str]:
+def reasons_of_dead_letters(events: LocalEvents) -> list[str]:
     return [dict(record.headers)["reason"].decode() for record in events._broker.records("order.paid.ship.dead")]
 
 
-async def there(events: LocalEvents, act: Callable[[LocalMember], Awaitable[None] | None]) -> None:
+async def run_on_member(events: LocalEvents, act: Callable[[LocalMember], Awaitable[None] | None]) -> None:
     """Run a function on the member of the only subscriber, on its loop."""
     worker = events._worker
     assert worker is not None and worker._process is not None
@@ -59,14 +59,14 @@ async def test_timed_out_thread_that_succeeds_under_another_claim_is_reported(
         try:
             await events.publish(paid, Paid("o1"))
             await wait_until(lambda: is_committed(events), LIMIT_SECONDS, "it is finished with its letter")
-            await there(events, lambda member: member.assign())
+            await run_on_member(events, lambda member: member.assign())
             await wait_until(lambda: claimed(events), LIMIT_SECONDS, "it is claimed again")
             may_end.set()
-            await wait_until(lambda: len(letters(events)) == 2, LIMIT_SECONDS, "its late end is told")
+            await wait_until(lambda: len(reasons_of_dead_letters(events)) == 2, LIMIT_SECONDS, "its late end is told")
         finally:
             may_end.set()
 
-        assert ["timed-out", "finished-late"] == letters(events)
+        assert ["timed-out", "finished-late"] == reasons_of_dead_letters(events)
 
 
 @pytest.mark.parametrize("idempotent", ["unknown", "no"])
@@ -78,7 +78,7 @@ async def test_interrupted_thread_that_succeeds_under_another_claim_is_reported(
         begun.set()
         may_end.wait(LIMIT_SECONDS)
 
-    assert ["interrupted", "finished-late"] == await letters_of_what_is_cut_off(ship, begun, may_end)
+    assert ["interrupted", "finished-late"] == await dead_letters_of_interrupted(ship, begun, may_end)
 
 
 @pytest.mark.parametrize("idempotent", ["unknown", "no"])
@@ -92,7 +92,7 @@ async def test_function_that_blocks_the_loop_past_its_claim_and_succeeds_is_repo
         begun.set()
         may_end.wait(LIMIT_SECONDS)
 
-    assert ["interrupted", "finished-late"] == await letters_of_what_is_cut_off(ship, begun, may_end)
+    assert ["interrupted", "finished-late"] == await dead_letters_of_interrupted(ship, begun, may_end)
 
 
 async def test_dead_letter_of_an_interrupted_attempt_does_not_wait_for_an_outage() -> None:
@@ -107,16 +107,16 @@ async def test_dead_letter_of_an_interrupted_attempt_does_not_wait_for_an_outage
         try:
             await events.publish(paid, Paid("o1"))
             await asyncio.to_thread(begun.wait, LIMIT_SECONDS)
-            await there(events, suspend)
-            await there(events, cut_off)
-            await wait_until(lambda: letters(events), LIMIT_SECONDS, "it is claimed again")
+            await run_on_member(events, suspend)
+            await run_on_member(events, revoke_at_once)
+            await wait_until(lambda: reasons_of_dead_letters(events), LIMIT_SECONDS, "it is claimed again")
         finally:
             may_end.set()
 
-        assert ["interrupted"] == letters(events)[:1]
+        assert ["interrupted"] == reasons_of_dead_letters(events)[:1]
 
 
-async def letters_of_what_is_cut_off(
+async def dead_letters_of_interrupted(
     ship: Subscriber[Any, Any, Any], begun: threading.Event, may_end: threading.Event
 ) -> list[str]:
     """Interrupt a function that has begun, and let it end once its event has a dead letter."""
@@ -124,16 +124,16 @@ async def letters_of_what_is_cut_off(
         try:
             await events.publish(paid, Paid("o1"))
             await asyncio.to_thread(begun.wait, LIMIT_SECONDS)
-            await there(events, cut_off)
-            await wait_until(lambda: letters(events), LIMIT_SECONDS, "it is claimed again")
+            await run_on_member(events, revoke_at_once)
+            await wait_until(lambda: reasons_of_dead_letters(events), LIMIT_SECONDS, "it is claimed again")
             may_end.set()
-            await wait_until(lambda: len(letters(events)) == 2, LIMIT_SECONDS, "its late end is told")
+            await wait_until(lambda: len(reasons_of_dead_letters(events)) == 2, LIMIT_SECONDS, "its late end is told")
         finally:
             may_end.set()
-        return letters(events)
+        return reasons_of_dead_letters(events)
 
 
-async def cut_off(member: LocalMember) -> None:
+async def revoke_at_once(member: LocalMember) -> None:
     """Revoke the partitions of the member without a grace period, and assign them again."""
     assert member._ownership is not None
     await member._ownership.stop(1.5)

@@ -11,28 +11,28 @@ from streams_app.testing import SubscriberTester
 from tests.kit import Paid, paid, seen_by, subscribed
 
 
-class Speechless(Exception):
+class TextlessError(Exception):
     """Has no text: its str() raises."""
 
     def __str__(self) -> str:
         raise RuntimeError("nothing to say")
 
 
-class NothingWrong(Exception):
+class FalsyError(Exception):
     """Is false in a boolean context."""
 
     def __len__(self) -> int:
         return 0
 
 
-class Later(Retry):
+class RetryWithReason(Retry):
     """Has a constructor of its own."""
 
     def __init__(self, why: str) -> None:
         self.why = why
 
 
-class AfterText(Retry):
+class RetryAfterText(Retry):
     """Has an `after` of an unexpected type."""
 
     def __init__(self, after: str) -> None:
@@ -43,7 +43,7 @@ class AfterText(Retry):
 def test_error_whose_text_raises_is_a_dead_letter_of_its_event_only(idempotent: str) -> None:
     async def ship(event: Received[Paid]) -> None:
         if event.data.order_id == "o1":
-            raise Speechless
+            raise TextlessError
 
     one = subscribed(ship, idempotent=idempotent, concurrency=1, retry=Retries(attempts=2))
     with SubscriberTester(one) as kit:
@@ -53,11 +53,11 @@ def test_error_whose_text_raises_is_a_dead_letter_of_its_event_only(idempotent: 
         (letter,) = kit.dead_letters(one)
 
         assert ("failed", 2 if idempotent == "yes" else 1) == (letter.reason, letter.attempts)
-        assert "Speechless, of which nothing can be told: RuntimeError('nothing to say')" == letter.detail
+        assert "TextlessError, of which nothing can be told: RuntimeError('nothing to say')" == letter.detail
         assert 2 == [outcome for _, outcome in seen_by(kit, one)].count("done")
 
 
-@pytest.mark.parametrize("kind", [Later, AfterText])
+@pytest.mark.parametrize("kind", [RetryWithReason, RetryAfterText])
 def test_retry_subclass_with_its_own_constructor_is_a_retry(kind: Callable[[str], Retry]) -> None:
     async def ship(event: Received[Paid]) -> None:
         if event.attempt == 1:
@@ -73,14 +73,14 @@ def test_retry_subclass_with_its_own_constructor_is_a_retry(kind: Callable[[str]
 
 def test_falsy_error_is_reported_as_itself() -> None:
     async def ship(event: Received[Paid]) -> None:
-        raise NothingWrong("at all")
+        raise FalsyError("at all")
 
     one = subscribed(ship, idempotent="no")
     with SubscriberTester(one) as kit:
         kit.publish(paid, Paid("o1"))
         (letter,) = kit.dead_letters(one)
 
-        assert ("failed", "NothingWrong: at all") == (letter.reason, letter.detail)
+        assert ("failed", "FalsyError: at all") == (letter.reason, letter.detail)
 
 
 def test_unexpected_error_at_the_end_of_a_call_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def test_overdue_call_times_out_and_its_slot_continues_when_the_function_has_end
 
 
 def test_slot_with_only_short_calls_yields_to_others() -> None:
-    class Passing(LoopClock):
+    class TickingClock(LoopClock):
         """Advances by a millisecond at each reading."""
 
         passed_ms = 0
@@ -67,7 +67,7 @@ def test_slot_with_only_short_calls_yields_to_others() -> None:
             called.append(event)
 
         called: list[int] = []
-        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 60_000, Passing(), lambda calls: None)
+        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 60_000, TickingClock(), lambda calls: None)
         runner.put([Attempt(event, None) for event in range(100)])
         while not called:
             await asyncio.sleep(0)
@@ -78,7 +78,7 @@ def test_slot_with_only_short_calls_yields_to_others() -> None:
 
 
 def test_time_blocked_by_another_function_is_not_overdue() -> None:
-    class Jumping(LoopClock):
+    class JumpingClock(LoopClock):
         """Also advances while the loop is blocked."""
 
         passed_ms = 0
@@ -87,7 +87,7 @@ def test_time_blocked_by_another_function_is_not_overdue() -> None:
             return super().monotonic_ms() + self.passed_ms
 
     async def schedule() -> None:
-        clock = Jumping()
+        clock = JumpingClock()
 
         async def ship(event: str) -> None:
             await asyncio.sleep({"blocks": 0.05, "ends": 0.5, "hangs": 60}[event])  # virtual time
@@ -293,7 +293,7 @@ def test_slots_whose_functions_ignore_cancellation_hang_and_are_reported_once_wi
 
 
 def test_slots_suspended_with_their_process_do_not_hang_when_they_time_out() -> None:
-    class Jumping(LoopClock):
+    class JumpingClock(LoopClock):
         """Also advances while the process is stopped."""
 
         passed_ms = 0
@@ -307,7 +307,7 @@ def test_slots_suspended_with_their_process_do_not_hang_when_they_time_out() -> 
 
         told: list[str] = []
         ended: list[Attempt] = []
-        clock = Jumping()
+        clock = JumpingClock()
         runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 1_000, clock, ended.extend, on_hung=told.append)
         runner.put([Attempt("one", None)])
         await asyncio.sleep(0.5)  # virtual time

@@ -37,7 +37,7 @@ users.stop(0.1)
 """
 
 
-async def gone(runner: ThreadExecutor) -> None:
+async def stop_and_join(runner: ThreadExecutor) -> None:
     """Stop the slots of a test and wait for their threads: later callbacks would find no loop."""
     await runner.stop()
     for thread in runner._threads:
@@ -69,7 +69,7 @@ async def test_function_that_blocks_the_loop_is_reported_once_with_its_stack(
     async def awaits(event: str) -> None:
         await asyncio.sleep(0)
 
-    def told(what: str) -> list[str]:
+    def messages(what: str) -> list[str]:
         return [record.getMessage() for record in caplog.records if what in record.getMessage()]
 
     ended: list[Attempt] = []
@@ -78,16 +78,16 @@ async def test_function_that_blocks_the_loop_is_reported_once_with_its_stack(
         watch.add(name, runner)
         runner.put([Attempt("o1", None)])
     with caplog.at_level(logging.WARNING):
-        await wait_until(lambda: told("is blocked subscriber=blocks seconds="), LIMIT_SECONDS, "the block is told")
+        await wait_until(lambda: messages("is blocked subscriber=blocks seconds="), LIMIT_SECONDS, "the block is logged")
         # If the machine itself is late, the lag of every function grows, before or after the block.
         for_all = watch.lag_ms("awaits")
         await wait_until(lambda: watch.lag_ms("blocks") > for_all + 300, LIMIT_SECONDS, "the lag grows while it lasts")
         assert for_all == watch.lag_ms("awaits")
         may_end.set()
-        await wait_until(lambda: told("continues after"), LIMIT_SECONDS, "the end of the block is told")
+        await wait_until(lambda: messages("continues after"), LIMIT_SECONDS, "the end of the block is logged")
     for runner in runners.values():
         await runner.stop()
-    (line,) = told("is blocked subscriber=blocks seconds=")
+    (line,) = messages("is blocked subscriber=blocks seconds=")
 
     assert "in blocks\n    may_end.wait(LIMIT_SECONDS)" in line
     assert watch.lag_ms("blocks") >= 300
@@ -105,7 +105,7 @@ async def test_task_created_by_a_function_is_attributed_to_all_subscribers(users
         may_end.wait(LIMIT_SECONDS)
 
     blocking = asyncio.run_coroutine_threadsafe(blocks(), users.loop)
-    await wait_until(lambda: all(watch.lag_ms(name) > 100 for name in runners), LIMIT_SECONDS, "both are told")
+    await wait_until(lambda: all(watch.lag_ms(name) > 100 for name in runners), LIMIT_SECONDS, "both lag")
     may_end.set()
     await asyncio.wrap_future(blocking)
     for runner in runners.values():
@@ -119,9 +119,9 @@ async def test_process_whose_function_blocks_the_loop_exits_with_a_dedicated_cod
         sys.executable, "-c", ENDS_WHILE_BLOCKED.format(blocked_by=blocked_by, ends_by=ends_by), stderr=asyncio.subprocess.PIPE
     )
     async with asyncio.timeout(LIMIT_SECONDS):
-        _, told = await ending.communicate()
+        _, messages = await ending.communicate()
 
-    assert (75, b"") == (ending.returncode, told)
+    assert (75, b"") == (ending.returncode, messages)
 
 
 async def test_function_may_start_a_process_and_wait_for_it(users: UserLoop) -> None:
@@ -146,14 +146,14 @@ async def test_hanging_slots_are_reported_once_with_their_stacks_only_if_all_are
 ) -> None:
     monkeypatch.setattr("streams_app.subscribers.execution.executor.HUNG_MS", 100)
     may_end = threading.Event()
-    told: list[str] = []
+    messages: list[str] = []
     ended: list[Attempt] = []
 
     def hangs(event: str) -> None:
         may_end.wait(LIMIT_SECONDS)
 
     clock = SystemClock()
-    runner = ThreadExecutor(hangs, 2, 100, clock, ended.extend, on_hung=told.append)
+    runner = ThreadExecutor(hangs, 2, 100, clock, ended.extend, on_hung=messages.append)
     begun_ms = clock.monotonic_ms()
     try:
         runner.put([Attempt(f"o{number}", None) for number in range(hanging)])
@@ -161,10 +161,10 @@ async def test_hanging_slots_are_reported_once_with_their_stacks_only_if_all_are
         await wait_until(lambda: clock.monotonic_ms() > begun_ms + 600, LIMIT_SECONDS, "they are overdue for some sweeps")
     finally:
         may_end.set()
-        await gone(runner)
+        await stop_and_join(runner)
 
-    assert (1 if hanging == 2 else 0) == len(told)
-    assert all("2 slots:" in one and "in hangs\n    may_end.wait(LIMIT_SECONDS)" in one for one in told)
+    assert (1 if hanging == 2 else 0) == len(messages)
+    assert all("2 slots:" in one and "in hangs\n    may_end.wait(LIMIT_SECONDS)" in one for one in messages)
 
 
 async def test_overdue_function_occupies_its_slot_until_it_returns() -> None:
@@ -178,14 +178,14 @@ async def test_overdue_function_occupies_its_slot_until_it_returns() -> None:
     try:
         runner.put([Attempt(f"o{number}", None) for number in range(2)])
         await wait_until(lambda: len(ended) == 2, LIMIT_SECONDS, "the calls are overdue")
-        told = runner.hanging
+        messages = runner.hanging
         may_end.set()
         await wait_until(lambda: not runner.hanging, LIMIT_SECONDS, "the slots are free")
     finally:
         may_end.set()
-        await gone(runner)
+        await stop_and_join(runner)
 
-    assert 2 == told
+    assert 2 == messages
 
 
 @pytest.mark.parametrize("how", ["recall", "cancel"])
@@ -208,7 +208,7 @@ async def test_call_waiting_behind_hanging_slots_is_cancelled_at_once(how: str) 
         await wait_until(lambda: ended, LIMIT_SECONDS / 10, "the one that waits is taken back")
     finally:
         may_end.set()
-        await gone(runner)
+        await stop_and_join(runner)
 
     assert ("o2", AttemptOutcome.CANCELLED) == (ended[0].event, ended[0].outcome)
     assert ["o1"] == called
@@ -225,7 +225,7 @@ async def test_call_cancelled_before_it_had_a_slot_is_not_made(how: str) -> None
         runner.put([early, Attempt("o2", None)])
         await wait_until(lambda: len(ended) == 2, LIMIT_SECONDS, "both have an outcome")
     finally:
-        await gone(runner)
+        await stop_and_join(runner)
 
     assert {"o1": AttemptOutcome.CANCELLED, "o2": AttemptOutcome.DONE} == {call.event: call.outcome for call in ended}
     assert ["o2"] == called

@@ -67,7 +67,7 @@ class Shop:
 
         self.ship = ship
 
-    def letters(self) -> list[tuple[str, str]]:
+    def dead_letters_of_ship(self) -> list[tuple[str, str]]:
         return [(letter.reason, letter.key.decode()) for letter in self.kit.dead_letters(self.ship)]
 
 
@@ -78,7 +78,7 @@ def test_event_that_kills_its_process_at_once_is_a_dead_letter_after_the_third_c
         shop.kit.publish(paid, Paid("die"))
         shop.kit.advance("10m")
 
-        assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
+        assert ([("crashed", "die")], 3) == (shop.dead_letters_of_ship(), shop.begun["die"])
 
 
 @pytest.mark.parametrize(("before", "behind"), [(1, 0), (3, 3), (20, 20)])
@@ -90,7 +90,7 @@ def test_neighbours_of_an_event_that_kills_its_process_are_not_dead_lettered(bef
             shop.kit.publish(paid, Paid(order))
         shop.kit.advance("10m")
 
-        assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
+        assert ([("crashed", "die")], 3) == (shop.dead_letters_of_ship(), shop.begun["die"])
         assert before + behind + 1 == len(shop.begun)
 
 
@@ -102,7 +102,7 @@ def test_event_that_kills_its_process_late_is_watched_longer_each_time_and_dead_
             shop.kit.publish(paid, Paid(order))
         shop.kit.advance("10m")
 
-        assert ([("crashed", "die")], deaths) == (shop.letters(), shop.begun["die"])
+        assert ([("crashed", "die")], deaths) == (shop.dead_letters_of_ship(), shop.begun["die"])
 
 
 @pytest.mark.parametrize("seconds", [0.01, 0.1, 5])
@@ -119,7 +119,7 @@ def test_crashing_event_of_one_subscriber_makes_no_dead_letters_of_another(after
             shop.kit.publish(paid, Paid(order))
         shop.kit.advance("10m")
 
-        assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
+        assert ([("crashed", "die")], 3) == (shop.dead_letters_of_ship(), shop.begun["die"])
         assert [] == shop.kit.dead_letters(thank)
 
 
@@ -158,7 +158,7 @@ def test_event_that_kills_its_process_is_found_at_any_distance_from_the_watermar
             shop.kit.publish(paid, Paid(order))
         shop.kit.advance("10m")
 
-        assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
+        assert ([("crashed", "die")], 3) == (shop.dead_letters_of_ship(), shop.begun["die"])
         assert before + 51 == len(shop.begun)
 
 
@@ -170,7 +170,7 @@ def test_event_that_kills_its_process_is_found_among_many_new_arrivals() -> None
             shop.kit.advance("7ms")
         shop.kit.advance("10m")
 
-        assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
+        assert ([("crashed", "die")], 3) == (shop.dead_letters_of_ship(), shop.begun["die"])
 
 
 def test_crashing_event_queued_behind_slow_ones_is_found_at_its_third_crash() -> None:
@@ -180,7 +180,7 @@ def test_crashing_event_queued_behind_slow_ones_is_found_at_its_third_crash() ->
             shop.kit.publish(paid, Paid(order))
         shop.kit.advance("20m")
 
-        assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
+        assert ([("crashed", "die")], 3) == (shop.dead_letters_of_ship(), shop.begun["die"])
 
 
 def test_hand_over_keeps_suspects() -> None:
@@ -195,7 +195,7 @@ def test_hand_over_keeps_suspects() -> None:
                 shop.kit.rebalance()
         shop.kit.advance("10m")
 
-        assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
+        assert ([("crashed", "die")], 3) == (shop.dead_letters_of_ship(), shop.begun["die"])
 
 
 def test_event_that_arrives_after_a_crash_is_not_blamed_for_it() -> None:
@@ -207,7 +207,7 @@ def test_event_that_arrives_after_a_crash_is_not_blamed_for_it() -> None:
         shop.kit.publish(paid, Paid("die"))
         shop.kit.advance("10m")
 
-        assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
+        assert ([("crashed", "die")], 3) == (shop.dead_letters_of_ship(), shop.begun["die"])
 
 
 @pytest.mark.parametrize("orders", [("die late", "a", "die", "b"), ("a", "die", "b", "die late"), ("die", "die late", "a", "b")])
@@ -219,7 +219,7 @@ def test_neighbours_of_two_events_that_kill_their_process_are_not_dead_lettered(
             shop.kit.publish(paid, Paid(order))
         shop.kit.advance("10m")
 
-        assert {("crashed", "die"), ("crashed", "die late")} == set(shop.letters())
+        assert {("crashed", "die"), ("crashed", "die late")} == set(shop.dead_letters_of_ship())
 
 
 def test_hand_over_whose_last_attempt_log_is_fenced_counts_as_no_crash() -> None:
@@ -236,7 +236,7 @@ def test_hand_over_whose_last_attempt_log_is_fenced_counts_as_no_crash() -> None
             kit.publish(paid, Paid(order))
         while hand_overs:
             kit.advance("1s")
-            with EndsRefused(kit):
+            with EndsRejected(kit):
                 hand_overs.pop()
                 kit.rebalance()
         kit.advance("10m")
@@ -248,7 +248,7 @@ def test_hand_over_whose_last_attempt_log_is_fenced_counts_as_no_crash() -> None
 ORDERS = ["o1", "o2", "o3"]
 
 
-class EndsRefused:
+class EndsRejected:
     """Redis rejects every write of a finished event."""
 
     def __init__(self, kit: SubscriberTester) -> None:
@@ -258,10 +258,10 @@ class EndsRefused:
     def __enter__(self) -> None:
         self._by_name: Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]] = self._scripts.by_name
 
-        async def refused(keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
+        async def rejected(keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
             raise RedisAwayError("away")
 
-        self._scripts.by_name = {**self._by_name, "end": refused}
+        self._scripts.by_name = {**self._by_name, "end": rejected}
 
     def __exit__(self, *error: object) -> None:
         self._scripts.by_name = self._by_name
@@ -304,7 +304,7 @@ def test_finished_suspect_is_no_longer_suspected() -> None:
             shop.kit.crash()
             shop.kit.advance("1m")
 
-        assert [] == shop.letters()
+        assert [] == shop.dead_letters_of_ship()
 
 
 @pytest.mark.parametrize(("before", "expected"), [(4, 8), (16, 32), (32, 32)])

@@ -23,7 +23,7 @@ STARTS = pytest.mark.parametrize("start", ["latest", "earliest"])
 
 
 @contextmanager
-def away(calls: list[str], **options: Any) -> Iterator[tuple[SubscriberTester, Any]]:
+def after_absence(calls: list[str], **options: Any) -> Iterator[tuple[SubscriberTester, Any]]:
     """A subscriber that has handled three events and whose process has ended; later events wait for the next process."""
 
     def ship(event: Received[Paid]) -> None:
@@ -49,7 +49,7 @@ def expire(kit: SubscriberTester) -> None:
 @STARTS
 def test_group_without_commits_resumes_from_redis(idempotent: Any, start: Any) -> None:
     calls: list[str] = []
-    with away(calls, idempotent=idempotent, start=start) as (kit, _):
+    with after_absence(calls, idempotent=idempotent, start=start) as (kit, _):
         expire(kit)
         kit.rebalance()
         kit.advance("10s")
@@ -85,7 +85,7 @@ def test_events_finished_above_a_waiting_one_are_not_repeated(idempotent: Any) -
 @pytest.mark.parametrize(("start", "expected"), [("latest", BEFORE), ("earliest", [*BEFORE, *BEFORE, *AWAY])])
 def test_group_without_commits_and_redis_state_starts_anew(idempotent: Any, start: Any, expected: list[str]) -> None:
     calls: list[str] = []
-    with away(calls, idempotent=idempotent, start=start) as (kit, _):
+    with after_absence(calls, idempotent=idempotent, start=start) as (kit, _):
         expire(kit)
         kit.wipe_redis()
         kit.rebalance()
@@ -107,7 +107,7 @@ def test_state_without_a_log_id_neither_skips_events_of_yes_nor_repeats_those_of
     idempotent: Any, start: Any, expected: list[str]
 ) -> None:
     calls: list[str] = []
-    with away(calls, idempotent=idempotent, start=start) as (kit, one):
+    with after_absence(calls, idempotent=idempotent, start=start) as (kit, one):
         expire(kit)
         # State as an earlier version has left it.
         keys = SubscriberKeys(kit._workers._settings.app_id, one.name, paid.key, 0)
@@ -121,7 +121,7 @@ def test_state_without_a_log_id_neither_skips_events_of_yes_nor_repeats_those_of
 @GOES_ON
 def test_state_of_another_log_is_not_resumed(idempotent: Any) -> None:
     calls: list[str] = []
-    with away(calls, idempotent=idempotent, start="latest") as (kit, one):
+    with after_absence(calls, idempotent=idempotent, start="latest") as (kit, one):
         expire(kit)
         keys = SubscriberKeys(kit._workers._settings.app_id, one.name, paid.key, 0)
         kit._workers.scripts._hashes[keys.state[0]]["note"] = encoded(3, OffsetMetadata("of-another-topic", NOTHING))

@@ -28,7 +28,7 @@ class Paid(msgspec.Struct, frozen=True):
 paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
 
 
-def noting(idempotent: Literal["yes", "unknown", "no"], calls: list[str], *, wait: str = "1s", **options: Any) -> Any:
+def recording(idempotent: Literal["yes", "unknown", "no"], calls: list[str], *, wait: str = "1s", **options: Any) -> Any:
     """Return a subscriber that records its calls."""
 
     def ship(event: Received[Paid]) -> None:
@@ -44,7 +44,7 @@ def noting(idempotent: Literal["yes", "unknown", "no"], calls: list[str], *, wai
 @NEVER_TWICE
 def test_event_published_twice_is_called_once(idempotent: Any) -> None:
     calls: list[str] = []
-    one = noting(idempotent, calls)
+    one = recording(idempotent, calls)
     with SubscriberTester(one) as kit:
         kit.publish(paid, Paid("o1"), event_id="e1")
         kit.publish(paid, Paid("o1"), event_id="e1")
@@ -57,7 +57,7 @@ def test_event_published_twice_is_called_once(idempotent: Any) -> None:
 @pytest.mark.parametrize("is_wiped", [False, True])
 def test_events_of_two_sources_with_one_id_are_both_called_and_their_duplicates_are_not(idempotent: Any, is_wiped: bool) -> None:
     calls: list[str] = []
-    one = noting(idempotent, calls)
+    one = recording(idempotent, calls)
 
     def publish(order_id: str, source: bytes) -> None:
         headers = [("ce_id", b"1"), ("ce_type", b"order.paid"), ("ce_source", source)]
@@ -81,7 +81,7 @@ def test_events_of_two_sources_with_one_id_are_both_called_and_their_duplicates_
 @pytest.mark.parametrize("at", ["begun", "done"])
 def test_event_interrupted_by_a_crash_is_a_dead_letter_without_a_second_call(idempotent: Any, at: Any) -> None:
     calls: list[str] = []
-    one = noting(idempotent, calls)
+    one = recording(idempotent, calls)
     with SubscriberTester(one) as kit:
         kit.crash(at=at)
         kit.publish(paid, Paid("o1"))
@@ -128,7 +128,7 @@ async def test_partition_without_a_commit_is_not_claimed_for_at_most_once() -> N
 @NEVER_TWICE
 def test_only_an_attempt_that_reports_no_effect_is_retried(idempotent: Any) -> None:
     calls: list[str] = []
-    one = noting(idempotent, calls)
+    one = recording(idempotent, calls)
     with SubscriberTester(one) as kit:
         kit.publish(paid, Paid("waits"))
         kit.publish(paid, Paid("fails"))
@@ -141,7 +141,7 @@ def test_only_an_attempt_that_reports_no_effect_is_retried(idempotent: Any) -> N
 @pytest.mark.parametrize("idempotent", ["yes", "unknown", "no"])
 def test_event_waiting_for_its_next_attempt_does_not_stop_the_reader(idempotent: Any) -> None:
     calls: list[str] = []
-    one = noting(idempotent, calls, wait="30s")
+    one = recording(idempotent, calls, wait="30s")
     with SubscriberTester(one) as kit:
         for order in ("waits", "o2", "o3", "o4"):
             kit.publish(paid, Paid(order))
@@ -155,7 +155,7 @@ def test_event_waiting_for_its_next_attempt_does_not_stop_the_reader(idempotent:
 
 def test_wiped_redis_does_not_affect_at_most_once() -> None:
     calls: list[str] = []
-    one = noting("no", calls)
+    one = recording("no", calls)
     with SubscriberTester(one) as kit:
         kit.publish(paid, Paid("o1"), event_id="e1")
         kit.wipe_redis()

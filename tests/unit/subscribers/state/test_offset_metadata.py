@@ -18,7 +18,7 @@ END = 10**9
 
 
 @st.composite
-def aboves(draw: st.DrawFn) -> Above:
+def offsets_above(draw: st.DrawFn) -> Above:
     finished, begun, at = [], [], LOW
     is_first = True
     for distance, length, is_begun in draw(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 10_000), st.booleans()))):
@@ -39,7 +39,7 @@ def forged(body: bytes, low: int = LOW) -> str:
     return f"1..{text}.{crc32(f'{low}..{text}'.encode()):08x}"
 
 
-@given(aboves())
+@given(offsets_above())
 def test_metadata_survives_a_round_trip(above: Above) -> None:
     note = OffsetMetadata("0b5e", above)
 
@@ -50,7 +50,7 @@ def test_empty_metadata_is_valid() -> None:
     assert OffsetMetadata("", Above()) == decoded(encoded(LOW, OffsetMetadata("", Above())), LOW, LOW)
 
 
-@given(aboves(), st.data())
+@given(offsets_above(), st.data())
 def test_metadata_with_a_changed_character_is_invalid(above: Above, data: st.DataObject) -> None:
     text = encoded(LOW, OffsetMetadata("0b5e", above))
     at = data.draw(st.integers(0, len(text) - 1))
