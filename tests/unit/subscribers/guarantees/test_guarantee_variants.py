@@ -13,10 +13,10 @@ from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_tracker import Above
 from tests.chaos.mutants_promises import IN_PARTS
 from tests.unit.events import test_headers
-from tests.unit.subscribers.execution import test_replayed, test_retries
+from tests.unit.subscribers.execution import test_replayed_events, test_retries
 from tests.unit.subscribers.guarantees import test_guarantees
 from tests.unit.subscribers.state import test_offset_metadata, test_offset_tracker
-from tests.unit.worker import test_subscribers_apart
+from tests.unit.worker import test_subscriber_isolation
 
 LOW = test_offset_metadata.LOW
 
@@ -30,14 +30,14 @@ SHOWN_BY: dict[str, Callable[[], object]] = {
         test_guarantees.test_event_waiting_for_its_next_attempt_does_not_stop_the_reader, "yes"
     ),
     "what is put back is for everybody": partial(
-        test_replayed.test_event_for_another_subscriber_or_for_none_is_skipped,
-        replay_headers("recompute", test_replayed.ORIGIN, test_replayed.EVENT),
+        test_replayed_events.test_event_for_another_subscriber_or_for_none_is_skipped,
+        replay_headers("recompute", test_replayed_events.ORIGIN, test_replayed_events.EVENT),
     ),
     "ids of what is published are random": test_headers.test_repeated_attempt_derives_the_same_ids,
     "a worker chooses where a `no` begins": lambda: asyncio.run(
         test_guarantees.test_partition_without_a_commit_is_not_claimed_for_at_most_once()
     ),
-    "subscribers share a pool": test_subscribers_apart.test_function_that_occupies_all_threads_does_not_delay_another_subscriber,
+    "subscribers share a pool": test_subscriber_isolation.test_function_that_occupies_all_threads_does_not_delay_another_subscriber,
 }
 
 

@@ -18,7 +18,7 @@ from streams_app.errors import TryAgainError
 from streams_app.read_store.core.store import ProgressStep
 from streams_app.read_store.sync.store_sync import StoreSync
 from tests.integration.conftest import CELLS, OPENSEARCH
-from tests.integration.read_store.test_folded import Record, folded, sync_of
+from tests.integration.read_store.test_folded_records import Record, folded, sync_of
 from tests.integration.stores import P0, Postgres, Sqlite, SqlTarget, StoreHarness
 
 pytestmark = pytest.mark.timeout(300)
