@@ -201,7 +201,7 @@ def test_function_results_appear_under_their_declared_names(values: dict[str, An
         pytest.param({"dead_letters": "ä"}, "dead_letters = 'ä' is not a Kafka topic name", id="beyond ASCII"),
         pytest.param({"output": "s"}, "three different topics", id="output is the source"),
         pytest.param({"dead_letters": "s"}, "three different topics", id="dead letters go to the source"),
-        pytest.param({"output": "s.dead"}, "three different topics", id="output is where dead letters go"),
+        pytest.param({"output": "s.dead"}, "three different topics", id="output and dead letters share a topic"),
         pytest.param({"keep": "first"}, "keep: ", id="an unknown keep"),
         pytest.param({"backlog": "drop"}, "backlog: ", id="an unknown backlog"),
         pytest.param({"start": "now"}, "start: ", id="an unknown start"),

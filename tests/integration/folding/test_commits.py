@@ -88,6 +88,6 @@ async def test_commit_of_a_claim_before_a_rejoin_is_rejected(site: Site) -> None
                 return False  # the group is about to continue without the other one
             return True
 
-        await wait_until(is_committed, LIMIT_SECONDS, "a commit of the present generation is taken")
+        await wait_until(is_committed, LIMIT_SECONDS, "a commit of the present generation is accepted")
 
     assert {tp: Committed(3, "")} == held

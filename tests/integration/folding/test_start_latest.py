@@ -68,7 +68,7 @@ async def test_offsets_of_sixty_five_folds_with_long_names_are_committed(site: S
                 held = await admin.list_consumer_group_offsets(site.names.app_id)
                 return next((mark.metadata for tp, mark in held.items() if tp.topic == site.names.topic("events")), "")
 
-            metadata = await wait_until(committed_metadata, LIMIT_SECONDS, "the marks are committed")
+            metadata = await wait_until(committed_metadata, LIMIT_SECONDS, "the positions are committed")
         assert 0 == await worker.terminate()
 
     assert (True, 65) == (len(metadata) <= 4_096, metadata.count("=0"))

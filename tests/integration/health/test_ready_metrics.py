@@ -80,10 +80,10 @@ async def test_worker_that_is_not_ready_reports_the_cause_and_clears_it(staged: 
     with staged.worker() as worker:
         await worker.wait_ready()
         with frozen(valkey.pid):
-            await wait_until(lambda: "redis" in nonzero(causes(worker)), LIMIT_SECONDS, "Redis is told")
-        await wait_until(lambda: not nonzero(causes(worker)), LIMIT_SECONDS, "nothing is told any more")
+            await wait_until(lambda: "redis" in nonzero(causes(worker)), LIMIT_SECONDS, "Redis is reported")
+        await wait_until(lambda: not nonzero(causes(worker)), LIMIT_SECONDS, "no cause is reported")
         await delete_topic(staged.bootstrap, staged.source)
-        await wait_until(lambda: "topic" in nonzero(causes(worker)), LIMIT_SECONDS, "the topic is told")
+        await wait_until(lambda: "topic" in nonzero(causes(worker)), LIMIT_SECONDS, "the topic is reported")
 
 
 async def test_hanging_main_loop_is_reported_in_the_metrics(staged: Stage) -> None:
@@ -95,7 +95,7 @@ async def test_hanging_main_loop_is_reported_in_the_metrics(staged: Stage) -> No
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(staged.folder)])}
     with PythonAppWorker(staged.folder / "streams.toml", staged.folder, environment) as worker:
         await wait_until(lambda: bool(worker.url), LIMIT_SECONDS, "its pages are served")
-        await wait_until(lambda: "loop" in nonzero(causes(worker)), LIMIT_SECONDS, "the hanging loop is told")
+        await wait_until(lambda: "loop" in nonzero(causes(worker)), LIMIT_SECONDS, "the hanging loop is reported")
 
 
 class PythonAppWorker(WorkerProcess):
@@ -129,7 +129,7 @@ async def test_full_or_read_only_redis_is_reported_even_by_an_at_least_once_subs
             await wait_until(partial(rejects_writes, cause), LIMIT_SECONDS, f"{cause} is told")
             assert 200 == (await worker.get("/health/live"))[0]
             mends()
-            await wait_until(lambda: rejects_writes(None), LIMIT_SECONDS, "it is taken back")
+            await wait_until(lambda: rejects_writes(None), LIMIT_SECONDS, "the cause is cleared")
 
 
 async def test_redis_write_check_writes_nothing(valkey: Valkey, client: redis.Redis) -> None:

@@ -58,7 +58,7 @@ async def test_worker_ends_and_names_the_command_if_a_topic_is_recreated(stage: 
 # Retention
 
 
-@pytest.mark.parametrize("is_running", [False, True], ids=["while away", "while frozen"])
+@pytest.mark.parametrize("is_running", [False, True], ids=["while stopped", "while frozen"])
 async def test_retention_that_overtakes_a_worker_is_reported_as_a_range_and_folding_continues(
     stage: Stage, is_running: bool
 ) -> None:

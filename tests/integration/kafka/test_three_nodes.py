@@ -161,7 +161,7 @@ async def test_partitions_without_a_leader_block_one_fold_and_no_other(
         async def is_reported() -> bool:
             return f"topic {names.topic('fragile')!r} does not acknowledge" in (await worker.get("/health/ready"))[1]
 
-        await wait_until(is_reported, LIMIT_SECONDS, "the worker says which topic does not acknowledge")
+        await wait_until(is_reported, LIMIT_SECONDS, "the worker reports the topic that does not acknowledge")
         cluster.start_node(victim)
         cluster.wait_complete()
         outcome = await site.outcome("fragile", 800)

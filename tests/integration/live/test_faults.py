@@ -113,7 +113,7 @@ async def test_odd_events_of_a_running_worker_are_late_ignored_or_dead_letters(w
                 f'streams_app_live_events_total{{result="{result}",view="made"}} 1.0' in text for result in ("late", "refused")
             )
 
-        await wait_until(counted, LIMIT_SECONDS, "late and refused events are counted")
+        await wait_until(counted, LIMIT_SECONDS, "late and rejected events are counted")
 
     assert {"to-come", "last"} == {item.item for item in shown.items}
     assert all(item.time_ms <= int(time.time() * 1000) for item in shown.items)

@@ -113,7 +113,7 @@ async def test_unavailable_redis_is_awaited_and_an_occupied_port_is_not(config: 
                 async with session.get(f"{health}/health/ready") as ready:
                     return ready.status == 503 and "Redis" in await ready.text()
 
-            await wait_until(says_so, LIMIT_SECONDS, "it says that Redis is away")
+            await wait_until(says_so, LIMIT_SECONDS, "it reports that Redis is unavailable")
             async with session.get(f"{url}/live/7?view=visitors") as response:
                 assert "reading" == (await response.json())["views"][0]["state"]
     finally:

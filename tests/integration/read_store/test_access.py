@@ -187,10 +187,10 @@ async def test_right_revoked_from_a_running_worker_is_awaited(guarded: Guarded) 
         await guarded.do("REVOKE ALL ON folded_values, folded_values_progress FROM service")
         await guarded.do("UPDATE numbers SET value = 8")
         await guarded.announce(2)
-        await wait_until(lambda: GRANTS in worker.log(), LIMIT_SECONDS, "it says what is missing")
+        await wait_until(lambda: GRANTS in worker.log(), LIMIT_SECONDS, "it reports what is missing")
         exit_code = worker.exit_code
         await guarded.do(GRANTS)
-        await wait_until(lambda: stored(guarded, 8), LIMIT_SECONDS, "it goes on")
+        await wait_until(lambda: stored(guarded, 8), LIMIT_SECONDS, "it continues")
         code = await worker.terminate()
 
     assert (None, 0) == (exit_code, code)

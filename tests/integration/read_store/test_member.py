@@ -166,7 +166,7 @@ async def test_store_catches_up_after_an_outage_and_the_membership_persists(read
             await reading.send(40)
             await reading.send(40)
             await wait_until(lambda: (member.lag() or 0) >= 40, LIMIT_SECONDS, "the lag rises")
-            await wait_until(lambda: member.value("up", component="read_store.dashboard") == 0, LIMIT_SECONDS, "it is told")
+            await wait_until(lambda: member.value("up", component="read_store.dashboard") == 0, LIMIT_SECONDS, "it is logged")
         assert await reading.is_synced()
         await wait_until(lambda: member.lag() == 0, LIMIT_SECONDS, "the lag falls")
 
@@ -180,7 +180,7 @@ async def test_partition_is_claimed_once_an_unavailable_store_returns(reading: R
     async with reading.member() as member:
         hidden = reading.path.rename(reading.path.with_suffix(".hidden"))
         await wait_until(lambda: member.value("up", component="read_store.dashboard") == 0, LIMIT_SECONDS, "it is not there")
-        await wait_until(lambda: (member.lag() or 0) >= 40, LIMIT_SECONDS, "the lag is told")
+        await wait_until(lambda: (member.lag() or 0) >= 40, LIMIT_SECONDS, "the lag is reported")
         hidden.rename(reading.path)
 
         assert await reading.is_synced()

@@ -139,7 +139,7 @@ CREATE TABLE folded_values (
 """
 
 
-@pytest.mark.parametrize("value", ["99", "1.5"], ids=["a constraint refuses it", "it does not fit the column"])
+@pytest.mark.parametrize("value", ["99", "1.5"], ids=["a constraint rejects it", "it does not fit the column"])
 async def test_last_value_stays_if_the_current_one_cannot_be_stored(compared: Compared, value: str) -> None:
     is_sqlite = compared.url.startswith("sqlite")
     await compared.prepare(("a", "likes", 1), ("a", "shares", 2), ("b", "likes", 3))

@@ -93,7 +93,7 @@ async def app(site: Site, pair: Pair) -> WholeApp:
 
 async def until_read_only(worker: WorkerProcess) -> None:
     """Return when the worker is not ready because Redis is read-only, and reports no wrong reason about Redis."""
-    await wait_until(lambda: up(worker)["redis"] == 0, LIMIT_SECONDS, "the worker counts Redis as away")
+    await wait_until(lambda: up(worker)["redis"] == 0, LIMIT_SECONDS, "the worker counts Redis as unavailable")
 
     async def found() -> list[str]:
         return [reason for reason in await reasons(worker) if "Redis" in reason]

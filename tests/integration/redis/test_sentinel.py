@@ -102,12 +102,12 @@ async def test_worker_waits_while_no_quorum_promotes_a_replica(stage: Stage, gro
             group.sentinels.pop(port).kill()
         group.kill_primary()
         await stage.send(50)
-        await wait_until(lambda: up(worker)["redis"] == 0, LIMIT_SECONDS, "the worker counts Redis as away")
+        await wait_until(lambda: up(worker)["redis"] == 0, LIMIT_SECONDS, "the worker counts Redis as unavailable")
 
         async def names_sentinel() -> bool:
             return any("no Sentinel names a primary" in reason for reason in await reasons(worker))
 
-        await wait_until(names_sentinel, LIMIT_SECONDS, "the worker says that Sentinel names no primary")
+        await wait_until(names_sentinel, LIMIT_SECONDS, "the worker reports that Sentinel names no primary")
         listed, checked = await ask(stage, "groups", "list"), await ask(stage, "check")
         assert worker.exit_code is None
         for port in stopped:
@@ -157,7 +157,7 @@ async def test_check_warns_about_a_sentinel_that_is_down_and_about_a_missing_quo
 
     assert 0 == one_less.code
     assert f"Sentinel {LOOPBACK}:{first} does not answer" in one_less.text
-    await wait_until(has_lost_quorum, LIMIT_SECONDS, "check says that no failover is possible")
+    await wait_until(has_lost_quorum, LIMIT_SECONDS, "check reports that no failover is possible")
 
 
 def test_documented_sentinel_rights_match_the_tested_ones() -> None:

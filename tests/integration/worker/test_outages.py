@@ -109,7 +109,7 @@ async def test_wiped_redis_is_reported(staged: Stage, valkey: Valkey) -> None:
         client.flushall()
         await staged.send(120)
         pattern = rf"WARNING .*Redis has lost its state: folding again from \d+, records may overlap .* source={staged.source}-\d"
-        await wait_until(lambda: re.search(pattern, worker.log()), LIMIT_SECONDS, "the loss is told")
+        await wait_until(lambda: re.search(pattern, worker.log()), LIMIT_SECONDS, "the loss is reported")
 
 
 async def test_wiped_redis_is_not_reported_as_a_log_that_went_back(site: Site, redis_client: redis.asyncio.Redis) -> None:
@@ -128,10 +128,10 @@ async def test_wiped_redis_is_not_reported_as_a_log_that_went_back(site: Site, r
             async def is_committed() -> bool:
                 return sum([await group.committed(place) or 0 for place in places]) == 50  # all of them
 
-            await wait_until(is_committed, LIMIT_SECONDS, "all is committed, which is known without Redis")
+            await wait_until(is_committed, LIMIT_SECONDS, "all is committed, as Kafka alone shows")
         async for key in redis_client.scan_iter(f"{{{site.names.app_id}*"):
             await redis_client.delete(key)
-        await wait_until(lambda: "Redis has lost its state" in worker.log(), LIMIT_SECONDS, "the loss is told")
+        await wait_until(lambda: "Redis has lost its state" in worker.log(), LIMIT_SECONDS, "the loss is reported")
         await site.send("events", [event("after", "likes")])
         await read_topic(
             site.bootstrap, folded, until=lambda records: b"after" in {record.key for record in records},

@@ -177,7 +177,7 @@ async def test_worker_without_folds_warns_at_startup_that_redis_may_evict(
     with shop.worker() as worker:
         await worker.wait_ready()
         pattern = r"ERROR .*maxmemory-policy is allkeys-lru: .* may be evicted; CONFIG SET"
-        await wait_until(lambda: re.search(pattern, worker.log()), LIMIT_SECONDS, "it is told")
+        await wait_until(lambda: re.search(pattern, worker.log()), LIMIT_SECONDS, "it is reported")
 
 
 async def test_worker_without_folds_whose_subscriber_is_stuck_ends_with_75(shop: Shop) -> None:

@@ -124,7 +124,7 @@ def outer_address() -> str:
     return address
 
 
-@pytest.mark.parametrize(("host", "is_open"), [(None, False), ("0.0.0.0", True)], ids=["by default", "when told so"])
+@pytest.mark.parametrize(("host", "is_open"), [(None, False), ("0.0.0.0", True)], ids=["by default", "on all addresses"])
 async def test_pages_are_open_to_this_machine_only(stage: Stage, host: str | None, is_open: bool) -> None:
     address = outer_address()
     with debug(stage, {"STREAMS_APP_HTTP_HOST": host} if host else {}) as worker:

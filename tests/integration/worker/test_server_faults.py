@@ -70,9 +70,9 @@ async def test_full_redis_pauses_folding_but_not_emission_and_folding_resumes_al
         await staged.send(120)
         await fill(client, worker)
         await staged.send(40, partition=0)
-        await wait_until(lambda: reports_full(worker), LIMIT_SECONDS, "the worker says that Redis is full")
+        await wait_until(lambda: reports_full(worker), LIMIT_SECONDS, "the worker reports that Redis is full")
         # The groups of the other partitions are emitted, and no events come in.
-        emitted = await wait_until(lambda: metric(worker, "streams_app_records_emitted_total"), LIMIT_SECONDS, "emission goes on")
+        emitted = await wait_until(lambda: metric(worker, "streams_app_records_emitted_total"), LIMIT_SECONDS, "emission continues")
         await wait_until(lambda: metric(worker, "streams_app_outbox_records") == 0, LIMIT_SECONDS, "the outbox is empty")
         paused = [metric(worker, "streams_app_events_folded_total"), await reports_full(worker), worker.exit_code]
         client.config_set("maxmemory", 0)
@@ -99,7 +99,7 @@ async def test_groups_are_emitted_from_a_full_redis_even_if_every_partition_has_
         await fill(client, worker)
         for partition in range(4):
             await staged.send(10, partition=partition)
-        await wait_until(lambda: reports_full(worker), LIMIT_SECONDS, "the worker says that Redis is full")
+        await wait_until(lambda: reports_full(worker), LIMIT_SECONDS, "the worker reports that Redis is full")
         await wait_until(lambda: metric(worker, "streams_app_records_emitted_total") >= GROUPS, LIMIT_SECONDS, "all groups leave")
 
 
@@ -156,7 +156,7 @@ async def test_worker_is_ready_once_redis_has_returned(staged: Stage, valkey: Va
         async def is_reported() -> bool:
             return any("Redis does not answer" in reason for reason in await reasons(worker))
 
-        await wait_until(is_reported, LIMIT_SECONDS, "the worker says that Redis is away")
+        await wait_until(is_reported, LIMIT_SECONDS, "the worker reports that Redis is unavailable")
         await wait_until(lambda: "cannot claim yet" in worker.log(), LIMIT_SECONDS, "the partitions are to be claimed again")
         with Valkey.start(valkey.port, tmp_path / "valkey", appendonly=True):
             await load
@@ -178,7 +178,7 @@ async def test_redis_error_reply_is_reported(staged: Stage, valkey: Valkey) -> N
         async def is_reported() -> bool:
             return any("is claimed again and again (a reply of Redis was lost" in reason for reason in await reasons(worker))
 
-        await wait_until(is_reported, LIMIT_SECONDS, "the worker says that it gets no further")
+        await wait_until(is_reported, LIMIT_SECONDS, "the worker reports that it makes no progress")
         client.acl_setuser("default", enabled=True, nopass=True, commands=["+hgetall"])
         outcome = await staged.outcome()
         await wait_until(lambda: _is_ready(worker), LIMIT_SECONDS, "nothing is in its way any more")

@@ -41,7 +41,7 @@ def test_stalled_core_is_reported_with_its_time() -> None:
         time.sleep(0.1)  # the standstill to be recorded
         os.kill(stopped, signal.SIGCONT)
         # A shorter standstill of the machine itself may be recorded first.
-        wait_until_sync(lambda: (standstills.longest_ms(begin, time.time()) or 0) >= 90, 60, "it is noted")
+        wait_until_sync(lambda: (standstills.longest_ms(begin, time.time()) or 0) >= 90, 60, "it is recorded")
 
         assert 0 == standstills.longest_ms(begin - 20, begin - 10)
         os.kill(stopped, signal.SIGKILL)

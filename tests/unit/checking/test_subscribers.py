@@ -141,7 +141,7 @@ def test_fold_ids_do_not_detect_every_repetition() -> None:
         ({tp: Committed(7, "") for tp in TPS}, "the broker keeps no metadata with commits"),
         ({tp: commit_of({"ship": OffsetAndMetadata(7)}) for tp in TPS}, "the broker keeps no metadata with commits"),
     ],
-    ids=["placed", "a partition is missing", "no metadata", "no note"],
+    ids=["placed", "a partition is missing", "no metadata", "no metadata"],
 )
 def test_at_most_once_subscriber_needs_commits_that_say_what_has_started(held: dict[TP, Committed], text: str) -> None:
     (one,) = subscriptions(ship)

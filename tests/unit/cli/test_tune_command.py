@@ -143,9 +143,9 @@ def shuffled(times: Sequence[int]) -> list[int]:
         ),
         pytest.param(
             [line(BEGIN_MS + at) for at in SPREAD_MS[:135]] + ["[", *[f"{line(BEGIN_MS)}," for _ in range(14)]],
-            "15 of 150 lines (10.0%) were refused", id="a tenth refused",
+            "15 of 150 lines (10.0%) were refused", id="a tenth rejected",
         ),
-        pytest.param([*["[1],"] * 477, line(BEGIN_MS)], "477 of 478 lines (99.8%) were refused", id="all but one refused"),
+        pytest.param([*["[1],"] * 477, line(BEGIN_MS)], "477 of 478 lines (99.8%) were refused", id="all but one rejected"),
         pytest.param(
             [line(f"2026-11-{1 + number // 8:02}") for number in range(160)], "they look like dates without a time", id="dates"
         ),
@@ -175,7 +175,7 @@ def test_events_with_implausible_times_yield_a_curve_without_a_recommendation(
         pytest.param(
             [line(BEGIN_MS + at - (number % 11 == 5) * 30_000) for number, at in enumerate(SPREAD_MS)], id="one in eleven late"
         ),
-        pytest.param([*(line(BEGIN_MS + at) for at in SPREAD_MS), *["[1],"] * 17], id="less than a tenth refused"),
+        pytest.param([*(line(BEGIN_MS + at) for at in SPREAD_MS), *["[1],"] * 17], id="less than a tenth rejected"),
     ],
 )
 def test_usual_disorder_of_a_log_does_not_prevent_a_recommendation(

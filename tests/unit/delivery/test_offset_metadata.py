@@ -35,8 +35,8 @@ positions = st.dictionaries(
         pytest.param('{"likes": null}', id="null is no offset"),
         pytest.param('{"likes": -1}', id="a negative offset"),
         pytest.param('{"likes": 9, "shares": {}}', id="one of several is no offset"),
-        pytest.param('{"likes": 9, "@notes": []}', id="notes that are none"),
-        pytest.param('{"likes": 9, "@notes": {"likes": 4}}', id="a note that is no text"),
+        pytest.param('{"likes": 9, "@notes": []}', id="notes of a wrong type"),
+        pytest.param('{"likes": 9, "@notes": {"likes": 4}}', id="a note that is not a string"),
     ],
 )
 def test_committed_offset_applies_to_every_fold_without_usable_metadata(metadata: str) -> None:
@@ -68,7 +68,7 @@ def test_committed_offset_is_the_lowest_fold_offset() -> None:
 @pytest.mark.parametrize(
     ("low", "expected"),
     [
-        pytest.param(12, 12, id="a higher watermark raises the mark"),
+        pytest.param(12, 12, id="a higher watermark raises the offset"),
         pytest.param(10, 10, id="an equal one keeps it"),
         pytest.param(4, 10, id="a lower one, after Redis was rolled back, does not lower it"),
     ],
@@ -118,7 +118,7 @@ def test_raised_never_lowers_or_drops_an_offset(before: dict[str, OffsetAndMetad
         pytest.param(
             5, {0: OffsetAndMetadata(5, "4"), 4: OffsetAndMetadata(5, "4")}, 4, id="a second one keeps the count of the first start"
         ),
-        pytest.param(2, {0: OffsetAndMetadata(5)}, 0, id="a fold that began before counts were noted"),
+        pytest.param(2, {0: OffsetAndMetadata(5)}, 0, id="a fold that began before counts were stored"),
         pytest.param(2, {0: None}, 4, id="a broker that keeps no metadata"),
         pytest.param(9, {}, 10, id="a partition that the metadata of this host does not know yet"),
     ],

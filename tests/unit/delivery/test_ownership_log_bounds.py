@@ -36,7 +36,7 @@ class Broker(Host):
         (Incarnation("one", 5), 11, ["log"], True),
         (Incarnation("one", 5), 1_000, [], True),
     ],
-    ids=["nothing has changed", "made again", "went back", "another leader"],
+    ids=["nothing has changed", "recreated", "went back", "another leader"],
 )
 async def test_partition_is_reclaimed_if_its_log_was_replaced(
     now: Incarnation, lost_from: int, causes: list[str], is_read: bool

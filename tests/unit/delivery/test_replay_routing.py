@@ -19,9 +19,9 @@ def replayed_record(target: bytes | None) -> Raw:
         pytest.param(b"social/a", ["social a"], id="one fold of one application"),
         pytest.param(b"social/b", ["social b"], id="the other one"),
         pytest.param(b"mirror/a", ["mirror a"], id="a fold of that name in another application"),
-        pytest.param(b"a", ["mirror a", "social a"], id="before applications were told apart"),
+        pytest.param(b"a", ["mirror a", "social a"], id="without an application"),
         pytest.param(b"social/old", [], id="a fold that is no longer there"),
-        pytest.param(b"", [], id="nobody"),
+        pytest.param(b"", [], id="no target"),
         pytest.param(None, [], id="a header without a value"),
     ],
 )
@@ -54,7 +54,7 @@ def test_event_without_a_destination_is_read_by_every_fold() -> None:
         pytest.param(replay_target("social", "a"), [], id="there"),
         pytest.param(b"mirror/old", [], id="of another application"),
         pytest.param(b"socials/old", [], id="of an application whose name begins like ours"),
-        pytest.param(b"old", [], id="before applications were told apart"),
+        pytest.param(b"old", [], id="without an application"),
     ],
 )
 def test_event_replayed_for_a_removed_fold_is_a_dead_letter_of_that_fold(target: bytes, addressees: list[str]) -> None:

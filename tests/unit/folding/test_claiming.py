@@ -11,7 +11,7 @@ from streams_app.folding.agents.claim import is_recreated
     ("folded", "present", "expected"),
     [
         pytest.param("one", "one", False, id="the same topic"),
-        pytest.param("one", "two", True, id="made again"),
+        pytest.param("one", "two", True, id="recreated"),
         pytest.param("", "two", False, id="a state of before ids were kept adopts what is there"),
         pytest.param("one", "", False, id="a broker without ids cannot tell"),
     ],

@@ -113,7 +113,7 @@ def test_tombstone_heartbeat_and_transaction_metadata_are_skipped_without_a_dead
         pytest.param({"op": "m", "message": {"prefix": "p"}}, "op 'm' and no row", id="logical message"),
         pytest.param({"before": None, "after": row()}, "it has no op", id="no op"),
         pytest.param(row(), "it has no op", id="a row alone"),
-        pytest.param(row(status="BEGIN", op="u"), "op 'u' and no row", id="row that looks like a transaction"),
+        pytest.param(row(status="BEGIN", op="u"), "op 'u' and no row", id="row with the fields of a transaction"),
         pytest.param({}, "it has no op", id="empty object"),
         pytest.param(with_schema("text"), "it has no op", id="payload that is no object"),
         pytest.param(change("u", "text", "text"), "op 'u' and no row", id="text that is no document"),

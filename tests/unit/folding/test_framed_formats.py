@@ -53,7 +53,7 @@ def test_functions_receive_the_decoded_event() -> None:
         pytest.param(None, "tombstone", id="no value"),
         pytest.param(b'{"id":"a","m":["x"]}', "wrong-format", id="plain JSON"),
         pytest.param(VALUE[:-1], "wrong-format", id="body that ends early"),
-        pytest.param(VALUE + b"x", "wrong-format", id="body that goes on"),
+        pytest.param(VALUE + b"x", "wrong-format", id="body with trailing bytes"),
         pytest.param(avro(4, "text"), "not-an-object", id="no record"),
         pytest.param(avro(3, {"id": 1}), "no-changed", id="another schema"),
         pytest.param(b"\0\xff\xff\xff\xff", "unknown-schema", id="impossible id"),

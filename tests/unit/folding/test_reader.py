@@ -90,10 +90,10 @@ def test_bad_event_is_rejected_with_its_reason_and_keeps_its_record(value: bytes
     [
         pytest.param(padded(200), b"a", ["x"], id="value of exactly its limit"),
         pytest.param(b'{"id":"1234567890","m":"x"}', b"1234567890", ["x"], id="group key of exactly its limit"),
-        pytest.param('{"id":"äääää","m":"x"}'.encode(), "äääää".encode(), ["x"], id="group key of ten bytes in five letters"),
+        pytest.param('{"id":"äääää","m":"x"}'.encode(), "äääää".encode(), ["x"], id="group key of ten bytes in five characters"),
         pytest.param(b'{"id":1234567890,"m":"x"}', b"1234567890", ["x"], id="number of exactly the key's limit"),
         pytest.param(b'{"id":"a","m":"12345678"}', b"a", ["12345678"], id="name of exactly its limit"),
-        pytest.param('{"id":"a","m":"ääää"}'.encode(), b"a", ["ääää"], id="name of eight bytes in four letters"),
+        pytest.param('{"id":"a","m":"ääää"}'.encode(), b"a", ["ääää"], id="name of eight bytes in four characters"),
         pytest.param(b'{"id":"a","m":["1","2","3"]}', b"a", ["1", "2", "3"], id="as many names as allowed"),
         pytest.param(b'{"id":"a","m":["1","1","2","2","3"]}', b"a", ["1", "2", "3"], id="a name twice counts once"),
         pytest.param(b'{"id":"a","m":[]}', b"a", [], id="an empty array"),

@@ -22,9 +22,9 @@ def paced(groups: int) -> ScriptSizing:
         pytest.param(FIRST_GROUPS, 100, SCRIPT_WORK // 2, 201, id="what costs half as much is sent twice as often"),
         pytest.param(FIRST_GROUPS, 100, 4 * SCRIPT_WORK, 26, id="what costs more, less often"),
         pytest.param(10, 10, 1, 20, id="at most twice as many as before"),
-        pytest.param(MAX_GROUPS, MAX_GROUPS, 1, MAX_GROUPS, id="no more than the most"),
+        pytest.param(MAX_GROUPS, MAX_GROUPS, 1, MAX_GROUPS, id="at most the maximum"),
         pytest.param(FIRST_GROUPS, 1, 10**9, 1, id="no less than one"),
-        pytest.param(FIRST_GROUPS, 0, SCRIPT_WORK, FIRST_GROUPS, id="a script that took nothing says nothing"),
+        pytest.param(FIRST_GROUPS, 0, SCRIPT_WORK, FIRST_GROUPS, id="a script without groups is ignored"),
         pytest.param(FIRST_GROUPS, 5, 0, 2 * FIRST_GROUPS, id="work of nothing is not divided by"),
     ],
 )

@@ -69,10 +69,10 @@ def test_merge_keeps_quiet_groups_open_while_the_clock_is_a_quiet_period_behind(
 @pytest.mark.parametrize(
     ("late_ms", "arrived_ms", "expected"),
     [
-        pytest.param(0, NOW, 7_000, id="live events say how late their producers are"),
-        pytest.param(9_000, NOW - 2_000, 5_000, id="whatever was known before"),
+        pytest.param(0, NOW, 7_000, id="live events show how late their producers are"),
+        pytest.param(9_000, NOW - 2_000, 5_000, id="replaces the former lateness"),
         pytest.param(9_000, NOW - 8_000, 0, id="a clock that is ahead is not late"),
-        pytest.param(4_000, None, 4_000, id="a backlog does not say it"),
+        pytest.param(4_000, None, 4_000, id="a backlog does not show it"),
         pytest.param(9_000, None, 7_000, id="but it has arrived by now"),
     ],
 )
@@ -121,7 +121,7 @@ def test_scores_start_at_the_clock_of_the_shard(backlog: str, arrived_ms: int | 
     ("arrived_ms", "late_ms", "expected"),
     [
         pytest.param(NOW - 10, 0, NOW - 10, id="live: from its arrival"),
-        pytest.param(NOW - 90_000, 0, NOW - 50_000, id="not before what the partition clock had said"),
+        pytest.param(NOW - 90_000, 0, NOW - 50_000, id="not before the former partition clock"),
         pytest.param(None, SKEW_MS + 1, NOW - 40_000 + SKEW_MS + 1, id="a backlog of a late producer: by what is known of it"),
         pytest.param(None, 50_000, NOW, id="never a time to come"),
         pytest.param(None, SKEW_MS, NOW - 50_000, id="clocks that differ a little are not late"),

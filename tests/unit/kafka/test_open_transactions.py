@@ -92,7 +92,7 @@ def test_end_of_a_reported_transaction_is_reported(seen: Observed, caplog: pytes
 @pytest.mark.parametrize(
     ("partitions", "silent_ms"),
     [({}, 0), ({"t0": None}, 0), ({"t0": (5, 8)}, FRESH_MS + 1)],
-    ids=["somebody else has it", "nothing was fetched", "the reader is cut off"],
+    ids=["another member has it", "nothing was fetched", "the reader is cut off"],
 )
 def test_outdated_observation_is_cleared_silently(
     seen: Observed, caplog: pytest.LogCaptureFixture, partitions: dict[str, tuple[int, int] | None], silent_ms: int

@@ -77,7 +77,7 @@ async def send_all(
     ("takes", "answers", "outcomes"),
     [
         pytest.param([None] * 3, [None] * 3, [None] * 6, id="all acknowledged"),
-        pytest.param([None] * 3, [None, LARGE, None], [None, LARGE, None, None, LARGE, None], id="one refused"),
+        pytest.param([None] * 3, [None, LARGE, None], [None, LARGE, None, None, LARGE, None], id="one rejected"),
         pytest.param([None] * 3, [GONE, GONE, GONE], [GONE] * 6, id="none acknowledged"),
         pytest.param([None, LATE], [None, None], [None, LATE, LATE, None, LATE, LATE], id="the later ones are not even tried"),
         pytest.param([LATE], [None], [LATE] * 6, id="the first one finds no place"),
@@ -103,7 +103,7 @@ async def test_failed_partition_does_not_affect_another() -> None:
         pytest.param([None, None], {}, id="nothing is wrong"),
         pytest.param([GONE, None], {"t": f"topic 't' does not acknowledge: {GONE}"}, id="one partition fails"),
         pytest.param([GONE, None, None], {"t": None}, id="it acknowledges again"),
-        pytest.param([LARGE, None], {}, id="what is too large says nothing about a topic"),
+        pytest.param([LARGE, None], {}, id="a record that is too large is no fault of its topic"),
     ],
 )
 async def test_topic_fault_is_reported_until_the_partition_acknowledges(

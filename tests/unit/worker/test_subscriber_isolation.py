@@ -42,7 +42,7 @@ def test_function_that_occupies_all_threads_does_not_delay_another_subscriber() 
             try:
                 for order in ("o1", "o2"):
                     await events.publish(paid, Paid(order))
-                await wait_until(lambda: len(held) == 2, LIMIT_SECONDS, "all threads of one are held")
+                await wait_until(lambda: len(held) == 2, LIMIT_SECONDS, "all threads of one are occupied")
                 await events.publish(paid, Paid("o3"))
                 return await asyncio.to_thread(was_called.wait, SOON_SECONDS)
             finally:

@@ -199,7 +199,7 @@ async def test_tabs_of_two_hubs_are_counted_and_a_reload_keeps_its_tab(
         await reloaded.until("visitors", count=2)
         await second.close()
         key = presence_keys(names.app_id, "visitors").here_prefix + "7"
-        await wait_until(lambda: is_lapsing_or_ours(two), LIMIT_SECONDS, "the other hub has said that its tab has closed")
+        await wait_until(lambda: is_lapsing_or_ours(two), LIMIT_SECONDS, "the other hub has reported that its tab has closed")
         kept: list[Any] = await redis_client.zrange(key, 0, -1, withscores=True)
         await reloaded.close()
         await first.until("visitors", count=1)
@@ -248,7 +248,7 @@ async def test_poll_with_an_unexpected_error_marks_pages_and_is_logged_once_with
             patched.setattr(hub.hub._poller, "poll_once", fail)
             newcomer = await hub.events("/live/8/events?view=supporters")
             await newcomer.until("supporters", state="reading")
-            await wait_until(lambda: failed > 3, LIMIT_SECONDS, "it goes on polling")
+            await wait_until(lambda: failed > 3, LIMIT_SECONDS, "it continues to poll")
         await owner.put("7", "a")
         await page.until("supporters", state="ok", count=1)
         await newcomer.until("supporters", state="ok", count=0)
@@ -273,7 +273,7 @@ async def test_unsendable_state_does_not_end_the_polls(
         with monkeypatch.context() as patched:
             patched.setattr("streams_app.live.hub.hub.message_of", fail)
             newcomer = await hub.events("/live/7/events?view=visitors")
-            await wait_until(lambda: failed > 3, LIMIT_SECONDS, "it goes on polling")
+            await wait_until(lambda: failed > 3, LIMIT_SECONDS, "it continues to poll")
         await page.until("visitors", state="ok", count=2)
         await newcomer.until("visitors", state="ok", count=2)
 

@@ -64,7 +64,7 @@ async def test_worker_folds_while_opensearch_is_absent_and_updates_it_once_it_re
         async with forwarding(port, opensearch.port):
             made = await asyncio.to_thread(run, "read-store", "init", "--config", str(config))
             await wait_until(lambda: len(search.cells()) == 48, LIMIT_SECONDS, "the store has caught up")
-            await wait_until(lambda: metric(worker, "streams_app_read_store_lag_records") == 0, LIMIT_SECONDS, "and says so")
+            await wait_until(lambda: metric(worker, "streams_app_read_store_lag_records") == 0, LIMIT_SECONDS, "and logs it")
             verified = await asyncio.to_thread(run, "read-store", "verify", "--config", str(config))
             values = {name: value for (_, name), (value, _) in search.cells().items()}
             code = await worker.terminate()

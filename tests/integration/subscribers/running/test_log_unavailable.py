@@ -66,10 +66,10 @@ async def test_subscriber_without_initial_offsets_reports_why_it_waits_and_its_w
     status, metrics = Status(), Metrics(shop.settings)
     waits = {what: metrics.waiting_for.labels("ship", what) for what in ("operator", "broker")}
     async with shop.member(ship, idempotent="no", status=status, metrics=metrics):
-        await wait_until(status.remarks, LIMIT_SECONDS, "it says why it waits")
+        await wait_until(status.remarks, LIMIT_SECONDS, "it reports why it waits")
         (remark,) = status.remarks()
         not_ready = [why for why in status.ready_reasons() if why.startswith("subscriber ship does not run: ")]
-        await wait_until(waits["operator"]._value.get, LIMIT_SECONDS, "the metric says so, too")
+        await wait_until(waits["operator"]._value.get, LIMIT_SECONDS, "the metric shows it, too")
         for_broker = waits["broker"]._value.get()
 
     assert remark.startswith("subscriber ship waits: ")

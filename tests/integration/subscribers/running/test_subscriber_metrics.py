@@ -184,7 +184,7 @@ async def test_loop_lag_of_a_blocking_function_is_visible_for_a_minute(shop: Sho
 
     await shop.send("o1")
     async with shop.member(ship, metrics=seen.metrics):
-        await wait_until(lambda: lag() > 0.3, LIMIT_SECONDS, "the lag is told while it lasts")
+        await wait_until(lambda: lag() > 0.3, LIMIT_SECONDS, "the lag is reported while it lasts")
         may_end.set()
         await seen.until("subscriber_finished_total", 1, event="order.paid", result="done")
 
@@ -238,7 +238,7 @@ async def test_full_redis_is_reported_while_events_are_handled(shop: Shop, seen:
         with full(shop.redis_url):
             await shop.send("o1")
             await seen.until("waiting_for", 1, what="redis-memory")
-            await wait_until(lambda: [words] == status.remarks(), LIMIT_SECONDS, "it says that it goes on")
+            await wait_until(lambda: [words] == status.remarks(), LIMIT_SECONDS, "it logs that it continues")
             may_end.set()
             await seen.until("subscriber_finished_total", 1, event="order.paid", result="done")
         await seen.until("waiting_for", 0, what="redis-memory")

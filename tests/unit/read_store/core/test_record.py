@@ -50,7 +50,7 @@ def test_record_without_names_changes_nothing() -> None:
         pytest.param(b"a", b"{", "not JSON", id="broken JSON"),
         pytest.param(b"a", b'{"a":"\xff"}', "not JSON", id="invalid UTF-8"),
         pytest.param(b"a", b"[]", "not an object", id="an array"),
-        pytest.param(b"a", b"{}", "no field 'fold'", id="an event of somebody else"),
+        pytest.param(b"a", b"{}", "no field 'fold'", id="an event of another producer"),
         pytest.param(b"a", record(fold="f"), "no field 'fold'", id="a fold that is no object"),
         pytest.param(b"a", record(fold={"name": "g", "version": 7}), "of another fold", id="another fold"),
         pytest.param(b"a", record(fold={"version": 7}), "of another fold", id="a fold without a name"),

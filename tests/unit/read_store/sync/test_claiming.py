@@ -92,8 +92,8 @@ READ = "x~4:0000000a"
         "nothing-lost",
         "back-after",
         "back-before",
-        "made-again",
-        "made-again-long",
+        "recreated",
+        "recreated-long",
     ],
 )
 async def test_former_end_changes_only_for_another_log(

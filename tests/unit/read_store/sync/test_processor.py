@@ -127,7 +127,7 @@ async def test_restored_store_is_reclaimed_and_nothing_is_written_or_committed(s
     await store.sync.begin(P0, 2)
     processor.deliver(batch_of(range(5, 9)))
     said: list[str] = claim._partition.rejections  # type: ignore[attr-defined]  # of the notes
-    await wait_until(lambda: said, LIMIT_SECONDS, "it is refused")
+    await wait_until(lambda: said, LIMIT_SECONDS, "it is rejected")
 
     assert "has progress 2 for s.f-0, expected 5" in said[0]
     assert (None, 2, {f"n{n}" for n in range(5)}) == (await processor.position_to_commit(), await store.progress(), store.names())
@@ -144,7 +144,7 @@ async def test_restored_store_is_detected_while_idle(store: Store, monkeypatch: 
     await store.reaches(processor, 20)
     await store.sync.begin(P0, 2)
     said: list[str] = claim._partition.rejections  # type: ignore[attr-defined]  # of the notes
-    await wait_until(lambda: said, LIMIT_SECONDS, "it is refused")
+    await wait_until(lambda: said, LIMIT_SECONDS, "it is rejected")
 
     assert "has progress 2 for s.f-0, expected 8" in said[0]
 

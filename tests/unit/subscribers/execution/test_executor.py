@@ -151,7 +151,7 @@ async def test_overdue_thread_reports_a_late_success_to_on_late_only(
         clock.advance_ms(100)
         await wait_until(lambda: len(ended) == 1, LIMIT_SECONDS, "it is overdue")
         may_end.set()
-        await wait_until(lambda: len(ended) == 2, LIMIT_SECONDS, "its slot goes on")
+        await wait_until(lambda: len(ended) == 2, LIMIT_SECONDS, "its slot continues")
     finally:
         may_end.set()
         await runner.stop()

@@ -205,7 +205,7 @@ async def test_call_waiting_behind_hanging_slots_is_cancelled_at_once(how: str) 
         waiting = Attempt("o2", None)
         runner.put([waiting])
         getattr(runner, how)([waiting])
-        await wait_until(lambda: ended, LIMIT_SECONDS / 10, "the one that waits is taken back")
+        await wait_until(lambda: ended, LIMIT_SECONDS / 10, "the waiting one is cancelled")
     finally:
         may_end.set()
         await stop_and_join(runner)

@@ -58,11 +58,11 @@ async def test_timed_out_thread_that_succeeds_under_another_claim_is_reported(
     async with LocalEvents(Catalogue(events=(paid,), subscribers=(ship,))) as events:
         try:
             await events.publish(paid, Paid("o1"))
-            await wait_until(lambda: is_committed(events), LIMIT_SECONDS, "it is finished with its letter")
+            await wait_until(lambda: is_committed(events), LIMIT_SECONDS, "it is finished with its dead letter")
             await run_on_member(events, lambda member: member.assign())
             await wait_until(lambda: claimed(events), LIMIT_SECONDS, "it is claimed again")
             may_end.set()
-            await wait_until(lambda: len(reasons_of_dead_letters(events)) == 2, LIMIT_SECONDS, "its late end is told")
+            await wait_until(lambda: len(reasons_of_dead_letters(events)) == 2, LIMIT_SECONDS, "its late end is reported")
         finally:
             may_end.set()
 
@@ -127,7 +127,7 @@ async def dead_letters_of_interrupted(
             await run_on_member(events, revoke_at_once)
             await wait_until(lambda: reasons_of_dead_letters(events), LIMIT_SECONDS, "it is claimed again")
             may_end.set()
-            await wait_until(lambda: len(reasons_of_dead_letters(events)) == 2, LIMIT_SECONDS, "its late end is told")
+            await wait_until(lambda: len(reasons_of_dead_letters(events)) == 2, LIMIT_SECONDS, "its late end is reported")
         finally:
             may_end.set()
         return reasons_of_dead_letters(events)

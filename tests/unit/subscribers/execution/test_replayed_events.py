@@ -86,7 +86,7 @@ def test_event_identity_has_a_bounded_size_for_any_source() -> None:
 
 
 @pytest.mark.parametrize(
-    "headers", [replay_headers("recompute", ORIGIN, EVENT), EVENT, []], ids=["another", "nobody", "none at all"]
+    "headers", [replay_headers("recompute", ORIGIN, EVENT), EVENT, []], ids=["another", "no subscriber", "none at all"]
 )
 def test_event_for_another_subscriber_or_for_none_is_skipped(headers: Any) -> None:
     assert decoded(headers) is None

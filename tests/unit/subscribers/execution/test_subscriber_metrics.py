@@ -296,7 +296,7 @@ async def test_suspended_subscriber_has_a_status_remark(metrics: Metrics, figure
         ),
         (["finished-late"] * 2, ["2 events finished late in the last minute, after a dead letter subscriber=ship"]),
     ],
-    ids=["by their reasons", "a second letter of an event is no event", "nothing but second letters"],
+    ids=["by their reasons", "a second dead letter of an event is no event", "second dead letters only"],
 )
 async def test_dead_letters_are_logged_once(
     metrics: Metrics, figures: SubscriberMetrics, caplog: pytest.LogCaptureFixture, reasons: list[Reason], said: list[str]

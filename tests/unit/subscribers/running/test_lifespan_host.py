@@ -144,7 +144,7 @@ async def test_lifespan_that_ends_slowly_is_logged(
     caplog.set_level(logging.WARNING)
     task, _, _ = started(resources)
     told = "the lifespan of the catalogue has not ended yet"
-    await wait_until(lambda: loops and told in caplog.text, LIMIT_SECONDS, "it is told")
+    await wait_until(lambda: loops and told in caplog.text, LIMIT_SECONDS, "it is reported")
     loops[0].call_soon_threadsafe(may_end.set)
     await asyncio.wait_for(task, LIMIT_SECONDS)
 

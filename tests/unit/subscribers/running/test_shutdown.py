@@ -19,9 +19,7 @@ GRACE_SECONDS = 15.0
     ("runs_seconds", "ended_after_seconds", "outcome", "reasons"),
     [
         pytest.param(10, 8, "done", [], id="what runs has its grace"),
-        pytest.param(
-            40, 15, "interrupted", ["interrupted"], id="and no more than that, though the rebalance would wait for longer"
-        ),
+        pytest.param(40, 15, "interrupted", ["interrupted"], id="no longer, although the rebalance would wait"),
     ],
 )
 @pytest.mark.parametrize("idempotent", ["unknown", "no"])

@@ -230,7 +230,7 @@ class Consumer:
         self.waiting.clear()
 
 
-@pytest.mark.parametrize("must", [False, True], ids=["all is noted", "what must be is noted"])
+@pytest.mark.parametrize("must", [False, True], ids=["every offset is recorded", "required offsets are recorded"])
 @given(data=st.data(), log=st.sets(st.integers(0, 14)), schedule=st.lists(st.sampled_from("rrbbfffcx"), max_size=60))
 def test_no_event_is_repeated_or_skipped_in_any_schedule(
     data: st.DataObject, log: set[int], schedule: list[str], must: bool
