@@ -55,7 +55,7 @@ if __name__ == "__main__":
         await look(self, *watched)
 
     with (
-        mock.patch.object(watchdog, "LOOK_EVERY_SECONDS", 0.2),
+        mock.patch.object(watchdog, "CHECK_EVERY_SECONDS", 0.2),
         mock.patch.object(Watchdog.__init__, "__defaults__", (2_000,)),
         mock.patch.object(Watchdog, "_check", said),
     ):

@@ -53,7 +53,7 @@ if __name__ == "__main__":
 
     with (
         mock.patch.multiple(faust_app, FoldingConsumer=PatientConsumer, MAX_POLL_RECORDS=RECORDS),
-        mock.patch.object(consumer, "HELD_RECORDS", HELD),
+        mock.patch.object(consumer, "BUFFERED_RECORDS", HELD),
         mock.patch.object(processors, "FoldProcessor", PatientProcessor),
     ):
         main()
