@@ -224,7 +224,7 @@ def held(target: StoreHarness, value: int) -> Any:
     return str(value) if isinstance(target, Postgres) else value
 
 
-def own(target: SqlTarget) -> str:
+def system_columns(target: SqlTarget) -> str:
     """Return the columns that a table always has."""
     if isinstance(target, Postgres):
         versions, number = "jsonb", "bigint"

@@ -23,7 +23,7 @@ EVENTS = 100
 pytestmark = pytest.mark.timeout(200)
 
 
-async def left(site: Site) -> int:
+async def uncommitted_events(site: Site) -> int:
     """Return the number of events at or above the committed offsets; the log contains events only."""
     tps = [TopicPartition(site.names.topic("events"), number) for number in range(PARTITIONS)]
     consumer = AIOKafkaConsumer(bootstrap_servers=site.bootstrap, group_id=site.names.app_id, enable_auto_commit=False)
@@ -48,16 +48,16 @@ async def test_worker_commits_delivered_offsets_when_it_releases_partitions(site
         await site.send("events", [event(f"account_{number % 9}", f"n{number}") for number in range(EVENTS)])
         records = len(await site.records("folded", EVENTS))
         await wait_until(lambda: emitted(worker) == records, LIMIT_SECONDS, "the worker knows that they are acknowledged")
-        before = await left(site)
+        before = await uncommitted_events(site)
         if end == "it ends":
             assert 0 == await worker.terminate()
-            after = await left(site)
+            after = await uncommitted_events(site)
         else:
             with site.worker(config) as other:
                 # The group moves partitions when the first worker has released everything. It has committed by then, or
                 # not before its minute is over: a claim only repeats the previous commit.
                 await other.wait_ready()
-                after = await left(site)
+                after = await uncommitted_events(site)
             assert worker.exit_code is None
 
     assert (EVENTS, 0) == (before, after)

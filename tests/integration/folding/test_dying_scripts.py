@@ -74,7 +74,7 @@ async def die(store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds, event
     return False
 
 
-async def left_by(store: ShardStore) -> tuple[dict[bytes, Held], list[Sealed]]:
+async def state_of(store: ShardStore) -> tuple[dict[bytes, Held], list[Sealed]]:
     """Return open groups and outbox, and check that no group counts an event twice."""
     opened, sealed = await open_groups(store), await outbox_of(store)
     assert all(held.numbers.events == len(held.names) for held in opened.values())
@@ -100,7 +100,7 @@ async def test_repeated_script_completes_its_work_after_dying_at_any_write(redis
     chunk = chunk_of(late, bounds, start_ms=1_000)
     whole = await begun(redis_client, before, bounds)
     await fold(whole, 2, chunk, bounds, late)
-    expected, expected_records = await left_by(whole)
+    expected, expected_records = await state_of(whole)
     deaths = 0
     for writes in range(MAX_WRITES):
         store = await begun(redis_client, before, bounds)
@@ -108,7 +108,7 @@ async def test_repeated_script_completes_its_work_after_dying_at_any_write(redis
             break
         deaths += 1
         await fold(store, 2, chunk, bounds, late)
-        opened, records = await left_by(store)
+        opened, records = await state_of(store)
 
         assert expected == opened
         assert set() == names_of(opened, []) & names_of({}, records)
@@ -141,7 +141,7 @@ async def test_events_are_neither_missing_nor_counted_twice_after_scripts_die(
             await seal(store, fence, 0, bounds, limit=1_000)
     if (await marks_of(store))["fence"] == str(fence):
         await fold(BriefStore(store, work), fence, chunk, bounds, late, most=3)
-    opened, records = await left_by(store)
+    opened, records = await state_of(store)
     lows = [held.numbers.first_offset for held in opened.values()] + [entry.first_offset for entry in records]
 
     assert {f"n{event.offset}" for event in [*events, *late]} == names_of(opened, records)

@@ -199,11 +199,11 @@ async def test_claim_with_a_clock_ahead_knows_when_it_was_at_the_end(redis_clien
     clock = TrustedClock(host)
     clock.compare(clock.read(), NOW)
     reader: Any = SimpleNamespace(
-        generation=1, member_id="m", topic_id=_saying(""), incarnations=_saying({}), committed=_saying(None),
-            log_range=_saying((0, 0)),
-        commit=_saying(None), seek=_saying(0), partition_count=lambda _: 1, reader_view=lambda _: (ReaderView(None, None), None),
+        generation=1, member_id="m", topic_id=_answer(""), incarnations=_answer({}), committed=_answer(None),
+            log_range=_answer((0, 0)),
+        commit=_answer(None), seek=_answer(0), partition_count=lambda _: 1, reader_view=lambda _: (ReaderView(None, None), None),
     )  # fmt: skip
-    owner: Any = SimpleNamespace(on_progress=lambda _: None, commit_now=_saying(None), now_ms=clock.now_ms)
+    owner: Any = SimpleNamespace(on_progress=lambda _: None, commit_now=_answer(None), now_ms=clock.now_ms)
     claimer = Claimer(reader, FoldProcessors(parts_of(redis_client, names, fold, clock)), clock, Commits(reader))
     partition = await claimer.claim_once(tp, 1, owner, was_reset=False)
     processor = cast("FoldProcessor", partition.ranges.served["f"].processor)
@@ -220,7 +220,7 @@ async def test_claim_with_a_clock_ahead_knows_when_it_was_at_the_end(redis_clien
     assert [(1, "quiet")] == await seal_until(shard, NOW + SECOND + MINUTE + 1)
 
 
-def _saying(answer: Any) -> Any:
+def _answer(answer: Any) -> Any:
     async def said(*_: Any) -> Any:
         return answer
 

@@ -202,7 +202,7 @@ class Readers:
         (found,) = await page_of_views(Settings.load(self.config, {}), "p", ["view"])
         return {item.item for item in found.items} if found.state.state == "ok" else set()
 
-    async def until_everybody_has(self, wanted: set[str]) -> None:
+    async def until_all_have(self, wanted: set[str]) -> None:
         for who in SUBSCRIBERS:
             await wait_until(partial(self.was_called, who, wanted), LIMIT_SECONDS, f"{who} was called with all")
         await wait_until(lambda: wanted <= self.stored(), LIMIT_SECONDS, "the read store has all")
@@ -221,16 +221,16 @@ async def test_every_reader_continues_from_the_common_end(place: Site, disk: Dis
     with readers.worker() as worker:
         await worker.wait_ready()
         await readers.send("kept", KEPT)
-        await readers.until_everybody_has(groups("kept", KEPT))
+        await readers.until_all_have(groups("kept", KEPT))
         disk.copy()
         await readers.send("lost", LOST)
-        await readers.until_everybody_has(groups("kept", KEPT) | groups("lost", LOST))
+        await readers.until_all_have(groups("kept", KEPT) | groups("lost", LOST))
         assert 0 == await worker.terminate(), worker.log()
     disk.go_back("" if comes_back == "disk" else place.names.topic("events"))
     await readers.send("new", NEW)
     checked = run("check", "--config", str(readers.config), **readers.environment).text
     with readers.worker() as worker:
-        await readers.until_everybody_has(groups("new", NEW))
+        await readers.until_all_have(groups("new", NEW))
         assert set() == await readers.shown() & groups("lost", LOST)
         assert 0 == await worker.terminate()
     calls = readers.ledger.read_text().splitlines()

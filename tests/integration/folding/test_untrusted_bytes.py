@@ -98,7 +98,7 @@ async def send_as_it_is(stage: Stage, partition: int, **record: Any) -> None:
         await producer.stop()
 
 
-async def goes_on_behind(stage: Stage, send: Any, letters: int) -> list[Any]:
+async def dead_letters_of(stage: Stage, send: Any, letters: int) -> list[Any]:
     """Send good events around those that ``send`` sends to partition 0; check that they are folded; return the dead letters."""
     with stage.worker() as worker:
         await worker.wait_ready()
@@ -122,7 +122,7 @@ async def goes_on_behind(stage: Stage, send: Any, letters: int) -> list[Any]:
 
 @pytest.mark.long
 async def test_tombstone_without_a_key_is_dead_lettered(stage: Stage) -> None:
-    letters = await goes_on_behind(stage, lambda: send_as_it_is(stage, 0, key=None, value=None), 1)
+    letters = await dead_letters_of(stage, lambda: send_as_it_is(stage, 0, key=None, value=None), 1)
 
     assert [(None, b"tombstone")] == [(letter.key, dict(letter.headers)["reason"]) for letter in letters]
 
@@ -130,7 +130,7 @@ async def test_tombstone_without_a_key_is_dead_lettered(stage: Stage) -> None:
 async def test_header_name_that_is_not_utf_8_does_not_stop_the_partition(stage: Stage) -> None:
     key, value = event("odd", "odd")
     stage.sent["odd"] = key
-    await goes_on_behind(stage, lambda: send_as_it_is(stage, 0, key=key, value=value, headers=[(OddName("x"), b"v")]), 0)
+    await dead_letters_of(stage, lambda: send_as_it_is(stage, 0, key=key, value=value, headers=[(OddName("x"), b"v")]), 0)
 
 
 LARGE: dict[str, dict[str, Any]] = {
@@ -149,6 +149,6 @@ async def test_rejected_event_too_large_to_be_stored_does_not_stop_the_partition
     async def send() -> None:
         await produce(stage.bootstrap, stage.source, [(b"k", value)], partition=0, max_request_size=20_000_000, **options)
 
-    letters = await goes_on_behind(stage, send, 1)
+    letters = await dead_letters_of(stage, send, 1)
 
     assert [b"k"] == [letter.key for letter in letters]

@@ -54,7 +54,7 @@ def is_closed(client: socket.socket) -> bool:
 
 
 @pytest.fixture
-async def impatient(start: Start) -> HttpServer:
+async def short_timeout_server(start: Start) -> HttpServer:
     """Return a server that waits a quarter of a second for a request, and as long for the next one."""
     server = start()
     server._connections.request_seconds = server._connections.idle_seconds = 0.25
@@ -62,15 +62,15 @@ async def impatient(start: Start) -> HttpServer:
 
 
 @pytest.mark.parametrize("sent", [b"", b"G", HALF, b"\r\n"], ids=["nothing", "a byte", "half of the headers", "an empty line"])
-async def test_incomplete_request_ends_its_connection(impatient: HttpServer, sent: bytes) -> None:
-    async with clients(impatient.port, 3, sent) as opened:
+async def test_incomplete_request_ends_its_connection(short_timeout_server: HttpServer, sent: bytes) -> None:
+    async with clients(short_timeout_server.port, 3, sent) as opened:
         await wait_until(lambda: all(map(is_closed, opened)), LIMIT_SECONDS, "the connections are closed")
 
-    assert 0 == len(impatient._connections)
+    assert 0 == len(short_timeout_server._connections)
 
 
-async def test_further_bytes_of_a_request_do_not_extend_its_time(impatient: HttpServer) -> None:
-    async with clients(impatient.port, 1) as (client,):
+async def test_further_bytes_of_a_request_do_not_extend_its_time(short_timeout_server: HttpServer) -> None:
+    async with clients(short_timeout_server.port, 1) as (client,):
 
         def is_cut_off() -> bool:
             try:
@@ -82,19 +82,19 @@ async def test_further_bytes_of_a_request_do_not_extend_its_time(impatient: Http
         await wait_until(is_cut_off, LIMIT_SECONDS, "the connection is closed although bytes arrive")
 
 
-async def test_idle_connection_is_closed(impatient: HttpServer) -> None:
-    async with clients(impatient.port, 1, HALF + b"\r\n") as opened:
+async def test_idle_connection_is_closed(short_timeout_server: HttpServer) -> None:
+    async with clients(short_timeout_server.port, 1, HALF + b"\r\n") as opened:
         await wait_until(lambda: is_closed(opened[0]), LIMIT_SECONDS, "the idle connection is closed")
 
 
-async def test_response_slower_than_the_request_limit_is_completed(impatient: HttpServer, status: Status) -> None:
+async def test_response_slower_than_the_request_limit_is_completed(short_timeout_server: HttpServer, status: Status) -> None:
     async def slow(*_: object) -> list[dict[str, object]]:
-        await asyncio.sleep(4 * impatient._connections.request_seconds)  # the worker is slow, not the client
+        await asyncio.sleep(4 * short_timeout_server._connections.request_seconds)  # the worker is slow, not the client
         return [{"group": "anna"}]
 
     status.groups_provider = slow
 
-    assert (200, {"groups": [{"group": "anna"}]}) == await get(f"{impatient.url}/groups")
+    assert (200, {"groups": [{"group": "anna"}]}) == await get(f"{short_timeout_server.url}/groups")
 
 
 async def test_connection_serves_consecutive_requests(start: Start) -> None:

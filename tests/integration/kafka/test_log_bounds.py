@@ -168,7 +168,7 @@ async def test_events_in_partitions_added_under_a_running_worker_are_folded(stag
 # Too large
 
 
-async def narrowed(stage: Stage) -> str:
+async def small_output(stage: Stage) -> str:
     """Return an output topic of one partition that accepts at most 2 000 bytes at once."""
     narrow = stage.names.topic("narrow")
     await create_topics(stage.bootstrap, [narrow], 1, {"max.message.bytes": "2000"})
@@ -178,7 +178,7 @@ async def narrowed(stage: Stage) -> str:
 
 
 async def test_record_too_large_for_the_broker_is_dead_lettered_and_the_partition_continues(stage: Stage) -> None:
-    narrow = await narrowed(stage)
+    narrow = await small_output(stage)
     many = [f"a-name-that-is-rather-long-{number}" for number in range(200)]
     with stage.worker() as worker:
         await worker.wait_ready()
@@ -202,7 +202,7 @@ async def test_record_too_large_for_the_broker_is_dead_lettered_and_the_partitio
 
 
 async def test_records_too_large_only_together_are_delivered(stage: Stage) -> None:
-    narrow = await narrowed(stage)
+    narrow = await small_output(stage)
     sent = {f"n{number}": f"a{number}".encode() for number in range(40)}
     with stage.worker() as worker:
         await worker.wait_ready()

@@ -119,10 +119,10 @@ async def test_commit_after_its_member_has_rejoined_is_rejected(kafka: KafkaServ
         with pytest.raises(NotOwnerError):
             await only.ownership.commit_now(partition, "ship", OffsetAndMetadata(7, NOTE))
 
-        def has_joined_anew() -> bool:
+        def has_rejoined() -> bool:
             return tp in only.ownership.partitions and only.ownership.partitions[tp].member.member_id != partition.member.member_id
 
-        await wait_until(has_joined_anew, LIMIT_SECONDS, "it has joined the group as another member")
+        await wait_until(has_rejoined, LIMIT_SECONDS, "it has joined the group as another member")
         await only.ownership.commit_now(only.ownership.partitions[tp], "ship", OffsetAndMetadata(8, NOTE))
         answer = await only.host.client._coordinator._send_req(late)
         held = await only.host.committed(tp)

@@ -38,11 +38,11 @@ async def with_yes(config: Path) -> Ran:
     """Run ``reset --emit --yes`` once the broker no longer counts the former worker as a member."""
     ran: list[Ran] = []
 
-    async def is_let() -> bool:
+    async def is_permitted() -> bool:
         ran.append(await reset(config, "--emit", "--yes"))
         return "stop them first" not in ran[-1].err
 
-    await wait_until(is_let, LIMIT_SECONDS, "the group has no member")
+    await wait_until(is_permitted, LIMIT_SECONDS, "the group has no member")
     return ran[-1]
 
 
@@ -65,7 +65,7 @@ async def opened(site: Site, quiet_period: str = "1h", **options: Any) -> Path:
     return config
 
 
-async def begins_anew(site: Site, old: int) -> set[str]:
+async def fold_new_log(site: Site, old: int) -> set[str]:
     """Fold the new log with a worker; return the names that are emitted."""
     config = site.config(site.fold("folded", "events", quiet_period="1s"), "anew.toml")
     with site.worker(config) as worker:
@@ -94,7 +94,7 @@ async def test_open_groups_of_a_recreated_source_are_emitted_and_the_new_log_is_
     assert f"10 open groups and 0 records not yet sent would be emitted to {site.names.topic('folded')} first" in would.out
     assert "emitted 10 groups\nremoved\n" in done
     assert (0, EXPECTED_IDS) == (outcome.redelivered, spans(outcome))
-    assert {f"n{number}" for number in range(ALL)} < await begins_anew(site, ALL)
+    assert {f"n{number}" for number in range(ALL)} < await fold_new_log(site, ALL)
 
 
 @pytest.mark.apache
@@ -111,7 +111,7 @@ async def test_open_groups_of_a_deleted_source_are_emitted(site: Site) -> None:
     assert "emitted 10 groups\nremoved\n" in done
     assert (0, EXPECTED_IDS) == (outcome.redelivered, spans(outcome))
     assert {"flush"} == {value["fold"]["reason"] for value in outcome.values.values()}
-    assert {f"n{number}" for number in range(ALL)} < await begins_anew(site, ALL)
+    assert {f"n{number}" for number in range(ALL)} < await fold_new_log(site, ALL)
 
 
 @pytest.mark.apache

@@ -141,12 +141,12 @@ async def test_value_rejected_while_writing_is_a_dead_letter_and_the_rest_is_wri
     await sync._store.initialise()
     apply = sync._store.apply
 
-    async def picky(changes: list[CellChange], step: ProgressStep, now_ms: int) -> Counts:
+    async def numbers_only(changes: list[CellChange], step: ProgressStep, now_ms: int) -> Counts:
         if wrong := {change.cell: "is a text" for change in changes if isinstance(change.value, str)}:
             raise NotStorableError(wrong)
         return await apply(changes, step, now_ms)
 
-    sync._store.apply = picky  # type: ignore[method-assign,assignment]  # a column of numbers only
+    sync._store.apply = numbers_only  # type: ignore[method-assign,assignment]  # a column of numbers only
     record = Record(0, b"g", folded({"likes": 1, "shares": "x"}))
     result = await sync.sync_once(ProgressStep(P0._replace(topic=letters.topic), None, 1), [record])
     await sync.close()

@@ -13,7 +13,7 @@ from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import Counts
 from streams_app.read_store.postgresql.groups import PostgresGroupStore
 from tests.integration.conftest import of_groups
-from tests.integration.stores import Postgres, SqlTarget, held, own, write
+from tests.integration.stores import Postgres, SqlTarget, held, system_columns, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 
@@ -110,7 +110,7 @@ KEY = "PRIMARY KEY (fold, group_key)"
 
 async def test_existing_values_are_kept_until_a_record_names_them(made: Callable[..., SqlTarget]) -> None:
     target = made(likes="likes", shares="shares")
-    await target.run(f"CREATE TABLE cells ({own(target)}, likes bigint, shares bigint, {KEY})")
+    await target.run(f"CREATE TABLE cells ({system_columns(target)}, likes bigint, shares bigint, {KEY})")
     await target.run("INSERT INTO cells (fold, group_key, likes, shares) VALUES ('f', 'a', 10, 20)")
     await target.store.initialise()
     counts = await write(target.store, [CellChange(SHARES, 0, 21)])
@@ -124,7 +124,7 @@ async def test_group_fields_may_be_generated_columns_of_the_group_key(made: Call
     target = made(likes="likes")
     number = "CAST(group_key AS bigint)"
     await target.run(
-        f"CREATE TABLE cells ({own(target)}, account_id bigint GENERATED ALWAYS AS ({number}) STORED, likes bigint, "
+        f"CREATE TABLE cells ({system_columns(target)}, account_id bigint GENERATED ALWAYS AS ({number}) STORED, likes bigint, "
         f"seen text DEFAULT 'never' NOT NULL, note text, {KEY})"
     )
     await target.store.initialise()
@@ -154,7 +154,7 @@ async def test_table_fault_is_reported_and_the_table_is_unchanged(
     made: Callable[..., SqlTarget], columns: str, key: str, fault: str | None
 ) -> None:
     target = made(likes="likes")
-    await target.run(f"CREATE TABLE cells ({', '.join(filter(None, (own(target), columns, key)))})")
+    await target.run(f"CREATE TABLE cells ({', '.join(filter(None, (system_columns(target), columns, key)))})")
     if fault is None:
         await target.store.initialise()
         assert Counts(written=1) == await write(target.store, [CellChange(LIKES, 1, 1)])
@@ -193,7 +193,7 @@ async def test_table_of_cells_is_rejected_as_a_table_of_groups_with_all_faults(p
 
 async def test_corrected_table_is_accepted_without_a_restart(made: Callable[..., SqlTarget]) -> None:
     target = made(likes="likes")
-    await target.run(f"CREATE TABLE cells ({own(target)}, {KEY})")
+    await target.run(f"CREATE TABLE cells ({system_columns(target)}, {KEY})")
     await target.run("CREATE TABLE cells_progress (topic text, partition integer, next_offset bigint, updated_ms bigint)")
     with pytest.raises(TryAgainError, match="no column likes"):
         await target.store.progress()

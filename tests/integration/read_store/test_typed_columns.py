@@ -12,14 +12,14 @@ import pytest
 
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep
-from tests.integration.stores import P0, Postgres, Sqlite, SqlTarget, own, write
+from tests.integration.stores import P0, Postgres, Sqlite, SqlTarget, system_columns, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 NAMES = {"likes": "likes", "shares": "shares"}
 
 
 async def typed(target: SqlTarget, columns: str) -> SqlTarget:
-    await target.run(f"CREATE TABLE cells ({own(target)}, {columns}, PRIMARY KEY (fold, group_key))")
+    await target.run(f"CREATE TABLE cells ({system_columns(target)}, {columns}, PRIMARY KEY (fold, group_key))")
     await target.store.initialise()
     await target.store.progress()
     return target

@@ -34,7 +34,7 @@ class Broker(Host):
         return checksum_of(LOG.records[offset - LOG.begin]) + (not self.is_same)
 
 
-def over(connection: object, begin: int, end: int) -> Batch:
+def batch_over(connection: object, begin: int, end: int) -> Batch:
     made = batch(begin, end)
     made.connection = connection
     return made
@@ -44,7 +44,7 @@ async def reading(broker: Broker) -> tuple[Worker, Taker]:
     """Return a worker that has read a batch over the connection "first"."""
     worker, taker = Worker(broker), Taker()
     worker.hold(taker)
-    worker.ownership.deliver(over("first", READ.begin, READ.end))
+    worker.ownership.deliver(batch_over("first", READ.begin, READ.end))
     await wait_until(lambda: taker.taken, 10, "the first batch, before which nothing was read")
     assert 0 == broker.asked
     return worker, taker
@@ -53,7 +53,7 @@ async def reading(broker: Broker) -> tuple[Worker, Taker]:
 async def test_batch_over_the_same_connection_is_not_compared() -> None:
     broker = Broker()
     worker, taker = await reading(broker)
-    worker.ownership.deliver(over("first", 12, 14))
+    worker.ownership.deliver(batch_over("first", 12, 14))
 
     assert ([(10, 12), (12, 14)], 0) == ([taken[:2] for taken in taker.taken], broker.asked)
     await worker.end()
@@ -63,12 +63,12 @@ async def test_batches_over_a_new_connection_wait_in_order_with_their_reader_pau
     broker = Broker()
     worker, taker = await reading(broker)
     tp = READ.tp
-    worker.ownership.deliver(over("second", 12, 14))
-    worker.ownership.deliver(over("second", 14, 15))
+    worker.ownership.deliver(batch_over("second", 12, 14))
+    worker.ownership.deliver(batch_over("second", 14, 15))
     await wait_until(lambda: broker.asked, 10, "the comparison")
     assert ([(10, 12)], {tp}) == ([taken[:2] for taken in taker.taken], broker.paused)
     # Fetched after the comparison began, so the comparison does not cover it.
-    worker.ownership.deliver(over("third", 15, 16))
+    worker.ownership.deliver(batch_over("third", 15, 16))
     broker.may_answer.set()
     await wait_until(lambda: len(taker.taken) == 4, 10, "all batches")
 
@@ -83,7 +83,7 @@ async def test_batches_over_a_new_connection_are_dropped_and_the_partition_is_cl
     broker.is_same = False
     broker.may_answer.set()
     taken = list(taker.taken)
-    worker.ownership.deliver(over("second", 12, 14))
+    worker.ownership.deliver(batch_over("second", 12, 14))
     await wait_until(lambda: worker.causes, 10, "the claim")
 
     assert (["log"], taken[:1]) == (worker.causes, taken)
@@ -97,7 +97,7 @@ async def test_comparison_is_repeated_until_the_broker_answers(monkeypatch: pyte
     worker, taker = await reading(broker)
     broker.failures = 2
     broker.may_answer.set()
-    worker.ownership.deliver(over("second", 12, 14))
+    worker.ownership.deliver(batch_over("second", 12, 14))
     await wait_until(lambda: len(taker.taken) == 2, 10, "the batch")
 
     assert 3 == broker.asked
@@ -110,7 +110,7 @@ async def test_unexpected_error_of_the_comparison_reaches_the_exception_handler(
     errors: list[BaseException] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context["exception"]))
     broker.checksum_at = None  # type: ignore[method-assign, assignment]
-    worker.ownership.deliver(over("second", 12, 14))
+    worker.ownership.deliver(batch_over("second", 12, 14))
     await wait_until(lambda: errors, 10, "the error")
 
     assert [TypeError] == [type(error) for error in errors]

@@ -25,7 +25,7 @@ NOTHING, SOMETHING = EmissionPass(), EmissionPass(sealed=1)
 DUE = SealedGroups(0, False, 3, 0, oldest_score_ms=NOW_MS - 10_000 - FETCH_DELAY_MS, oldest_opened_ms=NOW_MS, sealed=[])
 
 
-def emitter_that_has(last_seal: SealedGroups | None) -> Emitter:
+def emitter_after(last_seal: SealedGroups | None) -> Emitter:
     shard = Shard(FOLD, TP("t", 0), cast("Any", None))
     shard.last_seal = last_seal
     metrics = Metrics(Settings(app_id="a", folds=(FOLD,)))
@@ -45,7 +45,7 @@ async def waits_for_the_tick(emitter: Emitter, last: EmissionPass) -> bool:
 
 
 async def test_groups_due_after_silence_do_not_wait_for_the_tick() -> None:
-    emitter = emitter_that_has(DUE)
+    emitter = emitter_after(DUE)
 
     assert [False, True, False] == [await waits_for_the_tick(emitter, NOTHING) for _ in range(3)]
 
@@ -62,17 +62,17 @@ async def test_groups_due_after_silence_do_not_wait_for_the_tick() -> None:
     ids=["under load", "nothing is known", "nothing is open", "nothing is due yet", "a backlog"],
 )
 async def test_emission_waits_for_the_tick_if_nothing_is_due(last_seal: SealedGroups | None, last: EmissionPass) -> None:
-    assert await waits_for_the_tick(emitter_that_has(last_seal), last)
+    assert await waits_for_the_tick(emitter_after(last_seal), last)
 
 
 async def test_group_past_max_hold_is_due_too() -> None:
     held = SealedGroups(0, False, 3, 0, oldest_score_ms=NOW_MS, oldest_opened_ms=NOW_MS - 60_000 - FETCH_DELAY_MS, sealed=[])
 
-    assert not await waits_for_the_tick(emitter_that_has(held), NOTHING)
+    assert not await waits_for_the_tick(emitter_after(held), NOTHING)
 
 
 def test_records_and_events_are_counted_by_reason() -> None:
-    emitter = emitter_that_has(None)
+    emitter = emitter_after(None)
     entries = [Sealed(b"sa", 1, 2, events, 0, 0, reason, 0, 1, {}) for reason, events in (("quiet", 3), ("flush", 5), ("quiet", 7))]
     emitter._count(entries)
     (family,) = emitter.metrics.records_emitted.collect()

@@ -40,7 +40,7 @@ def sent(value: Any, *, offset: int = 7, at_ms: int = NOW_MS - 5, **headers: str
     return SentEvent(offset, at_ms, raw, headers=[(name, text.encode()) for name, text in headers.items()])
 
 
-def meant(declared: LiveView, value: Any, **more: Any) -> Put | Removal | None:
+def decision_of(declared: LiveView, value: Any, **more: Any) -> Put | Removal | None:
     return ViewRule(declared, 1_000).decide(3, sent(value, **more), NOW_MS)
 
 
@@ -48,7 +48,7 @@ def meant(declared: LiveView, value: Any, **more: Any) -> Put | Removal | None:
     ("page", "name"), [("7", "7"), (7, "7"), (7.0, "7"), (7.5, "7.5"), (True, "true"), ("a b", "a b"), ("ü", "ü")]
 )
 def test_page_is_any_scalar_and_numbers_become_text(page: Any, name: str) -> None:
-    assert Put(name, Item("x", NOW_MS - 5)) == meant(view(), {"p": {"id": page}, "i": "x"})
+    assert Put(name, Item("x", NOW_MS - 5)) == decision_of(view(), {"p": {"id": page}, "i": "x"})
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_page_is_any_scalar_and_numbers_become_text(page: Any, name: str) -> Non
 )
 def test_unusable_record_has_its_reason(value: Any, reason: str) -> None:
     with pytest.raises(BadEventError) as caught:
-        meant(view(), value)
+        decision_of(view(), value)
 
     assert reason == caught.value.reason
 
@@ -86,7 +86,7 @@ def test_oversized_payload_is_too_large_and_suggests_a_fix() -> None:
 
 @pytest.mark.parametrize("value", [None, b""])
 def test_tombstone_is_ignored(value: bytes | None) -> None:
-    assert meant(view(), value) is None
+    assert decision_of(view(), value) is None
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,14 @@ def test_tombstone_is_ignored(value: bytes | None) -> None:
     ],
 )
 def test_conditions_select_records(only: Any, remove: Any, headers: dict[str, str], value: bytes, expected: str) -> None:
-    found = meant(view(only=only, remove=remove), value, **headers)
+    found = decision_of(view(only=only, remove=remove), value, **headers)
 
     assert expected == {Put: "put", Removal: "removed", type(None): "other"}[type(found)]
 
 
 @pytest.mark.parametrize(("at_ms", "time_ms"), [(NOW_MS + 1, NOW_MS), (NOW_MS - 1, NOW_MS - 1), (-1, NOW_MS), (0, 0)])
 def test_time_is_that_of_the_record_and_never_in_the_future(at_ms: int, time_ms: int) -> None:
-    put = meant(view(), {"p": {"id": 1}, "i": 1}, at_ms=at_ms)
+    put = decision_of(view(), {"p": {"id": 1}, "i": 1}, at_ms=at_ms)
 
     assert isinstance(put, Put)
     assert time_ms == put.item.time_ms
@@ -124,7 +124,7 @@ def test_time_is_that_of_the_record_and_never_in_the_future(at_ms: int, time_ms:
 
 @pytest.mark.parametrize(("event", "item"), [({"fold": {"id": "f:t:0:1-2"}}, "f:t:0:1-2"), ({"fold": {}}, "3-7"), ({}, "3-7")])
 def test_item_defaults_to_the_fold_id_or_the_record_position(event: dict[str, Any], item: str) -> None:
-    put = meant(view(item=""), {"p": {"id": 1}, **event})
+    put = decision_of(view(item=""), {"p": {"id": 1}, **event})
 
     assert isinstance(put, Put)
     assert item == put.item.item
@@ -132,8 +132,8 @@ def test_item_defaults_to_the_fold_id_or_the_record_position(event: dict[str, An
 
 def test_payload_has_the_named_fields_or_the_whole_event_on_one_line() -> None:
     value = b'{"p": {"id": 1},\n "i": 1, "title": "a"}'
-    chosen = meant(view(kind="list", payload=["title", "a.b"]), value)
-    whole = meant(view(kind="list"), value)
+    chosen = decision_of(view(kind="list", payload=["title", "a.b"]), value)
+    whole = decision_of(view(kind="list"), value)
 
     assert isinstance(chosen, Put)
     assert isinstance(whole, Put)
@@ -173,8 +173,8 @@ def test_batch_has_the_same_effect_as_its_records_one_by_one(events: list[tuple[
         combined += [Removal(page, item) for item in removed]
         combined += [Put(page, item) for item in puts]
 
-    meant = [decider.decide(0, record, NOW_MS) for record in records]
-    assert items_by_page(meant, 0, 1, 100) == items_by_page(combined, 0, 1, 100)
+    decisions = [decider.decide(0, record, NOW_MS) for record in records]
+    assert items_by_page(decisions, 0, 1, 100) == items_by_page(combined, 0, 1, 100)
 
 
 def test_range_is_split_before_a_batch_has_too_many_events_or_pages() -> None:
@@ -212,7 +212,7 @@ def test_rejected_records_are_kept_and_counted() -> None:
     ],
 )
 def test_page_may_be_a_number_beyond_64_bits(raw: bytes, name: str) -> None:
-    put = meant(view(), b'{"p": {"id": %b}, "i": "x"}' % raw)
+    put = decision_of(view(), b'{"p": {"id": %b}, "i": "x"}' % raw)
 
     assert Put(name, Item("x", NOW_MS - 5)) == put
 
@@ -229,13 +229,13 @@ def test_too_deeply_nested_payload_is_rejected(payload: list[str]) -> None:
     raw = b'{"p": {"id": 1}, "i": "x", "deep": ' + b"[" * 300 + b"]" * 300 + b"}"
 
     with pytest.raises(BadEventError, match="cannot be written as JSON") as refused:
-        meant(view(kind="list", payload=payload), raw)
+        decision_of(view(kind="list", payload=payload), raw)
     assert "too-large" == refused.value.reason
 
 
 def test_fold_id_too_long_for_an_item_is_rejected() -> None:
     with pytest.raises(BadEventError, match=r"the field of fold\.id has 600 bytes") as refused:
-        meant(view(item=""), {"p": {"id": 1}, "fold": {"id": "x" * 600}})
+        decision_of(view(item=""), {"p": {"id": 1}, "fold": {"id": "x" * 600}})
     assert "no-item" == refused.value.reason
 
 
@@ -264,17 +264,17 @@ def test_deleted_row_is_removed_and_a_heartbeat_is_ignored() -> None:
     declared = view(format="debezium", page="project", item="id", remove={"@op": "d"})
     row = {"project": 7, "id": 1}
 
-    assert Put("7", Item("1", NOW_MS - 5)) == meant(declared, change("c", after=row))
-    assert Removal("7", "1") == meant(declared, change("d", before=row))
-    assert meant(declared, b'{"ts_ms": 1}') is None
+    assert Put("7", Item("1", NOW_MS - 5)) == decision_of(declared, change("c", after=row))
+    assert Removal("7", "1") == decision_of(declared, change("d", before=row))
+    assert decision_of(declared, b'{"ts_ms": 1}') is None
 
 
 def test_cloud_event_has_its_type_in_the_value_and_its_payload_in_data() -> None:
     declared = view(kind="list", format="cloudevents", page="p", item="@id", only={"@type": "made"})
     event = {"specversion": "1.0", "type": "made", "id": "e1", "data": {"p": 7, "title": "Shot"}}
 
-    assert Put("7", Item("e1", NOW_MS - 5, b'{"p":7,"title":"Shot"}')) == meant(declared, event, ce_type="other")
-    assert meant(declared, event | {"type": "gone"}, ce_type="made") is None
+    assert Put("7", Item("e1", NOW_MS - 5, b'{"p":7,"title":"Shot"}')) == decision_of(declared, event, ce_type="other")
+    assert decision_of(declared, event | {"type": "gone"}, ce_type="made") is None
 
 
 def test_framed_value_is_decoded_by_its_schema() -> None:

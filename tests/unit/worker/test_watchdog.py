@@ -23,7 +23,7 @@ from tests.manual_clock import ManualClock
 from tests.ownership import Taker, Worker
 
 
-def moves(**which: tuple[int, int]) -> dict[Hashable, Progress]:
+def progress_of(**which: tuple[int, int]) -> dict[Hashable, Progress]:
     """Return the progress of several things, each with its position and end."""
     return {name: Progress(*where, name, "") for name, where in which.items()}
 
@@ -36,56 +36,56 @@ def named(found: Progress | None) -> str | None:
 def test_unread_partition_without_progress_for_a_minute_is_stuck() -> None:
     progress = StallDetector(60_000)
 
-    assert progress.observe(0, moves(A=(5, 10))) is None
-    assert progress.observe(59_999, moves(A=(5, 20))) is None
-    assert "A" == named(progress.observe(60_000, moves(A=(5, 30))))
+    assert progress.observe(0, progress_of(A=(5, 10))) is None
+    assert progress.observe(59_999, progress_of(A=(5, 20))) is None
+    assert "A" == named(progress.observe(60_000, progress_of(A=(5, 30))))
 
 
 @pytest.mark.parametrize("end", [5, 4])
 def test_partition_read_to_its_end_is_not_stuck(end: int) -> None:
     progress = StallDetector(60_000)
 
-    assert [None] * 3 == [progress.observe(at, moves(A=(5, end))) for at in (0, 60_000, 120_000)]
+    assert [None] * 3 == [progress.observe(at, progress_of(A=(5, end))) for at in (0, 60_000, 120_000)]
 
 
 def test_minute_starts_when_there_is_something_to_read() -> None:
     progress = StallDetector(60_000)
-    progress.observe(0, moves(A=(5, 5)))
+    progress.observe(0, progress_of(A=(5, 5)))
 
-    assert progress.observe(100_000, moves(A=(5, 5))) is None
-    assert progress.observe(110_000, moves(A=(5, 6))) is None
-    assert progress.observe(159_999, moves(A=(5, 6))) is None
-    assert "A" == named(progress.observe(160_000, moves(A=(5, 6))))
+    assert progress.observe(100_000, progress_of(A=(5, 5))) is None
+    assert progress.observe(110_000, progress_of(A=(5, 6))) is None
+    assert progress.observe(159_999, progress_of(A=(5, 6))) is None
+    assert "A" == named(progress.observe(160_000, progress_of(A=(5, 6))))
 
 
 def test_progress_of_one_partition_does_not_excuse_another() -> None:
     progress = StallDetector(60_000)
-    stuck = [named(progress.observe(at, moves(A=(5, 99), B=(at // 10_000, 99)))) for at in range(0, 70_000, 10_000)]
+    stuck = [named(progress.observe(at, progress_of(A=(5, 99), B=(at // 10_000, 99)))) for at in range(0, 70_000, 10_000)]
 
     assert [None] * 6 + ["A"] == stuck
 
 
 def test_revoked_or_paused_partition_starts_the_minute_anew() -> None:
     progress = StallDetector(60_000)
-    progress.observe(0, moves(A=(5, 10)))
-    progress.observe(30_000, moves())
-    assert progress.observe(60_000, moves(A=(5, 10))) is None
-    assert "A" == named(progress.observe(120_000, moves(A=(5, 10))))
+    progress.observe(0, progress_of(A=(5, 10)))
+    progress.observe(30_000, progress_of())
+    assert progress.observe(60_000, progress_of(A=(5, 10))) is None
+    assert "A" == named(progress.observe(120_000, progress_of(A=(5, 10))))
 
 
 @pytest.mark.parametrize("end", [0, 10])
 def test_unclaimed_partition_is_stuck_even_if_it_is_empty(end: int) -> None:
     progress = StallDetector(60_000)
 
-    assert progress.observe(0, moves(A=(UNCLAIMED, end))) is None
-    assert "A" == named(progress.observe(60_000, moves(A=(UNCLAIMED, end))))
+    assert progress.observe(0, progress_of(A=(UNCLAIMED, end))) is None
+    assert "A" == named(progress.observe(60_000, progress_of(A=(UNCLAIMED, end))))
 
 
 def test_partition_without_progress_is_reported_after_half_the_time() -> None:
     progress = StallDetector(60_000)
     found = []
     for at_ms in (0, 29_999, 30_000, 45_000):
-        progress.observe(at_ms, moves(A=(5, 10), B=(5, 5)))
+        progress.observe(at_ms, progress_of(A=(5, 10), B=(5, 5)))
         found.append(named(progress.slow(at_ms)))
 
     assert [None, None, "A", "A"] == found
@@ -180,7 +180,7 @@ def watchdog(clock: ManualClock, status: Status, ended: list[str]) -> Watchdog:
 
 
 @pytest.fixture
-def look(clock: ManualClock, status: Status, watchdog: Watchdog) -> Callable[[int, int], Awaitable[None]]:
+def check_for_seconds(clock: ManualClock, status: Status, watchdog: Watchdog) -> Callable[[int, int], Awaitable[None]]:
     """Return a function that runs the watchdog for some seconds at an interval."""
     trusted, nothing = TrustedClock(clock), cast("Any", None)
     parts = FoldContext(SETTINGS, nothing, nothing, trusted, Metrics(SETTINGS), status)
@@ -200,27 +200,27 @@ CheckFor = Callable[[int, int], Awaitable[None]]
 
 
 async def test_worker_without_progress_is_not_ready_after_half_a_minute_and_ends_after_one(
-    look: CheckFor, status: Status, ended: list[str]
+    check_for_seconds: CheckFor, status: Status, ended: list[str]
 ) -> None:
-    await look(30, 500)
+    await check_for_seconds(30, 500)
     assert [] == status.ready_reasons()
-    await look(30, 500)
+    await check_for_seconds(30, 500)
     assert ["s-0 has more to read and stands still"] == status.ready_reasons()
     assert [] == ended
-    await look(1, 500)
+    await check_for_seconds(1, 500)
 
     assert ["no progress group=folds source=s-0 position=-1 end=0 why='s-0 has more to read and stands still'"] * 2 == ended
 
 
 async def test_each_added_group_is_watched_with_its_own_reasons(
-    look: CheckFor, watchdog: Watchdog, status: Status, ended: list[str]
+    check_for_seconds: CheckFor, watchdog: Watchdog, status: Status, ended: list[str]
 ) -> None:
     other = Worker()
     other.host.assigned = {TP("t", 0)}
     watchdog.watch("other", other.ownership, is_essential=True)
-    await look(59, 500)
+    await check_for_seconds(59, 500)
     status.set_not_ready("redis-memory", "the folds alone have a reason")
-    await look(2, 500)
+    await check_for_seconds(2, 500)
 
     assert ["no progress group=other source=t-0"] == sorted({why.partition(" position")[0] for why in ended})
 
@@ -234,41 +234,49 @@ async def test_each_added_group_is_watched_with_its_own_reasons(
     ],
 )
 async def test_process_ends_for_a_separate_group_only_if_its_partition_is_claimed_and_the_broker_answers(
-    look: CheckFor, watchdog: Watchdog, status: Status, ended: list[str], is_claimed: bool, away: str, expected: list[str]
+    check_for_seconds: CheckFor,
+    watchdog: Watchdog,
+    status: Status,
+    ended: list[str],
+    is_claimed: bool,
+    away: str,
+    expected: list[str],
 ) -> None:
     other = Worker()
     other.host.assigned, other.host.stable_offset = {TP("t", 0)}, 90
     if is_claimed:
         other.hold(Taker())
     watchdog.watch("ship", other.ownership)
-    await look(59, 500)
+    await check_for_seconds(59, 500)
     status.set_not_ready(away, "the folds have a reason")
-    await look(2, 500)
+    await check_for_seconds(2, 500)
 
     assert expected == sorted({why.partition(" position")[0] for why in ended})
 
 
-async def test_pause_starts_the_minute_anew(look: CheckFor, status: Status, ended: list[str]) -> None:
-    await look(59, 500)
+async def test_pause_starts_the_minute_anew(check_for_seconds: CheckFor, status: Status, ended: list[str]) -> None:
+    await check_for_seconds(59, 500)
     status.set_not_ready("kafka-away", "why")
-    await look(300, 500)
+    await check_for_seconds(300, 500)
     assert ["why"] == status.ready_reasons()
     status.clear("kafka-away")
-    await look(60, 500)
+    await check_for_seconds(60, 500)
 
     assert [] == ended
 
 
-async def test_suspended_process_is_not_ended(look: CheckFor, ended: list[str]) -> None:
-    await look(59, 500)
-    await look(120, 120_000)
-    await look(59, 500)
+async def test_suspended_process_is_not_ended(check_for_seconds: CheckFor, ended: list[str]) -> None:
+    await check_for_seconds(59, 500)
+    await check_for_seconds(120, 120_000)
+    await check_for_seconds(59, 500)
 
     assert [] == ended
 
 
-async def test_reader_is_not_checked_before_the_first_assignment(look: CheckFor, status: Status, ended: list[str]) -> None:
+async def test_reader_is_not_checked_before_the_first_assignment(
+    check_for_seconds: CheckFor, status: Status, ended: list[str]
+) -> None:
     status.set_not_ready("start", "the worker is starting")
-    await look(200, 500)
+    await check_for_seconds(200, 500)
 
     assert [] == ended

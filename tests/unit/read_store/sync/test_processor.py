@@ -99,12 +99,12 @@ async def test_records_the_store_cannot_accept_block_only_their_partition(store:
     good, bad = store.processor(), store.processor(P1)
     sync_once = store.sync.sync_once
 
-    async def picky(step: ProgressStep, *rest: object) -> object:
+    async def failing_in_one_partition(step: ProgressStep, *rest: object) -> object:
         if step.tp == P1:
             raise RuntimeError("not these")
         return await sync_once(step, *rest)  # type: ignore[arg-type]  # passed on
 
-    store.sync.sync_once = picky  # type: ignore[method-assign,assignment]  # a fault of one partition alone
+    store.sync.sync_once = failing_in_one_partition  # type: ignore[method-assign,assignment]  # a fault of one partition alone
     await good.claim(claim_of(mark=OffsetAndMetadata(0)))
     await bad.claim(claim_of(P1, mark=OffsetAndMetadata(0)))
     bad.deliver(batch_of(range(2), tp=P1))

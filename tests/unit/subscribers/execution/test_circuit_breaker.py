@@ -82,15 +82,15 @@ def test_suppressed_failures_are_logged_when_the_last_partition_is_released(capl
 
 def test_retry_and_reject_are_not_logged_as_failures(caplog: pytest.LogCaptureFixture) -> None:
     @subscriber(paid, idempotent="yes", description="Ships.")
-    async def picky(event: Received[Any]) -> None:
+    async def selective(event: Received[Any]) -> None:
         if event.attempt == 1:
             raise Retry(after="1s")
         raise Reject("nobody lives there")
 
-    with SubscriberTester(picky) as kit:
+    with SubscriberTester(selective) as kit:
         kit.publish(paid, Paid("o1"))
         kit.advance("1m")
-        kit.dead_letters(picky)
+        kit.dead_letters(selective)
 
     assert [] == failure_lines(caplog)
 

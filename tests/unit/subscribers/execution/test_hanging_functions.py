@@ -178,14 +178,14 @@ async def test_overdue_function_occupies_its_slot_until_it_returns() -> None:
     try:
         runner.put([Attempt(f"o{number}", None) for number in range(2)])
         await wait_until(lambda: len(ended) == 2, LIMIT_SECONDS, "the calls are overdue")
-        messages = runner.hanging
+        hanging = runner.hanging
         may_end.set()
         await wait_until(lambda: not runner.hanging, LIMIT_SECONDS, "the slots are free")
     finally:
         may_end.set()
         await stop_and_join(runner)
 
-    assert 2 == messages
+    assert 2 == hanging
 
 
 @pytest.mark.parametrize("how", ["recall", "cancel"])

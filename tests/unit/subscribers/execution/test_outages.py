@@ -20,8 +20,8 @@ paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
 GOOD = [f"good{number}" for number in range(40)]
 
 
-def hopeless(events: int) -> list[str]:
-    return [f"hopeless{number}" for number in range(events)]
+def failing(events: int) -> list[str]:
+    return [f"failing{number}" for number in range(events)]
 
 
 @pytest.mark.parametrize("idempotent", ["yes", "unknown", "no"])
@@ -35,12 +35,12 @@ def test_many_failing_events_delay_good_ones_for_minutes_at_most(
 
     @subscriber(paid, idempotent=idempotent, description="Ships.", ordered=ordered)
     async def ship(event: Received[Paid]) -> None:
-        if event.data.order_id.startswith("hopeless"):
+        if event.data.order_id.startswith("failing"):
             raise ConnectionError("nobody is there")
         done.add(event.data.order_id)
 
     with SubscriberTester(ship) as kit:
-        for order in [*hopeless(before), *GOOD, *hopeless(behind)]:
+        for order in [*failing(before), *GOOD, *failing(behind)]:
             kit.publish(paid, Paid(order))
         kit.advance("15m")
         kit.dead_letters(ship)
@@ -53,12 +53,12 @@ def test_last_good_event_is_found_at_once_behind_many_failing_ones() -> None:
 
     @subscriber(paid, idempotent="yes", description="Ships.")
     async def ship(event: Received[Paid]) -> None:
-        if event.data.order_id.startswith("hopeless"):
+        if event.data.order_id.startswith("failing"):
             raise ConnectionError("nobody is there")
         done.append(event.data.order_id)
 
     with SubscriberTester(ship) as kit:
-        for order in [*hopeless(300), "good"]:
+        for order in [*failing(300), "good"]:
             kit.publish(paid, Paid(order))
         kit.advance("5s")
 
