@@ -109,7 +109,7 @@ def _checked_scalar(value: Any, field: str) -> str | int | float | bool:
         return value
     if kind is float:
         if not math.isfinite(value):
-            raise BadEventError("user-error", f"{field} is {value}, which is no group")
+            raise BadEventError("user-error", f"{field} is {value}, which is not a group")
         return value
     if kind is int:
         raise BadEventError("no-group", f"{field} is an integer beyond 2^53")

@@ -98,7 +98,7 @@ class NotPublishedError(TryAgainError):
 
     def __init__(self, event_key: str, event_ids: Sequence[str], unknown: int, why: str) -> None:
         super().__init__(
-            f"{event_key}: {unknown} of {len(event_ids)} not acknowledged ({why}), so nobody knows whether the log has them; "
+            f"{event_key}: {unknown} of {len(event_ids)} not acknowledged ({why}), so it is unknown whether the log has them; "
             f"publish again with event_id {', '.join(event_ids[:3])}{', …' if len(event_ids) > 3 else ''}"  # noqa: PLR2004  # as many as a line holds
         )
         self.event_id = event_ids[0]

@@ -252,7 +252,7 @@ class Fold(BaseModel):
             if alias is not None and not callable(taken) and taken != COLUMNS:
                 faults.append(f"{label} = {alias!r} is only for a function: a field keeps its name, the record key is 'key'")
             elif alias == "":
-                faults.append(f"{label} = '' is no name")
+                faults.append(f"{label} = '' is not a name")
         if self.decode is not None and self.format != "json":
             faults.append(f"format = {self.format!r} and decode exclude each other: both say how the value is read")
         return faults

@@ -111,7 +111,7 @@ def cloud_event(value: dict[str, Any]) -> dict[str, Any]:
     """Return the event of a CloudEvent in structured mode: the fields of ``data``, with its attributes under ``@type`` and so on.
 
     Raises:
-        BadEventError: ``wrong-format``: it has no ``specversion``. ``not-json`` or ``not-an-object``: its data is no JSON object.
+        BadEventError: ``wrong-format``: it has no ``specversion``. ``not-json``, ``not-an-object``: its data is not a JSON object.
     """
     if type(value.get("specversion")) is not str:
         raise BadEventError("wrong-format", "no CloudEvent in structured mode: it has no specversion")

@@ -124,7 +124,7 @@ def parse_moment(text: str, now_ms: int) -> int:
         found = moment_ms(float(text) if text.isdigit() and len(text) != len("20231114") else text)
     if found is None:
         raise ValueError(
-            f"{text!r} is no moment, or one before 1970: write how long ago, as in -24h, an ISO time, as in 2026-11-21T14:00, "
+            f"{text!r} is not a time, or is before 1970: write how long ago, as in -24h, an ISO time, as in 2026-11-21T14:00, "
             "or ms since 1970"
         )
     return found

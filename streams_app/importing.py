@@ -47,7 +47,7 @@ def _imported(label: str, name: str, folder: str) -> Any:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             fault = f"there is no module {name!r} in {folder}, nor is one installed; {label} is MODULE:NAME"
         elif isinstance(error, (TypeError, ValueError)) and not name.strip("."):
-            fault = f"{name!r} is no name of a module; {label} is MODULE:NAME"
+            fault = f"{name!r} is not a name of a module; {label} is MODULE:NAME"
         else:
             fault = f"importing {name!r} raised {type(error).__name__}: {error}"
             if not isinstance(error, SyntaxError):  # its message has the position

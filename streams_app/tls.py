@@ -72,8 +72,8 @@ _PHRASES: Final = {
     "CERTIFICATE_VERIFY_FAILED": "the certificate is not trusted",
     "WRONG_VERSION_NUMBER": NO_TLS,
     "RECORD_LAYER_FAILURE": NO_TLS,
-    "CERTIFICATE_REQUIRED": "the server wants a client certificate",
-    "HANDSHAKE_FAILURE": "the handshake failed: perhaps the server wants a client certificate",
+    "CERTIFICATE_REQUIRED": "the server requires a client certificate",
+    "HANDSHAKE_FAILURE": "the handshake failed: perhaps the server requires a client certificate",
     "UNKNOWN_CA": "the server does not trust our client certificate",
 }
 """Part of an OpenSSL error text → its meaning."""

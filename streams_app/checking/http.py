@@ -13,10 +13,10 @@ def http_finding(http: HttpSettings) -> Finding:
     if _is_loopback(http.host):
         return Finding(Level.OK, f"health, metrics and groups are served on {http.host} only")
     if http.token_file is not None:
-        return Finding(Level.OK, f"health, metrics and groups are served on {http.host}; all but health want a token")
+        return Finding(Level.OK, f"health, metrics and groups are served on {http.host}; all but health require a token")
     return Finding(
         Level.WARNING,
-        f'http.host = "{http.host}" serves metrics, groups and events to whoever reaches this machine, without a token',
+        f'http.host = "{http.host}" serves metrics, groups and events to anyone who can reach this machine, without a token',
         "set http.token_file, or keep others off the port by the network",
     )
 

@@ -32,7 +32,7 @@ async def journal_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[
     try:
         yield room_finding(settings.journals, (await servers_of(redis)).values())
     except REDIS_ERRORS as error:
-        logger.debug("room for journals is not known", exc_info=error)  # another finding says why
+        logger.debug("cannot determine the memory left for journals", exc_info=error)  # another finding says why
     finally:
         await redis.aclose()
     try:

@@ -60,7 +60,7 @@ def stored_findings(settings: Settings, stored: Mapping[str, Collection[str]]) -
         former = ", ".join(sorted(set(topics) - {sources.get(name)}))
         if former:
             now = f"its source is {sources[name]} now" if name in sources else "it is not declared any more"
-            what = f"Redis holds state of live view {name} of topic {former}: {now}, and nobody removes it"
+            what = f"Redis holds state of live view {name} of topic {former}: {now}, and no worker removes it"
             advice = f"streams-app reset --live {name} --yes removes all of it; what is declared is read from Kafka once more"
             found.append(Finding(Level.WARNING, what, advice))
     return found
@@ -85,7 +85,7 @@ def descriptor_findings(settings: Settings, descriptors: int) -> list[Finding]:
     wanted = descriptors_for(settings.live_server.connections)
     if not settings.live or wanted <= descriptors:
         return []
-    what = f"live_server.connections wants {wanted} file descriptors, and a process here has {descriptors}"
+    what = f"live_server.connections requires {wanted} file descriptors, and a process here has {descriptors}"
     return [Finding(Level.WARNING, what, f"the hub serves fewer pages: raise the limit (ulimit -n {wanted}), or set fewer")]
 
 

@@ -107,7 +107,7 @@ def recreations(reader: ComparedReader, read: Read, ids: Mapping[str, str]) -> I
     for tp, so_far in read.items():
         if so_far.topic_id in (UNKNOWN, ids[tp.topic]):
             continue
-        text = f"{tp} was deleted and made again: {reader.name} has read another log of that name, up to offset {so_far.to - 1}"
+        text = f"{tp} was deleted and created again: {reader.name} has read another log of that name, up to offset {so_far.to - 1}"
         if reader.advice:
             yield Finding(Level.ERROR, f"{text}; a worker would refuse to run it", reader.advice)
         else:

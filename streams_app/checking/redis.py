@@ -69,7 +69,7 @@ async def _sentinel_findings(redis: Redis) -> list[Finding]:
     if state is None:
         return []
     found = [Finding(Level.OK, f"Sentinel names {state.primary} as the primary of {state.service!r}")]
-    advice = "mend it: without a majority of the Sentinels and a replica no failover is possible"
+    advice = "restore it: without a majority of the Sentinels and a replica no failover is possible"
     return found + [Finding(Level.WARNING, trouble, advice) for trouble in state.troubles]
 
 
@@ -98,7 +98,7 @@ def server_findings(address: str, info: Mapping[str, Any]) -> list[Finding]:
     if policy == "noeviction":
         found.append(Finding(Level.OK, "maxmemory-policy is noeviction"))
     else:
-        text = f"maxmemory-policy is {policy}: open groups and what subscribers have noted may be evicted"
+        text = f"maxmemory-policy is {policy}: open groups and the state of subscribers may be evicted"
         found.append(Finding(Level.ERROR, text, "CONFIG SET maxmemory-policy noeviction; do not share Redis with a cache"))
     if info.get("role", "master") != "master":
         text = f"{address} is a replica: a worker can write nothing there"
@@ -122,7 +122,7 @@ def _memory_findings(info: Mapping[str, Any]) -> list[Finding]:
     percent = 100 * used // most
     text = f"{percent} % of maxmemory are used ({used // 2**20} of {most // 2**20} MB)"
     if percent >= FULL_PERCENT:
-        return [Finding(Level.WARNING, text, "raise maxmemory: once it is full, folding pauses and only emission goes on")]
+        return [Finding(Level.WARNING, text, "raise maxmemory: once it is full, folding pauses and only emission continues")]
     return [Finding(Level.OK, text)]
 
 
@@ -149,7 +149,7 @@ async def _skew(redis: Redis, clock: Clock) -> Finding:
     skew_ms = before_ms - theirs_ms if theirs_ms < before_ms else max(0, theirs_ms - after_ms)
     text = f"the clocks of this machine and of Redis are {abs(skew_ms)} ms apart"
     if abs(skew_ms) > SKEW_MS:
-        return Finding(Level.ERROR, text, "a worker would not follow its clock; mend NTP on both machines")
+        return Finding(Level.ERROR, text, "a worker would not follow its clock; synchronise both clocks by NTP")
     if abs(skew_ms) > SKEW_WARNING_MS:
-        return Finding(Level.WARNING, text, "mend NTP on both machines")
+        return Finding(Level.WARNING, text, "synchronise both clocks by NTP")
     return Finding(Level.OK, text)

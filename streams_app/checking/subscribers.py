@@ -119,7 +119,7 @@ def type_findings(
     """
     who, payload = f"subscriber {one.subscriber.name}", source.value_type.__name__
     for clash in clashes(fold, source.value_type, folded[0] if len(folded) == 1 else None):
-        wanted = f"{payload}.{clash.field} wants {clash.wanted}"
+        wanted = f"{payload}.{clash.field} requires {clash.wanted}"
         text = f"{who}: {wanted}, and records of {fold.name} have {clash.made} there: each becomes a dead letter"
         keep = "{…}" if isinstance(fold.keep, dict) else f'"{fold.keep}"'
         advice = f"declare it as what they have; with keep = {keep} {fold.changed_field} is {KEEPS[fold.kept]}"

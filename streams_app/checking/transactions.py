@@ -37,7 +37,9 @@ async def transaction_findings(settings: Settings) -> AsyncGenerator[Finding, No
         await asked.close()
     for tp, (stable, high) in sorted(second.items()):
         if first.get(tp, (-1, -1))[0] == stable:
-            text = f"{hidden_text(tp, high - stable, stable)}: they are acknowledged, and nobody reads them before it has ended"
+            text = (
+                f"{hidden_text(tp, high - stable, stable)}: they are acknowledged, and no consumer reads them before it has ended"
+            )
             yield Finding(Level.WARNING, text, ADVICE)
 
 

@@ -110,7 +110,7 @@ def _hinting(error: click.ClickException) -> click.ClickException:
         return error
     if (option := error.option_name) not in OF_COMMANDS:
         return error
-    text = f"{option} stands behind the command: {error.ctx.command_path} COMMAND {option} {OF_COMMANDS[option]}"
+    text = f"{option} must follow the command: {error.ctx.command_path} COMMAND {option} {OF_COMMANDS[option]}"
     return click.UsageError(text, error.ctx)
 
 

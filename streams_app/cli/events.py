@@ -146,7 +146,7 @@ def _read(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"it is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise ValueError("it is no JSON object")  # noqa: TRY004  # the content of the file is wrong, not an argument
+        raise ValueError("it is not a JSON object")  # noqa: TRY004  # the content of the file is wrong, not an argument
     return found
 
 

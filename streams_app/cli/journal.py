@@ -88,7 +88,7 @@ def read(
     keys = (UNKEYED,) if key is None else keys_meant(journal, key)
     if fold_id is not None:
         if unkeyed or follow or begin != "earliest":
-            raise click.UsageError("--fold goes with a KEY, without --from, --follow and --unkeyed")
+            raise click.UsageError("--fold requires a KEY, without --from, --follow and --unkeyed")
         return asyncio.run(_print_folded(settings, journal, keys, fold_id, as_json=as_json))
     start = parse_start(begin, SystemClock().now_ms())
     shown = "events without a key" if key is None else key

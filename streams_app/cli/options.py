@@ -138,7 +138,7 @@ class ShareType(click.ParamType):
         except ValueError:
             found = -1.0
         if not 0 <= found < 1:  # nor is NaN
-            self.fail(f"{value!r} is no share that can be folded: write a number from 0 to below 1, as in 0.95", param, ctx)
+            self.fail(f"{value!r} is not a share that can be folded: write a number from 0 to below 1, as in 0.95", param, ctx)
         return found
 
 

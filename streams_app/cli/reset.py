@@ -44,7 +44,7 @@ def command(
 
     Without --yes it only shows what it would do. Stop the workers of the application first; for a subscriber, those that run it.
 
-    --fold NAME: after its source was deleted and made again, or to uninstall the fold. Groups that are still open would never be
+    --fold NAME: after its source was deleted and created again, or to uninstall the fold. Groups that are still open would never be
     emitted: with --emit they are, with what was not yet sent, and nothing is removed before the broker has acknowledged all of it.
     The fold then begins by its `start`, as a new one. What read stores hold of it stays, and is replaced as groups are folded
     again.
@@ -53,7 +53,7 @@ def command(
     streams-app reset --subscriber ship --at latest
     streams-app reset --subscriber ship --at 2026-11-21T14:00 --yes
 
-    --subscriber NAME --at WHERE: after the topic of its event was deleted and made again, after its commits were lost, or to do
+    --subscriber NAME --at WHERE: after the topic of its event was deleted and created again, after its commits were lost, or to do
     events again. Its offsets are committed anew and what Redis knows of its attempts and ids is removed: events from there on run,
     also those that have run before, whatever `idempotent` says, and those before it never do. What was put back and not handled yet
     is left behind; dead letters can be put back once more by `dead-letters replay --again`.
@@ -61,7 +61,7 @@ def command(
     --live VIEW: to read it from Kafka once more, or to uninstall it; it need not be in the settings any more. Its workers may run:
     they read it again, and meanwhile pages keep what they show, marked.
 
-    --journal NAME: after its source was deleted and made again, to file under another key, or to uninstall it. Its workers may
+    --journal NAME: after its source was deleted and created again, to file under another key, or to uninstall it. Its workers may
     run: they file it anew, as far back as its source reaches; what only Redis still has is gone.
     """  # noqa: D301  # \b is for click: keep these lines as they are
     if sum(name is not None for name in (fold, subscriber, live, journal)) != 1:
@@ -69,7 +69,7 @@ def command(
     if (subscriber is None) != (moment is None):
         raise click.UsageError("--subscriber and --at belong together: where does it begin?")
     if is_emitted and fold is None:
-        raise click.UsageError("--emit wants --fold: only a fold has open groups")
+        raise click.UsageError("--emit requires --fold: only a fold has open groups")
     if live is not None:
         _reset_live(settings, live, yes=yes)
     elif journal is not None:

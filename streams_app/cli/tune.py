@@ -209,10 +209,10 @@ def _replayed(
 
 def _check_live_options(urls: Sequence[str], *, is_live: bool) -> None:
     if urls and not is_live:
-        raise click.UsageError("--url goes with --live: a topic is read from Kafka, not from a worker")
+        raise click.UsageError("--url requires --live: a topic is read from Kafka, not from a worker")
     for name, option in (("begin", "--from"), ("end", "--to"), ("file", "--file"), ("journal", "--journal")):
         if is_live and _is_given(name):
-            raise click.UsageError(f"{option} does not go with --live: workers count since they started")
+            raise click.UsageError(f"{option} cannot be combined with --live: workers count since they started")
 
 
 def _check_journal_option(settings: Settings, fold: Fold, journal: str | None, file: Path | None) -> None:
@@ -240,7 +240,7 @@ def _longest(of: Fold) -> tuple[int, str]:
 def _check_file_options(fold: Fold, file: Path | None, of_file: dict[str, str | None]) -> None:
     for name, value in of_file.items():
         if value is not None and file is None:
-            raise click.UsageError(f"--{name} goes with --file: the records of a topic have a time and a key of their own")
+            raise click.UsageError(f"--{name} requires --file: the records of a topic have a time and a key of their own")
     if file is not None and of_file["time"] is None:
         raise click.UsageError("--file needs --time FIELD: the field of an event that tells when it happened")
     if file is not None and fold.group_key == "@key" and of_file["key"] is None:

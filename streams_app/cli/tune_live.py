@@ -52,7 +52,10 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
         metrics = combined(workers, fold.default_quiet_period_ms)
     except ValueError as error:
         raise ConfigurationError(
-            [f"the workers are of two versions, as {error}: ask those of one version, or wait until all are restarted"]
+            [
+                f"the workers have different versions, because {error}: "
+                "name those of one version with --url, or wait until all are restarted"
+            ]
         ) from error
     if not metrics.events:
         raise ConfigurationError(

@@ -76,7 +76,7 @@ class ClaimRetry:
             logger.log(level, "cannot claim yet, trying again source=%s error=%s", tp, text_of(error))
         waited_ms = now_ms - self._since_ms
         if isinstance(error, NotOwnerError) and waited_ms > self._give_up_ms:
-            message = f"Kafka refuses our commits for {tp} and no rebalance follows: not the owner"
+            message = f"Kafka rejects the commits of this worker for {tp}, and no rebalance follows"
             raise TryAgainError(message) from error
         return self._backoff.failed()
 

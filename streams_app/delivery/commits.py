@@ -70,11 +70,11 @@ class Commits:
             try:
                 await self._commit(partitions, is_last=is_last)
             except NotOwnerError as error:
-                logger.info("commit refused, a rebalance is under way error=%s", error)
+                logger.info("commit rejected, a rebalance is in progress error=%s", error)
                 return False
             except DEPENDENCY_ERRORS as error:
                 level = logging.DEBUG if self._is_failing else logging.WARNING
-                logger.log(level, "commit not made, tried again until it is error=%s", text_of(error))
+                logger.log(level, "commit failed, retrying error=%s", text_of(error))
                 self._is_failing = True
         return True
 

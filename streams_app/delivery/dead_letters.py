@@ -109,7 +109,7 @@ class DeadLetters:
                 if outcome is None:
                     self.on_kept(self.component.name, reason)
                 elif isinstance(outcome, TOO_LARGE) and (dead_letter.key or dead_letter.value):
-                    logger.error("a refused event is too large for %s and is kept without its content", dead_letter.topic)
+                    logger.error("a rejected event is too large for %s and is kept without its content", dead_letter.topic)
                     smaller.append((reason, without_content(dead_letter)))
                 else:
                     unsent.append((reason, dead_letter))

@@ -109,7 +109,7 @@ class Partition:
         """
         former = self.incarnation
         if former is not None and former.topic_id != now.topic_id:
-            self.resync("log", "its topic was deleted and made again", "look")
+            self.resync("log", "its topic was deleted and created again", "look")
         elif former != now:
             await self._is_same_log()
             self.incarnation = now

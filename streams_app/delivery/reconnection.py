@@ -72,7 +72,7 @@ class Reconnection:
             try:
                 is_same = await self._is_same_log()
             except DEPENDENCY_ERRORS as error:
-                logger.debug("the log could not be compared, tried again source=%s error=%s", self._tp, text_of(error))
+                logger.debug("the log could not be compared, trying again source=%s error=%s", self._tp, text_of(error))
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             if not is_same:

@@ -250,7 +250,7 @@ class _Demo:
         outcomes = await self._producer.send([Outgoing(self._fold.source, update.key, update.value) for update in updates])
         failed = next((outcome for outcome in outcomes if outcome is not None), None)
         if failed is not None:
-            raise TryAgainError(f"the broker does not take events: {failed!r}") from failed
+            raise TryAgainError(f"the broker does not accept events: {failed!r}") from failed
         self._sent += len(updates)
         self._sent_bytes += sum(len(update.key or b"") + len(update.value) for update in updates)
         self._kept.add(updates, self._began_ms)

@@ -101,7 +101,7 @@ class WriteSide:
     def _number(self, place: Place, level: Any) -> Number:
         if type(level) is float or (type(level) is int and abs(level) <= MAX_SAFE_INTEGER):
             return level
-        # In the place of a value that is no number stands how often its name has changed.
+        # In the place of a value that is not a number stands how often its name has changed.
         return self._numbers.get(place, 0) + 1
 
 

@@ -59,7 +59,7 @@ def _payload(message: dict[str, Any]) -> dict[str, Any]:
 
 def _messages(document: dict[str, Any]) -> dict[str, Any]:
     if not str(document.get("asyncapi", "")).startswith("3."):
-        raise ValueError("it is no AsyncAPI 3 document")
+        raise ValueError("it is not an AsyncAPI 3 document")
     messages: dict[str, Any] = document.get("components", {}).get("messages", {})
     return messages
 

@@ -151,7 +151,7 @@ def _size(name: str, value: str) -> int:
 def context_faults(context: Any) -> list[str]:
     """Return the faults of a context, a sentence each."""
     if not isinstance(context, Mapping):
-        return [f"context = {context!r} is no mapping of names to text"]
+        return [f"context = {context!r} is not a mapping of names to text"]
     faults = []
     for name, value in context.items():
         if not isinstance(name, str) or not CONTEXT_NAME.fullmatch(name):

@@ -62,7 +62,7 @@ def waited_for(work: Coroutine[Any, Any, R], loop: asyncio.AbstractEventLoop) ->
         is_own = False
     if is_own:
         work.close()
-        raise RuntimeError("this thread runs the loop that is to be waited for: await the function without _sync")
+        raise RuntimeError("this thread runs the event loop, which a wait would block: await the function without _sync")
     future = asyncio.run_coroutine_threadsafe(work, loop)
     try:
         return future.result()

@@ -21,7 +21,7 @@ RESERVED: Final = ("before", "metadata")
 """Names beside the fields of a payload in the value of an event."""
 
 
-NO_OBJECT: Final = "is no object with fields: take a msgspec Struct, a dataclass, a TypedDict or a pydantic model"
+NO_OBJECT: Final = "is not an object with fields: take a msgspec Struct, a dataclass, a TypedDict or a pydantic model"
 
 
 def is_pydantic(payload: Any) -> bool:
@@ -134,4 +134,4 @@ def key_faults(payload: Any, keyed_by: str | None) -> list[str]:
     if keyed_by in fields:
         return []
     hint = suggestion(keyed_by, fields) or f"; its fields on the wire: {', '.join(fields)}"
-    return [f"keyed_by = {keyed_by!r} is no field of {payload.__name__}{hint}"]
+    return [f"keyed_by = {keyed_by!r} is not a field of {payload.__name__}{hint}"]

@@ -114,7 +114,7 @@ class Events:
             RuntimeError: It was already entered, or ``publish_sync`` has started a loop for it.
         """
         if self._producer is not None:
-            raise RuntimeError("it publishes already: one Events for each loop")
+            raise RuntimeError("it is open already: use one Events for each event loop")
         self._loop = asyncio.get_running_loop()
         self._producer = self._new_producer()
         return self
@@ -297,7 +297,7 @@ class Events:
     ) -> _Ready:
         """Validate an event like its consumers do; msgspec does not validate a payload at construction."""
         if not isinstance(event, Event):
-            raise ConfigurationError([f"{event!r} is no Event: what is published is a declared event, and then its payload"])
+            raise ConfigurationError([f"{event!r} is not an Event: what is published is a declared event, and then its payload"])
         if faults := self._faults(event, metadata, context, event_id):
             raise ConfigurationError([f"{event.key}: {fault}" for fault in faults])
         if event.format in ("avro", "protobuf") and not (before is None and metadata is None):
@@ -328,7 +328,7 @@ class Events:
         if not isinstance(event_id, str):
             faults.append(f"event_id = {event_id!r} is not a string")
         if metadata is not None and event.metadata is None:
-            faults.append("the event declares no metadata, and nobody would read it")
+            faults.append("the event declares no metadata, so no subscriber could read it")
         return faults
 
     async def _send(self, event: Event[Any, Any], ready: Sequence[_Ready]) -> None:
@@ -379,9 +379,9 @@ class Events:
             return
         self._figures.add(event.key, "unknown", len(failed))
         if len(ready) == 1 and isinstance(failed[0], TOO_LARGE):
-            raise BadEventError("too-large", f"the topic {event.topic} takes no record of {len(ready[0].value)} bytes") from failed[
-                0
-            ]
+            raise BadEventError(
+                "too-large", f"the topic {event.topic} does not accept a record of {len(ready[0].value)} bytes"
+            ) from failed[0]
         raise NotPublishedError(event.key, [one.event_id for one in ready], len(failed), str(failed[0])) from failed[0]
 
 

@@ -198,7 +198,7 @@ async def _wait_until_visible(client: AIOKafkaAdminClient, names: Sequence[str])
         except TimeoutError as error:
             raise TryAgainError(f"broker {broker.nodeId} does not know the new topics yet: {', '.join(names)}") from error
         except KafkaError as error:
-            logger.debug("a broker does not tell whether it knows new topics broker=%s error=%r", broker.nodeId, error)
+            logger.debug("cannot determine whether a broker knows new topics broker=%s error=%r", broker.nodeId, error)
 
 
 async def _topic_names(client: AIOKafkaAdminClient, node_id: int) -> set[str]:

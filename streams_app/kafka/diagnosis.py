@@ -92,7 +92,7 @@ async def _ask(kafka: KafkaSettings, server: str) -> ServerFinding | None:
         return await _meaning(kafka, host, port, error)
     if mechanisms is not None:
         wanted = "a token" if mechanisms == ["OAUTHBEARER"] else "a password"
-        text = f"the server wants {wanted} (it offers {', '.join(mechanisms) or 'no mechanism'}): kafka.security_protocol"
+        text = f"the server requires {wanted} (it offers {', '.join(mechanisms) or 'no mechanism'}): kafka.security_protocol"
         return ServerFinding(f"{text} = {kafka.security_protocol}", is_certain=True)
     return None
 
@@ -152,7 +152,7 @@ def _password_fault(kafka: KafkaSettings, error: BaseException) -> str | None:
         text = f"the password of user {kafka.sasl_username!r} is refused: kafka.sasl_username, kafka.sasl_password_file"
         return f"{text} = {kafka.sasl_password_file}"
     if isinstance(error, IllegalSaslStateError):
-        return f"the server wants no password: kafka.security_protocol = {kafka.security_protocol}"
+        return f"the server requires no password: kafka.security_protocol = {kafka.security_protocol}"
     return None
 
 

@@ -116,7 +116,7 @@ async def read_ranges(consumer: AIOKafkaConsumer, ranges: Mapping[TP, tuple[int,
                 if not done:
                     waiter.cancel()
                     topic = next(iter(unread)).topic
-                    raise TryAgainError(f"Kafka does not go on with {topic}: {SILENT_SECONDS:.0f} s without an answer")
+                    raise TryAgainError(f"Kafka does not answer while {topic} is read: {SILENT_SECONDS:.0f} s without an answer")
                 waiter.result()
                 continue
         for tp, batch in batches.items():

@@ -109,7 +109,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
                 if is_cancelled():
                     raise
                 wait_ms = self.outage.failed(error)
-                logger.debug("consumer of group %s is made anew", self._group, exc_info=error)
+                logger.debug("consumer of group %s is recreated", self._group, exc_info=error)
             finally:
                 await self._leave(ownership, self._stop_seconds if stop.is_set() else self._release_seconds)
             await wait(stop, wait_ms / 1000)

@@ -138,12 +138,12 @@ def rejected_text(kafka: KafkaSettings, error: BaseException) -> tuple[str, bool
         replaced by its issuer, so it is no such fault.
 
     Raises:
-        TokenUnavailableError: There is no token to speak of.
+        TokenUnavailableError: There is not a token to speak of.
     """
     found = _cache_of(kafka.sasl_oauth_token_file, kafka.sasl_oauth_token_command, kafka.sasl_oauth_token_provider).get()
     token = _with_expiry(found.text, found.expires_ms)
     claims = _claims(token.text)
-    parts = [f"{name} {claims[name]!r}" for name in ("iss", "aud", "sub") if name in claims] or ["it is no JWT"]
+    parts = [f"{name} {claims[name]!r}" for name in ("iss", "aud", "sub") if name in claims] or ["it is not a JWT"]
     is_expired = token.expires_ms is not None and token.expires_ms <= SystemClock().now_ms()
     if token.expires_ms is not None:
         when = datetime.fromtimestamp(token.expires_ms / 1000, UTC).isoformat(timespec="seconds")
@@ -170,7 +170,7 @@ def _cache_of(file: Path | None, command: str | None, provider: str | None) -> T
     module, _, name = (provider or "").partition(":")
     function = attribute_of(PROVIDER_SETTING, module, name)
     if not callable(function):
-        raise ConfigurationError([f"{PROVIDER_SETTING}: {provider} is no function"])
+        raise ConfigurationError([f"{PROVIDER_SETTING}: {provider} is not a function"])
     return TokenCache(lambda: _call(function))
 
 
@@ -225,7 +225,7 @@ def _checked(text: object, label: str) -> str:
     """Return the token without white space around it.
 
     Raises:
-        TokenUnavailableError: It is no token: empty, too long, or with characters that a header cannot have (RFC 6750, b64token).
+        TokenUnavailableError: It is not a token: empty, too long, or with characters that a header cannot have (RFC 6750).
     """
     if not isinstance(text, str):
         raise TokenUnavailableError(
@@ -235,7 +235,9 @@ def _checked(text: object, label: str) -> str:
     if not token:
         raise TokenUnavailableError(f"{label} is empty")
     if len(token) > MAX_TOKEN_CHARACTERS or not token.isascii() or not token.isprintable() or " " in token:
-        raise TokenUnavailableError(f"{label} is no token, which is one word of at most {MAX_TOKEN_CHARACTERS:,} ASCII characters")
+        raise TokenUnavailableError(
+            f"{label} is not a token, which is one word of at most {MAX_TOKEN_CHARACTERS:,} ASCII characters"
+        )
     return token
 
 

@@ -32,7 +32,7 @@ async def checksum_at(consumer: AIOKafkaConsumer, tp: TP, offset: int) -> int:
     leader = client.cluster.leader_for_partition(key)
     if leader is None or leader < 0:
         await client.force_metadata_update()
-        raise LeaderNotAvailableError(f"nobody leads {tp}")
+        raise LeaderNotAvailableError(f"{tp} has no leader")
     wanted = [(tp.topic, [(tp.partition, offset, FIRST_BATCH)])]
     response = await client.send(leader, FetchRequest(MAX_WAIT_MS, 1, FIRST_BATCH, READ_UNCOMMITTED, wanted))
     ((_, ((_, code, *answer),)),) = response.topics

@@ -101,7 +101,7 @@ class OpenTransactions:
             if not one.is_reported:
                 one.is_reported = True
                 logger.warning(
-                    "an open transaction hides what is behind it reader=%s source=%s offset=%d records=%d: %s",
+                    "an open transaction hides the records after it reader=%s source=%s offset=%d records=%d: %s",
                     reader.name, tp, one.stable, one.records, ADVICE,
                 )  # fmt: skip
         text = "; ".join(hidden_text(tp, one.records, one.stable) for tp, one in sorted(lasting.items()))

@@ -113,7 +113,7 @@ class AckedProducer:
                 if not _refuses_idempotence(error):
                     raise
                 if self.is_idempotent:
-                    logger.info("the broker knows no idempotent producers, going on without error=%r", error)
+                    logger.info("the broker does not support idempotent producers, continuing without error=%r", error)
                 self.is_idempotent = False
         return await self._started(idempotent=False)
 

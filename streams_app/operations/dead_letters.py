@@ -70,7 +70,7 @@ class DeadLetterTopic:
             fetched = await consumer.getmany(timeout_ms=POLL_MS, max_records=PAGE_RECORDS)
             silent_ms = 0 if fetched else silent_ms + POLL_MS
             if silent_ms > SILENT_SECONDS * 1000:
-                raise TryAgainError(f"Kafka does not go on with {self.name}: {SILENT_SECONDS:.0f} s without an answer")
+                raise TryAgainError(f"Kafka does not answer while {self.name} is read: {SILENT_SECONDS:.0f} s without an answer")
             yield [
                 ListedDeadLetter(
                     tp.partition, record.offset, record.key, record.value, record.timestamp, *split_headers(record.headers)

@@ -93,7 +93,7 @@ async def drop(settings: Settings, fold: Fold, group: str, by: str, reason: str,
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError as error:
             raise TryAgainError(
-                f"requested, but no worker did it within {timeout_seconds:g} s: the next one that holds the partition will, "
+                f"requested, but no worker has done it within {timeout_seconds:g} s: the next owner of the partition will do it, "
                 "unless the group has been emitted by then"
             ) from error
         events = [number for each, _ in requested if (number := await _dropped_events(redis, each)) is not None]

@@ -242,7 +242,7 @@ def _ended(found: EventFacts, one: Subscription) -> str | None:
         whose = "was replayed for another subscriber: not for this one"
     cases = [
         (found.offset >= max(found.end, found.high), "is not in the log yet"),
-        (found.offset >= found.end, f"{_HIDDEN} {found.end}: nobody reads on before that has ended"),
+        (found.offset >= found.end, f"{_HIDDEN} {found.end}: no consumer reads past it before that has ended"),
         (is_dead_lettered, f"is a dead letter: {reason}{late}{back}"),
         (not found.is_ours, whose),
         (found.is_finished and found.offset < found.begin, _GONE),
@@ -283,7 +283,7 @@ def _redis(found: EventFacts, now_ms: int) -> str:
     deaths = f"; {counted(kept.deaths, 'death')} of its process may be its doing" if kept.deaths else ""
     if _is_under_way(kept):
         watched = "" if kept.is_begun else ", begun with a few others at most, and watched for a while"
-        return f"attempt {kept.attempts} is under way{watched}{deaths}"
+        return f"attempt {kept.attempts} is in progress{watched}{deaths}"
     left_ms = kept.due_ms - now_ms
     when = f"in {span(left_ms)} ({time_text(kept.due_ms)})" if left_ms > 0 else "now"
     return f"{counted(kept.attempts, 'attempt')} made; the next one is due {when}{deaths}"

@@ -58,7 +58,7 @@ async def flush(settings: Settings, fold: Fold, group: str | None, timeout_secon
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError as error:
             raise TryAgainError(
-                f"requested, but no worker did it within {timeout_seconds:g} s: the next one that holds the partition will"
+                f"requested, but no worker has done it within {timeout_seconds:g} s: the next owner of the partition will do it"
             ) from error
         return Flushed(sum(requested.values()), len(requested))
 

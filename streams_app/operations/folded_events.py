@@ -80,7 +80,7 @@ def parse_fold_id(text: str) -> RecordRange:
     """
     found = _FOLD_ID.fullmatch(text)
     if found is None or int(found["first"]) > int(found["last"]):
-        raise ConfigurationError([f"--fold: {text[:120]!r} is no fold id: the header fold-id of a record, as in {EXAMPLE}"])
+        raise ConfigurationError([f"--fold: {text[:120]!r} is not a fold id: the header fold-id of a record, as in {EXAMPLE}"])
     return RecordRange(found["fold"], found["source"], int(found["partition"]), int(found["first"]), int(found["last"]))
 
 

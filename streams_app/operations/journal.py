@@ -183,9 +183,9 @@ def check_day(text: str, now_ms: int) -> str:
     try:
         day = day_of(begin_of(text))
     except ValueError as error:
-        raise ConfigurationError([f"{text!r} is no UTC day: write one as in {DAY_EXAMPLE}"]) from error
+        raise ConfigurationError([f"{text!r} is not a UTC day: write one as in {DAY_EXAMPLE}"]) from error
     if day != text or day > day_of(now_ms):
-        fault = f"{text!r} is still to come" if day == text else f"{text!r} is no UTC day"
+        fault = f"{text!r} is still to come" if day == text else f"{text!r} is not a UTC day"
         raise ConfigurationError([f"{fault}: write one as in {DAY_EXAMPLE}, at most today"])
     return day
 

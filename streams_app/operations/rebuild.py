@@ -127,7 +127,9 @@ class Rebuild:
                 await self._keep()
                 await self._switch(topics)
         except OvertakenError as error:
-            raise TryAgainError(f"another rebuild of {self._declared.name} is under way: {error}; nothing was switched") from error
+            raise TryAgainError(
+                f"another rebuild of {self._declared.name} is in progress: {error}; nothing was switched"
+            ) from error
         finally:
             for each in (self._source, self._new, self._old, self._rebuilding):
                 await each.close()
@@ -161,7 +163,7 @@ class Rebuild:
                 self.done.unstorable += len(unstorable)
                 changes = [change for change in changes if change.cell not in unstorable]
         except ProgressError as error:
-            raise TryAgainError(f"another rebuild of {self._declared.name} is under way: {error}") from error
+            raise TryAgainError(f"another rebuild of {self._declared.name} is in progress: {error}") from error
         self._stands[part.tp] = part.end
 
     async def _write(self, changes: Sequence[CellChange], step: ProgressStep) -> Collection[Cell]:

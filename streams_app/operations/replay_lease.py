@@ -148,6 +148,6 @@ def _in_use_text(found: bytes | str | None, left_ms: int) -> str:
     except (ValueError, LookupError, TypeError):
         who = ""  # gone between two requests, or written by another version
     return (
-        f"another replay is under way{who}: wait until it has ended, and call this one again. Nothing was put back. A replay "
+        f"another replay is in progress{who}: wait until it has ended, and call this one again. Nothing was put back. A replay "
         f"that was killed is over in {max(1, round(left_ms / 1000))} s"
     )

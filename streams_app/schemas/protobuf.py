@@ -55,7 +55,7 @@ def _compiled(definition: SchemaDefinition) -> FileDescriptor:
         for name, text in {**definition.references, MAIN: definition.text}.items():
             path = (root / name).resolve()
             if not path.is_relative_to(root):
-                raise ValueError(f"the reference {name!r} leads out of its folder")
+                raise ValueError(f"the reference {name!r} points outside of its folder")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")
         output = root / "streams_app_descriptors"

@@ -138,7 +138,7 @@ class SchemaRegistry(SchemaCache):
             async with self._session() as session:
                 await self._get(session, "subjects")
         except UnknownSchemaError as error:
-            raise RegistryUnavailableError(f"{self._settings.redacted_url} is no schema registry: {error}") from error
+            raise RegistryUnavailableError(f"{self._settings.redacted_url} is not a schema registry: {error}") from error
 
     async def _fetched(self, number: int) -> SchemaEntry:
         try:

@@ -39,7 +39,7 @@ def _checked(columns: dict[str, str]) -> dict[str, str]:
     seen: dict[str, str] = {}
     for name, column in columns.items():
         if COLUMN.fullmatch(column) is None:
-            faults.append(f"{column!r} is no column (letters, digits and _; at most 63); give {name!r} another one: {EXAMPLE}")
+            faults.append(f"{column!r} is not a column (letters, digits and _; at most 63); give {name!r} another one: {EXAMPLE}")
         elif column.lower() in OWN_COLUMNS:
             faults.append(f"{column!r} is a column the table has for itself; give {name!r} another one: {EXAMPLE}")
         elif (other := seen.setdefault(column.lower(), name)) != name:

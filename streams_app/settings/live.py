@@ -47,9 +47,9 @@ def _as_list(given: Any) -> Any:
     for field, values in given.items():
         listed = values if isinstance(values, list | tuple) else [values]
         if not listed or not all(isinstance(value, Scalar) for value in listed):
-            raise ValueError(f"{field!r} wants a string, number or boolean, or a list of them")
+            raise ValueError(f"{field!r} must be a string, number or boolean, or a list of them")
         if field == TYPE_HEADER and not all(isinstance(value, str) for value in listed):
-            raise ValueError(f"{TYPE_HEADER} is a header, which wants strings")
+            raise ValueError(f"{TYPE_HEADER} is a header, whose values must be strings")
         if not all(field.split(".")):
             raise ValueError(f"{field!r} is neither {TYPE_HEADER} nor a field or dotted path")
     return {field: tuple(values) if isinstance(values, list | tuple) else (values,) for field, values in given.items()}
@@ -138,7 +138,7 @@ class LiveView(Section):
         if self.kind != "list":
             faults += [f'{key} is for kind = "list"' for key in ("payload", "show") if key in self.model_fields_set]
         elif self.show > MAX_SHOWN:
-            faults.append(f"show is at most {MAX_SHOWN}: a page that needs more wants a query of its own, not a live view")
+            faults.append(f"show is at most {MAX_SHOWN}: a page that needs more requires a query of its own, not a live view")
         if faults:
             raise ValueError("; ".join(faults))
         return self

@@ -237,7 +237,7 @@ def _messages(error: ValidationError, values: dict[str, Any]) -> list[str]:
 
 def _extra(location: tuple[int | str, ...]) -> str:
     if (location[0], location[-1]) == ("subscribers", "idempotent"):
-        return "is no setting: what a function may suffer is declared beside it, in @subscriber(…)"
+        return "is not a setting: what a function may suffer is declared beside it, in @subscriber(…)"
     return "unknown key" + suggestion(str(location[-1]), _known_keys(location))
 
 

@@ -88,7 +88,7 @@ class ReadStoreSettings(Section):
     def _check_table(cls, table: str) -> str:
         if TABLE.fullmatch(table) is None:
             raise ValueError(
-                f"{table!r} is no name of a table: letters, digits and _, a letter or _ first, at most 45; "
+                f"{table!r} is not a name of a table: letters, digits and _, a letter or _ first, at most 45; "
                 "in PostgreSQL also SCHEMA.TABLE"
             )
         return table

@@ -45,7 +45,7 @@ class SchemaRegistrySettings(Section):
     @model_validator(mode="after")
     def _check(self) -> SchemaRegistrySettings:
         if (self.username is None) != (self.password_file is None):
-            raise ValueError("username and password_file go together")
+            raise ValueError("username and password_file must be set together")
         if not timedelta(milliseconds=100) <= self.timeout <= timedelta(minutes=10):
             raise ValueError("timeout must be between 100ms and 10m")
         return self

@@ -107,7 +107,7 @@ class KafkaSettings(Section):
         try:
             words = shlex.split(command) if command is not None else None
         except ValueError as error:
-            raise ValueError(f"is no command: {error}") from error
+            raise ValueError(f"is not a command: {error}") from error
         if words is not None and not words:
             raise ValueError("is empty")
         return command
@@ -124,7 +124,7 @@ class KafkaSettings(Section):
     def _check_extensions(cls, extensions: dict[str, str]) -> dict[str, str]:
         for name, value in extensions.items():
             if not re.fullmatch("[A-Za-z]+", name) or name == "auth" or not re.fullmatch(r"[\x21-\x7e \t\r\n]+", value):
-                raise ValueError(f"{name!r} is no extension: a name is letters (and not auth), a value printable ASCII")
+                raise ValueError(f"{name!r} is not an extension: a name is letters (and not auth), a value printable ASCII")
         return extensions
 
     @property

@@ -25,7 +25,7 @@ class EventsSettings(Section):
     @classmethod
     def _check_catalogue(cls, catalogue: str | None) -> str | None:
         if catalogue is not None and not CATALOGUE.fullmatch(catalogue):
-            raise ValueError(f'{catalogue!r} is no module:name, as in "shop.events:catalogue"')
+            raise ValueError(f'{catalogue!r} is not module:name, as in "shop.events:catalogue"')
         return catalogue
 
     @property

@@ -186,7 +186,7 @@ class FoldTester:
             ValueError: Events were sent by its own clock before.
         """
         if self._offset:
-            raise ValueError("this fold has got events already: connect it before")
+            raise ValueError("this fold has received events already: connect it first")
         self.now_ms = self._start_ms = now_ms
         self._on_record = on_record
 

@@ -19,7 +19,7 @@ def given_faults(declared: Sequence[object], settings: object) -> list[str]:
     if not declared or (len(declared) > 1 and any(isinstance(one, Catalogue) for one in declared)):
         faults.append("SubscriberTester takes subscribers, or one catalogue")
     if settings is not None and not isinstance(settings, Settings):
-        faults.append(f"settings = {settings!r} is no Settings, as in Settings(app_id=…, events=…, subscribers=…)")
+        faults.append(f"settings = {settings!r} is not a Settings object, as in Settings(app_id=…, events=…, subscribers=…)")
     return faults
 
 

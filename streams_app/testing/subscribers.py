@@ -302,7 +302,7 @@ class SubscriberTester:
     def _subscription_of(self, subscriber: Declared) -> Subscription:
         name = getattr(subscriber, "name", None)
         if name not in self._subscriptions:
-            raise ValueError(f"{name or subscriber!r} is no subscriber of this kit, which has: {', '.join(self._subscriptions)}")
+            raise ValueError(f"{name or subscriber!r} is not a subscriber of this kit, which has: {', '.join(self._subscriptions)}")
         return self._subscriptions[name]
 
     def _dead_letters_of(self, name: str) -> list[SeenDeadLetter]:

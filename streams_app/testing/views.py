@@ -62,7 +62,7 @@ class ViewTester:
             ValueError: It is a presence view, which has no events.
         """
         if not view.is_of_topic:
-            raise ValueError(f"live view {view.name!r} shows who is there, and takes no events")
+            raise ValueError(f"live view {view.name!r} is a presence view, which takes no events")
         self.now_ms = start_ms
         self.dead_letters: list[DeadLetter] = []
         self._view = view

@@ -240,7 +240,7 @@ class Workers:
 
     def _within(self) -> tuple[VirtualLoop, Stage]:
         if self._opened is None:
-            raise RuntimeError("a kit runs within its block alone: `with SubscriberTester(…) as kit:`")
+            raise RuntimeError("a kit runs only within its block: `with SubscriberTester(…) as kit:`")
         return self._opened
 
     def _raise_errors(self) -> None:

@@ -188,7 +188,7 @@ class LineReader:
     def _bad_time(self, value: Any) -> str:
         like = guessed_format(value)
         about = f", but looks like {like}" if like else ""
-        return f"{str(value)[:40]!r} in {self._time!r} is no time since 1970{about}"
+        return f"{str(value)[:40]!r} in {self._time!r} is not a time since 1970{about}"
 
     def _is_outside(self, at_ms: int) -> bool:
         """Return whether a line is skipped because of its time."""

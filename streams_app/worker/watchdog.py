@@ -152,7 +152,7 @@ class Watchdog:
             except Exception as error:
                 # Any error: a watchdog that died silently is worse than one that tries again.
                 if logged != (logged := text_of(error)):
-                    logger.exception("watchdog failed, looking again")
+                    logger.exception("watchdog failed, checking again")
             await asyncio.sleep(every_seconds)
 
     # ---- asking
@@ -217,7 +217,7 @@ class Watchdog:
         change = answers.check(now_ms, self._clock.now_ms())
         if change == "away":
             # As a warning: operators who hide INFO would see every outage but never its end.
-            logger.warning("%s is away since %s error=%s", answers.what, answers.since, answers.error)
+            logger.warning("%s is unavailable since %s error=%s", answers.what, answers.since, answers.error)
             self._metrics.up.labels(component=component).set(0)
         elif change == "back":
             logger.warning("%s is back after %.0f s", answers.what, answers.lasted_ms / 1000)

@@ -94,7 +94,7 @@ async def folds_standing_still(stage: DrillStage) -> AsyncIterator[None]:
     topics = ("likes.dead", "views.dead")
     for topic in topics:
         await stage.delete(topic)
-    await stage.send(b"this is no JSON")
+    await stage.send(b"this is not JSON")
     try:
         yield
     finally:

@@ -173,8 +173,8 @@ def test_function_results_appear_under_their_declared_names(values: dict[str, An
         pytest.param({"group_as": "key"}, "group_as = 'key' is only for a function", id="another name for a group field"),
         pytest.param({"group_key": "@key", "group_as": "id"}, "group_as = 'id' is only for a function", id="or for the record key"),
         pytest.param({"changed_as": "n"}, "changed_as = 'n' is only for a function", id="another name for the changed field"),
-        pytest.param({"group_key": len, "group_as": ""}, "group_as = '' is no name", id="no name for a group"),
-        pytest.param({"changed": len, "changed_as": ""}, "changed_as = '' is no name", id="no name for what changed"),
+        pytest.param({"group_key": len, "group_as": ""}, "group_as = '' is not a name", id="no name for a group"),
+        pytest.param({"changed": len, "changed_as": ""}, "changed_as = '' is not a name", id="no name for what changed"),
         pytest.param({"group_key": len, "group_as": "fold"}, "a field named 'fold' would clash", id="a group called fold"),
         pytest.param({"changed": len, "changed_as": "fold"}, "a field named 'fold' would clash", id="changes called fold"),
         pytest.param(

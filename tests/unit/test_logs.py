@@ -182,4 +182,4 @@ def test_rejected_events_are_reported_once_by_reason(caplog: pytest.LogCaptureFi
     report_rejected_events([fold], metrics)
     report_rejected_events([fold], metrics)
 
-    assert ["3 events refused in the last minute (2 not-json, 1 tombstone) fold=f dead_letters=dead"] == caplog.messages
+    assert ["3 events rejected in the last minute (2 not-json, 1 tombstone) fold=f dead_letters=dead"] == caplog.messages

@@ -77,7 +77,7 @@ def report_misrouted_events(name: str, reading: DecodedRange, tp: TP, metrics: M
     """Count the events of a fold whose record key is not their group key; warn at the first of them."""
     if metrics.is_first_misrouted(name):
         logger.warning(
-            "events are keyed otherwise than they are grouped: a group may be split over partitions and its records come "
+            "record keys of events differ from their group keys: a group may be split over partitions and its records come "
             "in no order; produce them with the group key as record key fold=%s source=%s offset=%s count=%d",
             name, tp, reading.misrouted_example, reading.misrouted,
         )  # fmt: skip
@@ -90,6 +90,6 @@ def report_rejected_events(folds: Iterable[Fold], metrics: Metrics) -> None:
     for name, reasons in metrics.rejected_since().items():
         summary = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         logger.warning(
-            "%s refused in the last minute (%s) fold=%s dead_letters=%s",
+            "%s rejected in the last minute (%s) fold=%s dead_letters=%s",
             counted(reasons.total(), "event"), summary, name, topics.get(name, "?"),
         )  # fmt: skip

@@ -214,7 +214,7 @@ class FoldProcessor:
             self.emitter.is_redis_full = True
             status.set_not_ready("redis-memory", f"Redis refuses writes: {error}")
             if is_first:
-                logger.warning("folding paused, Redis is full; emission goes on fold=%s source=%s", name, self.shard.tp)
+                logger.warning("folding paused, Redis is full; emission continues fold=%s source=%s", name, self.shard.tp)
             return
         trouble = trouble_text(error)
         status.set_not_ready("redis", trouble)

@@ -121,5 +121,5 @@ async def emit_open_groups(emitter: Emitter) -> None:
                 raise FencedError("seal", "lost-reply") from error
             await asyncio.sleep(backoff.failed())
         else:
-            logger.info("drained fold=%s source=%s", name, shard.tp)
+            logger.info("all open groups of the retired fold are emitted fold=%s source=%s", name, shard.tp)
             return

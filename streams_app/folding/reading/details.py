@@ -75,7 +75,7 @@ def quiet_rule(fold: Fold) -> Callable[[Any], int] | None:
             is_number = type(wanted) is int or type(wanted) is float
             quiet_ms = round(wanted * 1000) if is_number else milliseconds(parse_duration(wanted))
         except (TypeError, ValueError, OverflowError) as error:
-            raise BadEventError("no-value", f"{label} is no duration: {error}") from error
+            raise BadEventError("no-value", f"{label} is not a duration: {error}") from error
         if not 1 <= quiet_ms <= max_ms:
             raise BadEventError("no-value", f"{label} is {wanted!r}, and must be from 1ms to {duration_text(max_ms)}")
         return max_ms - quiet_ms

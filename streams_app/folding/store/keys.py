@@ -5,7 +5,7 @@ key (after ``{app/fold/topic/part}:v2:``)  type    holds
 ======================================  ======  ==============================================================
 ``meta``                                hash    token, owner, fence, clock, record_clock, late, epoch, definition, topics,
                                                 topic_id, log (fingerprints of what was folded), lost
-                                                (offsets the broker has lost); while a range is under way:
+                                                (offsets the broker has lost); while a range is in progress:
                                                 to, cursor, cap, arrived, digest
 ``due``                                 zset    group → timer: it is looked at once it has been silent since then (ms)
 ``first``                               zset    group → first offset of its open fold

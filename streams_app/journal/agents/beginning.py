@@ -24,7 +24,7 @@ async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clo
         return await _created(store, journal, claim, clock)
     bounds = await claim.log_bounds_now()
     if found.topic_id and claim.topic_id and found.topic_id != claim.topic_id:
-        raise _other_log(journal, claim, "is another log than the one that was filed: the topic was deleted and made again")
+        raise _other_log(journal, claim, "is another log than the one that was filed: the topic was deleted and created again")
     common = await claim.common_end(found.log, found.fence + 1)
     if common is None:
         # The embedded broker reports log ends that are too low: there, only a reset of the reader reveals another log.

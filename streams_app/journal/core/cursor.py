@@ -90,7 +90,7 @@ def parse_cursor(text: str) -> dict[int, int]:
     if len(positions) < len(pairs) or max(positions.values()) > MOST_OFFSET:
         raise _garbled(text)
     if max(positions) > MOST_PARTITION:
-        fault = f"partition {max(positions)} of the cursor is not there: no source has more than {MOST_PARTITION + 1:,}"
+        fault = f"partition {max(positions)} of the cursor does not exist: no source has more than {MOST_PARTITION + 1:,}"
         raise CursorError(f"{fault}: write {EXAMPLE}")
     return positions
 

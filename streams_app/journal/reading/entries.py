@@ -118,7 +118,7 @@ def key_of(journal: JournalSettings, key: Any) -> bytes:
     try:
         return member_of(scalars, journal.key_fields)
     except BadEventError as error:
-        raise ConfigurationError([f"{key!r} is no key of {journal.section}: {error.detail}"]) from error
+        raise ConfigurationError([f"{key!r} is not a key of {journal.section}: {error.detail}"]) from error
 
 
 def keys_meant(journal: JournalSettings, typed: str) -> tuple[bytes, ...]:

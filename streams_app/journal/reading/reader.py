@@ -114,7 +114,7 @@ class JournalReader:
                     return
                 await reading.wait()
                 if backoff.succeeded():
-                    logger.info("a reader of a journal goes on journal=%s", self.journal.name)
+                    logger.info("a reader of a journal continues journal=%s", self.journal.name)
             except REDIS_ERRORS as error:
                 fault = await why_unreachable(self._settings.redis, error)
                 if not follow or isinstance(fault, ConfigurationError):
@@ -178,7 +178,7 @@ class JournalReader:
                 partitions = partitions or await self.shards.partitions()
                 if 0 < partitions <= partition:
                     raise ConfigurationError(
-                        [f"partition {partition} is not there: the source has partitions 0 to {partitions - 1}"]
+                        [f"partition {partition} does not exist: the source has partitions 0 to {partitions - 1}"]
                     )
                 async with aclosing(self.shards.scan(partition, keys, position)) as items:
                     async for item in items:

@@ -122,7 +122,7 @@ class Reading:
         named = self._start.positions
         known = await self._shards.partitions()
         if known and named and max(named) >= known:
-            raise CursorError(f"partition {max(named)} of the cursor is not there: the source has partitions 0 to {known - 1}")
+            raise CursorError(f"partition {max(named)} of the cursor does not exist: the source has partitions 0 to {known - 1}")
         added = {0, *range(known), *named} - self._positions.keys()
         self._positions |= {number: self._begun(number) for number in added}
         for number, (fence, floor) in (await self._shards.ranges(self._positions)).items():

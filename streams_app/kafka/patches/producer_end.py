@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError, ProducerClosed
 logger = logging.getLogger(__name__)
 
 END_TIMEOUT_SECONDS = 3.0
-"""How long an answer to what is under way is waited for."""
+"""How long an answer to what is in progress is waited for."""
 
 
 async def end(producer: AIOKafkaProducer) -> None:

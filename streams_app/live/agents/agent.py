@@ -115,7 +115,7 @@ class ViewAgent:
             try:
                 places = await self._member.places(self.ownership.positions())
             except Exception as error:  # any error: the lag is read again
-                logger.debug("lag of a live view is unknown", exc_info=error)
+                logger.debug("cannot read the lag of a live view", exc_info=error)
             else:
                 lag = sum(max(0, end - position) for position, end in places.values())
                 metrics.live_lag_records.labels(view=name).set(lag)

@@ -120,7 +120,7 @@ def _integer(value: Value, column: ColumnType) -> Value | Misfit:
     if number.adjusted() > MAX_BITS or not -(2 ** (column.size - 1)) <= number < 2 ** (column.size - 1):
         return Misfit(f"is beyond {column.declared}")
     whole = int(number)
-    return whole if whole == number else Misfit(f"is no whole number, as {column.declared} holds")
+    return whole if whole == number else Misfit(f"is not a whole number, as {column.declared} holds")
 
 
 def _numeric(value: Value, column: ColumnType) -> Value | Misfit:
@@ -165,16 +165,16 @@ def _moment(value: Value, column: ColumnType) -> Value | Misfit:
     try:
         moment = datetime.fromisoformat(value if isinstance(value, str) else "")
     except ValueError:
-        return Misfit("is no moment of ISO 8601")
+        return Misfit("is not an ISO 8601 time")
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
 
 
 def _number(value: Value) -> Decimal | Misfit:
     """Convert exactly; a float becomes the decimal number that represents it."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)) or isinstance(value, JsonText):
-        return Misfit("is no number")
+        return Misfit("is not a number")
     if isinstance(value, str) and (len(value) > MAX_DIGITS or not NUMBER.fullmatch(value)):
-        return Misfit("is no number")
+        return Misfit("is not a number")
     number = Decimal(repr(value) if isinstance(value, float) else value)
     return number if number.is_finite() else Misfit("is not a finite number")
 

@@ -120,7 +120,7 @@ def _inner(value: object) -> str:
         raise ValueError("it holds what is not a finite number")
     if isinstance(value, PLAIN) and not isinstance(value, bytes):
         return str(value)
-    raise TypeError(f"{_type(value)} is no JSON")
+    raise TypeError(f"{_type(value)} is not JSON")
 
 
 def _shape(pair: object) -> str:

@@ -92,7 +92,7 @@ class OpenSearchClient:
             parts = urlsplit(settings.url)
             scheme = SCHEME.fullmatch(parts.scheme)
             host, port = parts.hostname, parts.port or PORT
-        except ValueError:  # the port is no number, or the brackets of an address do not match
+        except ValueError:  # the port is not a number, or the brackets of an address do not match
             scheme, host, port = None, None, PORT
         if scheme is None or not host or parts.query or parts.fragment or has_late_at(settings.url):
             # Not shown: a part of the password may stand where the port should.

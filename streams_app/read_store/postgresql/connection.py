@@ -166,7 +166,7 @@ def _is_url(url: str) -> bool:
         parts = urlsplit(url)
         hosts = parts.netloc.rpartition("@")[2].split(",")
         return bool(parts.path.strip("/")) and all(urlsplit(f"//{host}").port != 0 for host in hosts)
-    except ValueError:  # the port is no number, or the brackets of an address do not match
+    except ValueError:  # the port is not a number, or the brackets of an address do not match
         return False
 
 

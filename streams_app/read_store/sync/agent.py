@@ -105,7 +105,7 @@ class ReadStoreAgent:
         try:
             places = await self._member.places(self.ownership.positions())
         except Exception as error:  # any error: the next report asks again
-            logger.debug("the lag of the read store is currently unknown", exc_info=error)
+            logger.debug("cannot read the lag of a read store", exc_info=error)
         else:
             self._observe_ends(places)
         in_progress = self._processors.oldest_ms()

@@ -92,7 +92,7 @@ class StoreProcessors(Processors):
                 raise
             except Exception as error:  # any error: the worker must continue to fold
                 wait_ms = self._outages.failed(error, processor)
-                logger.debug("the read store is tried again", exc_info=error)
+                logger.debug("read store not available, trying again", exc_info=error)
             else:
                 self._outages.succeeded(processor)
                 return result

@@ -284,7 +284,7 @@ def _function_faults(declared: Any) -> list[str]:
             "the name of the function is that of the subscriber: a-z, 0-9 and _, beginning with a letter or digit, at most 63"
         )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        faults.append("the function is a generator, whose values nobody would receive")
+        faults.append("the function is a generator, whose values would be discarded")
     try:
         inspect.signature(function).bind(None)
     except TypeError:

@@ -156,7 +156,10 @@ class RateLimiter:
             self._empty_us = now_ms * 1_000
             share = f"1/{self._workers} of its rate" if self._workers else "nothing: it knows of no share"
             logger.warning(
-                "subscriber leases no attempts from redis, it begins %s subscriber=%s error=%s", share, self._name, text_of(error)
+                "cannot lease attempts from redis, the subscriber begins %s subscriber=%s error=%s",
+                share,
+                self._name,
+                text_of(error),
             )
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -114,4 +114,4 @@ def call_inline(function: Callable[[Any], Any], event: Any) -> None:
         return
     if inspect.iscoroutine(returned):
         returned.close()
-    raise TypeError("the function is not async but returned an awaitable, which nobody awaits")
+    raise TypeError("the function is not async but returned an awaitable, which is never awaited")

@@ -125,7 +125,7 @@ class SubscriberGauges:
         try:
             self._begins_and_ends = await self._places()
         except Exception as error:  # noqa: BLE001  # any error: the next update asks again, and the gauges go on
-            logger.debug("lag of a subscriber is not known now error=%s", text_of(error))
+            logger.debug("cannot read the lag of a subscriber error=%s", text_of(error))
             is_away = bool(self._begins_and_ends)
         self._update(is_away=is_away)
         self._figures.export()

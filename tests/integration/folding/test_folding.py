@@ -69,7 +69,7 @@ async def test_one_worker_folds_every_kind_of_group_key_from_several_sources(sit
             assert expected == found
         log = worker.log()
 
-    assert "events are keyed otherwise than they are grouped" not in log
+    assert "record keys of events differ from their group keys" not in log
 
 
 async def test_three_folds_of_one_source_have_separate_groups_and_times(site: Site) -> None:
@@ -113,7 +113,7 @@ async def test_misrouted_events_are_folded_counted_and_reported_once(site: Site)
         log = worker.log()
 
     assert 'streams_app_misrouted_events_total{fold="folded"} 3.0' in metrics
-    assert 1 == log.count("keyed otherwise")
+    assert 1 == log.count("differ from their group keys")
 
 
 async def test_last_value_of_each_name_is_carried(site: Site) -> None:

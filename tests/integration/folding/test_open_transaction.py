@@ -91,7 +91,9 @@ async def test_records_hidden_by_an_open_transaction_are_lag_and_its_cause_is_re
 
     await wait_until(is_reported, LIMIT_SECONDS, "the cause is a remark")
     log = scene.worker.log()
-    assert all(f"an open transaction hides what is behind it reader={reader}" in log for reader in ("folds", "live.seen", "ship"))
+    assert all(
+        f"an open transaction hides the records after it reader={reader}" in log for reader in ("folds", "live.seen", "ship")
+    )
 
     await scene.producer.commit_transaction()
     await scene.until(0, "lag_events", fold="folded")
@@ -122,7 +124,7 @@ async def test_acknowledged_event_behind_an_open_transaction_is_found_in_the_log
         for which in (f"{scene.shop.topic}:0:7", "id-o6", f"{scene.shop.topic}:0:{HIDDEN}")
     ]
 
-    hidden = "is in the log, hidden by a transaction that is open since offset 0: nobody reads on before that has ended"
+    hidden = "is in the log, hidden by a transaction that is open since offset 0: no consumer reads past it before that has ended"
     assert hidden in verdicts[0]
     assert verdicts[1].startswith("Event id-o6 (TOPIC:0:7) of subscriber ship")
     assert hidden in verdicts[1]

@@ -58,7 +58,7 @@ async def test_topic_filled_beyond_the_old_fence_is_rejected_and_after_a_reset_e
         assert 0 == await worker.terminate()
 
     assert (1, 0, 0) == (refused, dry.code, done.code), said + dry.text + done.text
-    assert "deleted and made again. Run `streams-app reset --fold folded`" in said
+    assert "deleted and created again. Run `streams-app reset --fold folded`" in said
     assert "of its output topic would be brought to read store dashboard first" in dry.out
     assert ({}, old, True) == (nothing, between, after)
     assert {name for _, name in new} == set(outcome.ids_of)

@@ -50,7 +50,7 @@ async def test_fold_ends_and_names_the_command(site: Site) -> None:
         code = await worker.wait_exit(LIMIT_SECONDS)
 
     assert 1 == code
-    assert "deleted and made again. Run `streams-app reset --fold folded`" in worker.log()
+    assert "deleted and created again. Run `streams-app reset --fold folded`" in worker.log()
 
 
 async def test_subscriber_does_not_run_and_its_worker_is_not_ready(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ async def test_events_after_the_common_end_are_folded_and_the_missing_ones_are_r
 
     assert LOST == lost, said
     assert f"offsets={KEPT}-{KEPT + LOST - 1}" in said
-    assert "deleted and made again" not in said + checked
+    assert "deleted and created again" not in said + checked
     assert worker_is == "running" or f"had read from offset {KEPT} to {KEPT + LOST - 1}" in checked, checked
     assert set() == before.keys() & after.keys()
     assert max(version for _, version in before.values()) < min(version for _, version in after.values())
@@ -235,7 +235,7 @@ async def test_every_reader_continues_from_the_common_end(place: Site, disk: Dis
         assert 0 == await worker.terminate()
     calls = readers.ledger.read_text().splitlines()
 
-    assert "deleted and made again" not in worker.log() + checked
+    assert "deleted and created again" not in worker.log() + checked
     assert [] == [line for line in calls if calls.count(line) > 1 and not line.startswith("again")]
     readers_named = ["live view view", "fold folded", *(f"subscriber {name}" for name in SUBSCRIBERS if comes_back == "log")]
     assert [] == [name for name in readers_named if f"{name} had read from offset {KEPT}" not in checked], checked

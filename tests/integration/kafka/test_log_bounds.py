@@ -52,7 +52,7 @@ async def test_worker_ends_and_names_the_command_if_a_topic_is_recreated(stage: 
     assert 1 == code
     assert [] == unhelpful_lines(worker.log())
     assert f"{stage.source}-" in said
-    assert "deleted and made again. Run `streams-app reset --fold account-metrics`" in said
+    assert "deleted and created again. Run `streams-app reset --fold account-metrics`" in said
 
 
 # Retention

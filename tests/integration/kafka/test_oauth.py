@@ -157,12 +157,12 @@ FAULTS = {
     "issuer": (1, "the broker rejects the token (iss 'https://another.test', aud 'kafka', sub 'worker', expires at "),
     "audience": (1, "the broker rejects the token (iss 'https://issuer.test', aud 'other', sub 'worker', expires at "),
     "key": (1, "the broker rejects the token (iss 'https://issuer.test', aud 'kafka', sub 'worker', expires at "),
-    "no JWT": (1, "the broker rejects the token (it is no JWT): kafka.sasl_oauth_token_file = "),
-    "two words": (75, "is no token, which is one word of at most 65,536 ASCII characters"),
+    "no JWT": (1, "the broker rejects the token (it is not a JWT): kafka.sasl_oauth_token_file = "),
+    "two words": (75, "is not a token, which is one word of at most 65,536 ASCII characters"),
     "empty": (75, "is empty"),
     "away": (75, "kafka.sasl_oauth_token_file: cannot read "),
     "password": (1, "kafka.sasl_mechanism = SCRAM-SHA-512 is not offered"),
-    "nothing": (1, "the server wants a token (it offers OAUTHBEARER): kafka.security_protocol = PLAINTEXT"),
+    "nothing": (1, "the server requires a token (it offers OAUTHBEARER): kafka.security_protocol = PLAINTEXT"),
 }
 
 

@@ -149,7 +149,7 @@ async def test_kafka_that_requires_a_password_is_distinguished_from_an_unavailab
     away = await why_unreachable(KafkaSettings(bootstrap_servers=f"{LOOPBACK}:{free_port()}"), KafkaConnectionError("as above"))
 
     assert (1, 75) == (wanted.exit_code, away.exit_code)
-    assert "the server wants a password (it offers SCRAM-SHA-512): kafka.security_protocol = SSL" in str(wanted)
+    assert "the server requires a password (it offers SCRAM-SHA-512): kafka.security_protocol = SSL" in str(wanted)
     assert "nothing listens at" in str(away)
 
 

@@ -214,7 +214,7 @@ async def test_check_finds_a_recreated_topic(site: Site) -> None:
     assert "fold f has read the logs that are there" in same.out
     source = re.escape(site.names.topic("events"))
     assert re.search(
-        rf"^error +{source}-\d was deleted and made again.*\n +-> streams-app reset --fold f ", again.out, re.MULTILINE
+        rf"^error +{source}-\d was deleted and created again.*\n +-> streams-app reset --fold f ", again.out, re.MULTILINE
     )
 
 

@@ -126,7 +126,7 @@ async def test_flush_without_a_worker_stays_requested(stage: TwoFolds) -> None:
         outcome = await stage.folded(stage.output, 1)
 
     assert 75 == code
-    assert "no worker did it within 0.7 s: the next one that holds the partition" in err
+    assert "no worker has done it within 0.7 s: the next owner of the partition" in err
     assert ["flush"] == [value["fold"]["reason"] for value in outcome.values.values()]
 
 

@@ -114,7 +114,7 @@ async def test_drop_without_a_worker_stays_requested_for_the_next_owner(place: P
     done = await store.seal("me", 0, 5_000, BOUNDS, quiet=False, limit=10, partitions=4)
 
     assert 75 == ran.code
-    assert "no worker did it within" in ran.err
+    assert "no worker has done it within" in ran.err
     assert "unless the group has been emitted by then" in ran.err
     assert "audit" not in ran.err
     assert [(b"sanna", "a loop")] == [(group.member, group.request.reason) for group in done.dropped]

@@ -257,7 +257,7 @@ async def test_concurrent_replay_is_rejected_and_names_the_running_one(desk: Des
     refused, dry = others
 
     assert 75 == refused.code
-    assert re.search(rf"another replay is under way, begun \S+ \S+ by \S+@\S+, pid {os.getpid()}: wait until", refused.err)
+    assert re.search(rf"another replay is in progress, begun \S+ \S+ by \S+@\S+, pid {os.getpid()}: wait until", refused.err)
     assert (False, "") == ("audit" in refused.err, refused.out)
     assert 0 == dry.code
     assert (600, "0 replayed, 0 rejected again") == (first.done.replayed, last_line(after))

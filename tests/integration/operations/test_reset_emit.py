@@ -201,4 +201,4 @@ async def test_embedded_broker_receives_the_open_groups_too(site: Site) -> None:
 def test_only_a_fold_has_groups_to_emit(site: Site, words: list[str]) -> None:
     ran = run("reset", *words, "--emit", "--config", str(site.config(site.fold("folded", "events"))))
 
-    assert (1, True) == (ran.code, "--emit wants --fold" in ran.err)
+    assert (1, True) == (ran.code, "--emit requires --fold" in ran.err)

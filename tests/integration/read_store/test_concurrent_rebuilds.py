@@ -84,7 +84,7 @@ async def test_overtaken_rebuild_can_be_repeated(stage: Stage) -> None:
             connection.execute("UPDATE folded_values_new_progress SET next_offset = 7 WHERE topic = ''")
 
     rebuild = Rebuild(load(compared.config, {}), compared.declared, SystemClock(), on_progress=overtake)
-    with pytest.raises(TryAgainError, match=r"another rebuild of dashboard is under way: .*; nothing was switched"):
+    with pytest.raises(TryAgainError, match=r"another rebuild of dashboard is in progress: .*; nothing was switched"):
         await rebuild.run()
 
 

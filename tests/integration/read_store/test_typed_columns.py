@@ -76,8 +76,8 @@ async def test_unsuitable_value_is_rejected_alone_before_it_is_written(made: Cal
     found = await target.run("SELECT * FROM cells")
     await target.close()
 
-    assert ["the value is no number", "the value is no whole number", None] == [why and why.partition(",")[0] for why in told]
-    assert ({LIKES: "the value is no number"}, []) == (caught.value.cells, found)
+    assert ["the value is not a number", "the value is not a whole number", None] == [why and why.partition(",")[0] for why in told]
+    assert ({LIKES: "the value is not a number"}, []) == (caught.value.cells, found)
 
 
 async def test_values_that_violate_a_constraint_are_found_and_nothing_is_written(made: Callable[..., SqlTarget]) -> None:

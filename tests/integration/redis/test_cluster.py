@@ -140,7 +140,7 @@ async def test_redis_cluster_permits_one_replay_at_a_time(masters: list[redis.Re
     address = f"{names.app_id}/one".encode()
     async with replay_lease(settings, address, SystemClock()) as lease:
         await lease.require()
-        with pytest.raises(TryAgainError, match="another replay is under way, begun"):
+        with pytest.raises(TryAgainError, match="another replay is in progress, begun"):
             async with replay_lease(settings, address, SystemClock()):
                 pass
     async with replay_lease(settings, address, SystemClock()) as lease:

@@ -78,7 +78,7 @@ async def test_frozen_broker_and_its_recovery_are_reported(own_broker_stage: Sta
     assert {"kafka": 0, "redis": 1} == away
     assert {"kafka": 1, "redis": 1} == back
     assert before == inside | {"streams_app_oldest_overdue_seconds": before["streams_app_oldest_overdue_seconds"]}
-    assert (1, 1) == (log.count(" is away since "), log.count(" is back after "))
+    assert (1, 1) == (log.count(" is unavailable since "), log.count(" is back after "))
 
 
 async def test_killed_broker_is_reported_and_its_clients_do_not_flood_the_log(

@@ -46,7 +46,7 @@ def thank(event: Received[OrderPaid]) -> None:
 catalogue = Catalogue(events=(paid,), subscribers=(ship, thank))
 """
 
-LOST = "is away since", "is back after"
+LOST = "is unavailable since", "is back after"
 
 
 class Shop:

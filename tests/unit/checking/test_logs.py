@@ -13,7 +13,7 @@ def test_reader_that_needs_a_reset_is_an_error_with_its_command() -> None:
     (finding,) = recreations(ComparedReader("subscriber ship", "reset it"), {HERE: ReadSoFar("old", 8)}, {"orders": "new"})
 
     assert (Level.ERROR, "reset it") == (finding.level, finding.advice)
-    assert "orders-1 was deleted and made again: subscriber ship has read another log" in finding.text
+    assert "orders-1 was deleted and created again: subscriber ship has read another log" in finding.text
 
 
 def test_reader_that_restarts_by_itself_is_a_warning() -> None:

@@ -194,7 +194,7 @@ class Both:
     [
         (
             Changed, Level.ERROR,
-            "subscriber take: Changed.metrics wants an array of strings, and records of f have an object there: "
+            "subscriber take: Changed.metrics requires an array of strings, and records of f have an object there: "
             "each becomes a dead letter",
         ),
         (

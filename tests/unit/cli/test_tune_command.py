@@ -213,7 +213,7 @@ def test_invalid_time_is_reported_with_the_unit_it_resembles(
 ) -> None:
     tuned([line(BEGIN_MS), line(at)])
 
-    assert f"{str(at)!r} in 'ts' is no time since 1970, but looks like {like}" in capsys.readouterr().err
+    assert f"{str(at)!r} in 'ts' is not a time since 1970, but looks like {like}" in capsys.readouterr().err
 
 
 def test_rejected_lines_are_reported_on_stderr(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,7 +221,7 @@ def test_rejected_lines_are_reported_on_stderr(folder: Path, capsys: pytest.Capt
 
     assert capsys.readouterr().err.splitlines() == [
         "3 of 4 lines were refused, and are not in the curve:",
-        "  2 bad-time, the first at line 3: 'so\\x1bon' in 'ts' is no time since 1970",
+        "  2 bad-time, the first at line 3: 'so\\x1bon' in 'ts' is not a time since 1970",
         "  1 not-json, the first at line 2: unexpected character, expected a string key: line 1 column 2 (char 1)",
     ]
 
@@ -247,16 +247,19 @@ def test_error_suggests_a_fix_if_no_line_is_usable(
     ("arguments", "fault"),
     [
         (["--file", "events.jsonl"], "--file needs --time FIELD"),
-        (["--time", "ts"], "--time goes with --file"),
-        (["--key", "ts"], "--key goes with --file"),
-        (["--from", "soon"], "'soon' is no moment"),
+        (["--time", "ts"], "--time requires --file"),
+        (["--key", "ts"], "--key requires --file"),
+        (["--from", "soon"], "'soon' is not a time"),
         (["--windows", "1s,soon"], "'soon' is not a duration"),
         (["--windows", "0s"], "'0s' is shorter than 1ms"),
         *(
-            (["--target-ratio", share], f"{share!r} is no share that can be folded: write a number from 0 to below 1, as in 0.95")
+            (
+                ["--target-ratio", share],
+                f"{share!r} is not a share that can be folded: write a number from 0 to below 1, as in 0.95",
+            )
             for share in ("1", "95", "-0.1", "nan", "inf", "-inf", "most")
         ),
-        (["--from", "1969-07-20"], "is no moment, or one before 1970"),
+        (["--from", "1969-07-20"], "is not a time, or is before 1970"),
         (["--fold", "account-metric"], "did you mean 'account-metrics'"),
         (["--file", "none.jsonl", "--time", "ts"], "cannot read none.jsonl"),
     ],

@@ -84,14 +84,14 @@ def test_event_key_is_a_domain_and_an_action(key: str) -> None:
 def test_payload_must_be_an_object_on_the_wire(payload: Any) -> None:
     (fault,) = faults(payload=payload)
 
-    assert "no object with fields" in fault or "no JSON Schema" in fault
+    assert "not an object with fields" in fault or "no JSON Schema" in fault
 
 
 @pytest.mark.parametrize("payload", [type("Plain", (), {"__annotations__": {"order_id": str}}), OrderPaid("o1", 500)])
 def test_class_of_an_unsupported_kind_is_reported_with_the_supported_ones(payload: Any) -> None:
     (fault,) = faults(payload=payload)
 
-    assert fault.endswith("is no object with fields: take a msgspec Struct, a dataclass, a TypedDict or a pydantic model")
+    assert fault.endswith("is not an object with fields: take a msgspec Struct, a dataclass, a TypedDict or a pydantic model")
 
 
 def test_unresolvable_type_is_reported() -> None:
@@ -114,12 +114,14 @@ def test_payload_that_forbids_additional_fields_is_a_fault(payload: type) -> Non
 
 
 def test_key_field_is_a_payload_field() -> None:
-    assert ["event 'order.paid': keyed_by = 'order' is no field of OrderPaid, did you mean 'order_id'?"] == faults(keyed_by="order")
+    assert ["event 'order.paid': keyed_by = 'order' is not a field of OrderPaid, did you mean 'order_id'?"] == faults(
+        keyed_by="order"
+    )
 
 
 def test_key_field_uses_its_wire_name() -> None:
     assert "orderId" == declared(payload=Camel, keyed_by="orderId").keyed_by
-    assert ["event 'order.paid': keyed_by = 'order_id' is no field of Camel, did you mean 'orderId'?"] == faults(
+    assert ["event 'order.paid': keyed_by = 'order_id' is not a field of Camel, did you mean 'orderId'?"] == faults(
         payload=Camel, keyed_by="order_id"
     )
 

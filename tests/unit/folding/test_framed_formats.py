@@ -154,7 +154,7 @@ def test_settings_without_a_registry_are_rejected(tmp_path: Path, format_: str) 
     [
         ({"URL": "localhost:8081"}, "schema_registry.url: is not http://HOST:PORT"),
         ({"URL": "http://a:b@localhost:8081"}, "schema_registry.url: takes no user and password"),
-        ({"USERNAME": "a"}, "schema_registry: username and password_file go together"),
+        ({"USERNAME": "a"}, "schema_registry: username and password_file must be set together"),
         ({"TIMEOUT": "1ms"}, "schema_registry: timeout must be between 100ms and 10m"),
         ({"CACHE_SIZE": "1"}, "schema_registry.cache_size: Input should be greater than or equal to 10"),
         ({"URI": "http://localhost"}, "no such setting, did you mean 'STREAMS_APP_SCHEMA_REGISTRY_URL'?"),

@@ -136,10 +136,10 @@ async def test_function_returns_a_token_or_a_token_and_its_expiry(
         (("abc", "soon"), True, "the expiry is Unix milliseconds, not 'soon'"),
         (("abc", True), True, "the expiry is Unix milliseconds, not True"),
         ("", False, "is empty"),
-        ("a b", False, "is no token"),
-        ("a\x01b", False, "is no token"),
-        ("ä", False, "is no token"),
-        ("a" * 65_537, False, "is no token"),
+        ("a b", False, "is not a token"),
+        ("a\x01b", False, "is not a token"),
+        ("ä", False, "is not a token"),
+        ("a" * 65_537, False, "is not a token"),
         (ValueError("no credentials"), False, "raised ValueError: no credentials"),
     ],
 )
@@ -158,7 +158,7 @@ async def test_function_that_returns_no_token_is_named_with_its_fault(
     [
         ("no_such_module:x", "there is no module 'no_such_module'"),
         ("json:nothing", "has no 'nothing'"),
-        ("json:__doc__", "is no function"),
+        ("json:__doc__", "is not a function"),
     ],
 )
 def test_provider_that_cannot_be_imported_is_a_settings_fault(name: str, text: str) -> None:

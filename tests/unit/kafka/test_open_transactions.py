@@ -68,7 +68,7 @@ def test_hidden_records_are_counted_at_once_and_reported_once_they_persist(
     assert [5, (REPORTED_MS - 1) / 1_000, 0] == before
     assert [4, (REPORTED_MS + 1) / 1_000] == list(seen.gauges())
     assert remark.startswith("folds: an open transaction hides 4 offsets of t-0 from offset 5 on, for 10.0 s;")
-    assert 1 == caplog.text.count("an open transaction hides what is behind it reader=folds source=t-0 offset=5 records=4")
+    assert 1 == caplog.text.count("an open transaction hides the records after it reader=folds source=t-0 offset=5 records=4")
 
 
 def test_short_transactions_are_not_reported(seen: Observed, caplog: pytest.LogCaptureFixture) -> None:

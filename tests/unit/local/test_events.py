@@ -128,8 +128,8 @@ async def test_invalid_event_is_rejected_as_in_production() -> None:
     ("options", "text"),
     [
         ({"event_id": 5}, "event_id = 5 is not a string"),
-        ({"context": "u7"}, "context = 'u7' is no mapping of names to text"),
-        ({"metadata": {"method": "card"}}, "the event declares no metadata, and nobody would read it"),
+        ({"context": "u7"}, "context = 'u7' is not a mapping of names to text"),
+        ({"metadata": {"method": "card"}}, "the event declares no metadata, so no subscriber could read it"),
     ],
 )
 async def test_invalid_metadata_is_rejected(options: dict[str, Any], text: str) -> None:

@@ -47,7 +47,10 @@ def dead_letter(reason: str) -> ListedDeadLetter:
     [
         (found(100), "is not in the log yet"),
         (found(110, high=110), "is not in the log yet"),
-        (found(109, high=110), "is in the log, hidden by a transaction that is open since offset 100: nobody reads on before that"),
+        (
+            found(109, high=110),
+            "is in the log, hidden by a transaction that is open since offset 100: no consumer reads past it before that",
+        ),
         (found(109, high=110, committed=None), "is in the log, hidden by a transaction that is open since offset 100"),
         (found(committed=None, metadata=None), "cannot begin: the group has no commit for this partition, and with idempotent"),
         (found(9), "is finished"),
@@ -149,10 +152,10 @@ def test_redis_without_an_answer_is_reported_and_nothing_is_invented(ship: Subsc
     [
         (AttemptEntry(2, 0, 1), "2 attempts made; the next one is due now"),
         (AttemptEntry(2, 0, NOW_MS - 1), "2 attempts made; the next one is due now"),
-        (AttemptEntry(2, 1), "attempt 2 is under way; 1 death of its process may be its doing"),
+        (AttemptEntry(2, 1), "attempt 2 is in progress; 1 death of its process may be its doing"),
         (
             AttemptEntry(2, 1, WATCHED_MS),
-            "attempt 2 is under way, begun with a few others at most, and watched for a while; 1 death of its process may be its "
+            "attempt 2 is in progress, begun with a few others at most, and watched for a while; 1 death of its process may be its "
             "doing",
         ),
     ],

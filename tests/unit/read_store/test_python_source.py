@@ -161,7 +161,7 @@ endless.append(endless)
         ({("a", "likes"): [float("nan")]}, "cannot be written as JSON"),
         ({("a", "likes"): {"x": Decimal("Infinity")}}, "cannot be written as JSON: it holds what is not a finite number"),
         ({("a", "likes"): {1: 2}}, "cannot be written as JSON"),
-        ({("a", "likes"): {"x": object()}}, "cannot be written as JSON: object is no JSON"),
+        ({("a", "likes"): {"x": object()}}, "cannot be written as JSON: object is not JSON"),
         ({("a", "likes"): endless}, "cannot be written as JSON: Circular reference"),
         ({("a", "likes"): {1, 2}}, "a value of type set; expected number, text"),
         ({("a", "likes"): object}, "a value of type type; expected number"),

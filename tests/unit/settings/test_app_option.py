@@ -42,8 +42,8 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[t
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (["--config", "x", "worker"], "--config stands behind the command: streams-app COMMAND --config FILE"),
-        (["groups", "--app", "m:a", "list"], "--app stands behind the command: streams-app groups COMMAND --app MODULE:APP"),
+        (["--config", "x", "worker"], "--config must follow the command: streams-app COMMAND --config FILE"),
+        (["groups", "--app", "m:a", "list"], "--app must follow the command: streams-app groups COMMAND --app MODULE:APP"),
         (["--conf", "x", "worker"], "No such option: --conf"),
         (["demo", "--config", "x"], "No such option: --config"),
     ],
@@ -93,8 +93,8 @@ def test_module_in_a_package_is_found(folder: Path) -> None:
     [
         pytest.param("", "ny_folds:app", "there is no module 'ny_folds' in ", id="no such module"),
         pytest.param("", "my_folds.app", "there is no module 'my_folds.app' in ", id="a dot instead of the colon"),
-        pytest.param("", ":app", "'' is no name of a module", id="no module"),
-        pytest.param("", "..:app", "'..' is no name of a module", id="a relative name"),
+        pytest.param("", ":app", "'' is not a name of a module", id="no module"),
+        pytest.param("", "..:app", "'..' is not a name of a module", id="a relative name"),
         pytest.param("", "my_folds:ap", "the module 'my_folds' has no 'ap'", id="no such name"),
         pytest.param("app = 1\n", "my_folds:app", "'app' in 'my_folds' is of type int, not what create_app(", id="something else"),
         pytest.param("import nowhere\n", "my_folds:app", "raised ModuleNotFoundError: No module named 'nowhere' (", id="an import"),

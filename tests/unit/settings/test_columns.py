@@ -45,13 +45,13 @@ def test_columns_of_the_environment_are_a_list(tmp_path: Path) -> None:
     [
         (
             ["click-rate"],
-            "'click-rate' is no column (letters, digits and _; at most 63); give 'click-rate' another one: columns = {",
+            "'click-rate' is not a column (letters, digits and _; at most 63); give 'click-rate' another one: columns = {",
         ),
-        (['a"; DROP TABLE b; --'], "is no column"),
-        ({"likes": 'a"b'}, "'a\"b' is no column"),
-        ([""], "'' is no column"),
-        (["größe"], "'größe' is no column"),
-        (["1st"], "'1st' is no column"),
+        (['a"; DROP TABLE b; --'], "is not a column"),
+        ({"likes": 'a"b'}, "'a\"b' is not a column"),
+        ([""], "'' is not a column"),
+        (["größe"], "'größe' is not a column"),
+        (["1st"], "'1st' is not a column"),
         (["n" * 64], "at most 63"),
         (["likes", "Versions"], "'Versions' is a column the table has for itself"),
         ({"likes": "group_key"}, "'group_key' is a column the table has for itself"),
@@ -76,7 +76,7 @@ def test_all_invalid_columns_are_reported_together(tmp_path: Path) -> None:
         load(tmp_path / "streams.toml", GROUPS + "columns = ['a-b', 'fold']")
     (fault,) = caught.value.faults
 
-    assert fault.startswith("read_stores.dashboard.columns: 'a-b' is no column")
+    assert fault.startswith("read_stores.dashboard.columns: 'a-b' is not a column")
     assert "'fold' is a column the table has for itself" in fault
 
 

@@ -92,7 +92,7 @@ def test_unknown_variable_is_a_fault_with_the_nearest_name(file: Path, variable:
 def test_invalid_catalogue_reference_explains_the_syntax(file: Path) -> None:
     (fault,) = faults(file, MINIMAL, environ={"STREAMS_APP_EVENTS_CATALOGUE": "shop"})
 
-    assert "events.catalogue: 'shop' is no module:name, as in \"shop.events:catalogue\"" == fault
+    assert "events.catalogue: 'shop' is not module:name, as in \"shop.events:catalogue\"" == fault
 
 
 def test_read_store_variable_without_a_name_suggests_the_correct_variable(file: Path) -> None:

@@ -52,14 +52,14 @@ def test_environment_overrides_a_view_and_its_server(file: Path) -> None:
         ('item = "a..b"', "live.supporters: item = 'a..b' is not a field or a dotted path"),
         ('only = "x"', """live.supporters.only: expected fields and their values, as in {"@type" = "contribution.made"}"""),
         ('only = {"@kind" = "x"}', "live.supporters: '@kind' is neither @type nor a field or dotted path"),
-        ('only = {"@type" = 1}', "live.supporters.only: @type is a header, which wants strings"),
-        ("remove = {a = []}", "live.supporters.remove: 'a' wants a string, number or boolean, or a list of them"),
+        ('only = {"@type" = 1}', "live.supporters.only: @type is a header, whose values must be strings"),
+        ("remove = {a = []}", "live.supporters.remove: 'a' must be a string, number or boolean, or a list of them"),
         ('dead_letters = "contributions"', "live.supporters.source is a dead-letter topic"),
         ('[live.a]\nkind = "list"', "live.a.expiry: is required"),
         (
             '[live.a]\nkind = "list"\nexpiry = "1h"\npublic = true\nshow = 51\npayload = [""]',
             'live.a: source is required for kind = "list"; page is required for kind = "list"; payload = \'\' is not a field or a '
-            "dotted path; show is at most 50: a page that needs more wants a query of its own, not a live view",
+            "dotted path; show is at most 50: a page that needs more requires a query of its own, not a live view",
         ),
         (
             '[live.a]\nkind = "presence"\nexpiry = "31d"\npublic = true\npeople = true\nsource = "t"',

@@ -49,7 +49,7 @@ def test_connected_fold_shares_the_clock_of_the_tester() -> None:
             fold.advance("1m")
         used = FoldTester(FOLD)
         used.send({"account_id": "a", "metrics": []})
-        with pytest.raises(ValueError, match="connect it before"):
+        with pytest.raises(ValueError, match="connect it first"):
             kit.connect(used)
 
 

@@ -47,7 +47,7 @@ async def test_events_after_the_first_one_are_read_with_any_time(shard: JournalS
 
 
 async def test_cursor_of_a_missing_partition_is_rejected(shard: JournalShard, reader: JournalReader) -> None:
-    with pytest.raises(CursorError, match="partition 7 of the cursor is not there: the source has partitions 0 to 0"):
+    with pytest.raises(CursorError, match="partition 7 of the cursor does not exist: the source has partitions 0 to 0"):
         await read(reader, "7-1")
 
 

@@ -107,7 +107,7 @@ async def test_cursor_cost_depends_on_the_named_partitions_only(shard: JournalSh
 
 async def test_cursor_of_an_impossible_partition_is_rejected_without_a_query(shard: JournalShard, reader: JournalReader) -> None:
     await shard.wipe()
-    with pytest.raises(CursorError, match="partition 99999 of the cursor is not there: no source has more than 10,000: write"):
+    with pytest.raises(CursorError, match="partition 99999 of the cursor does not exist: no source has more than 10,000: write"):
         await page_of(reader, "3-7,99999-1")
 
 

@@ -71,7 +71,7 @@ async def test_unusable_url_parameter_is_a_configuration_error(query: str) -> No
 
 def test_table_name_the_server_would_truncate_is_rejected() -> None:
     assert settings(table="a" * 45).table
-    with pytest.raises(ValidationError, match="is no name of a table"):
+    with pytest.raises(ValidationError, match="is not a name of a table"):
         settings(table="a" * 46)
 
 

@@ -156,7 +156,7 @@ async def test_release_finishes_the_current_transaction_and_drops_the_rest(store
     processor = store.processor()
     await processor.claim(claim_of())
     processor.deliver(batch_of(range(MAX_RECORDS * 40)))
-    await wait_until(lambda: store.processors.is_busy_with(processor), LIMIT_SECONDS, "the first transaction is under way")
+    await wait_until(lambda: store.processors.is_busy_with(processor), LIMIT_SECONDS, "the first transaction is in progress")
     await processor.revoke(LIMIT_SECONDS)
     mark = await processor.position_to_commit()
 

@@ -140,7 +140,7 @@ def test_generator_function_is_rejected() -> None:
     def give(event: Any) -> Any:
         yield event
 
-    assert ["subscriber 'give': the function is a generator, whose values nobody would receive"] == faults(give)
+    assert ["subscriber 'give': the function is a generator, whose values would be discarded"] == faults(give)
 
 
 @pytest.mark.parametrize(("text", "rate"), [("50/s", Rate(50, 1_000)), ("100 / m", Rate(100, 60_000)), ("9/h", Rate(9, 3_600_000))])
@@ -153,7 +153,7 @@ def test_fold_records_have_a_fold_and_a_payload() -> None:
         records_of("No Fold", int)
 
     assert 2 == len(caught.value.faults)
-    assert ("account-metrics", AccountChanged) == (recompute.source.fold, recompute.source.payload)  # type: ignore[union-attr]  # it is no Event
+    assert ("account-metrics", AccountChanged) == (recompute.source.fold, recompute.source.payload)  # type: ignore[union-attr]  # it is not an Event
 
 
 def test_all_faults_of_retries_are_reported_together_including_invalid_durations() -> None:

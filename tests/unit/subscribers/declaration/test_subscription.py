@@ -148,7 +148,7 @@ def test_delivery_guarantee_is_not_a_setting(file: Path) -> None:
         load(file, '[subscribers.ship]\nidempotent = "yes"\n')
 
     assert [
-        "subscribers.ship.idempotent: is no setting: what a function may suffer is declared beside it, in @subscriber(…)"
+        "subscribers.ship.idempotent: is not a setting: what a function may suffer is declared beside it, in @subscriber(…)"
     ] == caught.value.faults
 
 
