@@ -265,7 +265,7 @@ async def test_curve_of_a_journal_matches_a_file_with_the_same_events(desk: Desk
     ("arguments", "says"),
     [
         (["--journal", "x"], "there is no journal 'x'"),
-        (["--journal", "accounts", "--live"], "--journal does not go with --live"),
+        (["--journal", "accounts", "--live"], "--journal cannot be combined with --live"),
         (["--journal", "accounts", "--file", "f", "--time", "t"], "--journal or --file, not both"),
         (["--journal", "accounts"], "journals.accounts has nothing in Redis"),
     ],
