@@ -138,7 +138,7 @@ class Shop:
     async def until_called(self, *orders: str) -> None:
         await wait_until(lambda: self.calls.keys() >= set(orders), LIMIT_SECONDS, f"{orders} were called")
 
-    async def letters(self, count: int) -> list[dict[str, str]]:
+    async def dead_letters(self, count: int) -> list[dict[str, str]]:
         """Return headers of the dead letters, with their order, once there are ``count``."""
         records = await read_topic(
             self.bootstrap, f"{self.topic}.dead", until=lambda read: len(read) >= count, timeout_seconds=LIMIT_SECONDS

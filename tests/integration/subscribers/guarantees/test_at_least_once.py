@@ -110,7 +110,7 @@ async def test_event_that_always_fails_is_a_dead_letter_after_its_attempts(shop:
 
     await shop.send("o1", "poison", "o2")
     async with shop.member(ship, retry=SOON):
-        (letter,) = await shop.letters(1)
+        (letter,) = await shop.dead_letters(1)
         await shop.until_called("o1", "o2")
 
     assert {"o1": [1], "o2": [1], "poison": [1, 2, 3]} == shop.calls
@@ -145,7 +145,7 @@ async def test_outcome_of_the_function_determines_the_dead_letter(shop: Shop) ->
     }  # fmt: skip
     await shop.send(*expected)
     async with shop.member(ship, timeout="200ms", retry=Retries(attempts=2, first="20ms", longest="20ms", never=(KeyError,))):
-        letters = await shop.letters(len(expected))
+        letters = await shop.dead_letters(len(expected))
 
     assert expected == {letter["order"]: (letter["reason"], letter["attempts"]) for letter in letters}
 
@@ -161,7 +161,7 @@ async def test_hanging_function_in_a_thread_does_not_delay_other_events(shop: Sh
     await shop.send(*ORDERS[:10])
     try:
         async with shop.member(ship, timeout="200ms", concurrency=2, retry=Retries(attempts=1)):
-            letters = await shop.letters(1)
+            letters = await shop.dead_letters(1)
             await shop.until_called(*ORDERS[:10])
     finally:
         is_over.set()
@@ -178,7 +178,7 @@ async def test_invalid_event_is_a_dead_letter_and_an_event_of_another_type_is_sk
     await produce(shop.bootstrap, shop.topic, [(b"k", b'{"order_id": 5}')], partition=0)
     await shop.send("o1")
     async with shop.member(ship):
-        (letter,) = await shop.letters(1)
+        (letter,) = await shop.dead_letters(1)
         await shop.until_called("o1")
 
     assert {"o1": [1]} == shop.calls
@@ -264,7 +264,7 @@ async def test_event_that_kills_its_process_is_a_dead_letter_after_three_crashes
 
     metrics = Metrics(shop.settings)
     async with shop.member(ship, metrics=metrics):
-        (letter,) = await shop.letters(1)
+        (letter,) = await shop.dead_letters(1)
         await wait_until(lambda: crashes() == 1, LIMIT_SECONDS, "the last of the deaths is counted by who finds it")
         await wait_until(lambda: others <= {*shop.calls, *ledger.read_text().split()}, LIMIT_SECONDS, "the others are done")
 

@@ -56,9 +56,9 @@ async def test_sync_function_that_succeeds_after_its_timeout_makes_a_second_dead
 
     await shop.send("o1")
     async with shop.member(ship, idempotent=idempotent, timeout="300ms", retry=Retries(attempts=1)):
-        await shop.letters(1)
+        await shop.dead_letters(1)
         may_end.set()
-        letters = await shop.letters(2)
+        letters = await shop.dead_letters(2)
 
     assert [("timed-out", "o1"), ("finished-late", "o1")] == [(letter["reason"], letter["order"]) for letter in letters]
     assert ({"o1": [1]}, 1) == (shop.calls, await shop.committed("ship"))
@@ -84,7 +84,7 @@ async def test_every_error_except_retry_makes_a_dead_letter_at_once(shop: Shop) 
     }  # fmt: skip
     await shop.send(*letters_of, "waits")
     async with shop.member(ship, idempotent="unknown", timeout="300ms", retry=Retries(attempts=3)):
-        letters = await shop.letters(len(letters_of))
+        letters = await shop.dead_letters(len(letters_of))
         await wait_until(lambda: len(shop.calls["waits"]) == 3, LIMIT_SECONDS, "it was tried again")
 
     assert letters_of == {letter["order"]: (letter["reason"], letter["attempts"]) for letter in letters}
@@ -176,7 +176,7 @@ async def test_event_interrupted_by_a_rebalance_is_a_dead_letter_and_is_not_repe
     async with shop.member(ship, **options, grace="200ms"):
         await shop.until_called("long", "o1")
     async with shop.member(ship, **options):
-        (letter,) = await shop.letters(1)
+        (letter,) = await shop.dead_letters(1)
 
     assert ("interrupted", "long", "1") == tuple(letter[name] for name in ("reason", "order", "attempts"))
     assert {"long": [1], "o1": [1]} == shop.calls
