@@ -22,7 +22,7 @@ from benchmarks.servers import SLOW_MS, Servers
 from streams_app.delivery.batch import TP
 from streams_app.journal.agents.keeper import Keeper, Keeping
 from streams_app.journal.agents.shard import Shard
-from streams_app.journal.core.block import MOST_CHUNK_EVENTS, rows_of_key
+from streams_app.journal.core.block import MAX_CHUNK_EVENTS, rows_of_key
 from streams_app.journal.core.day import begin_of, day_of
 from streams_app.journal.reading.reader import JournalReader
 from streams_app.journal.store.journal_store import (
@@ -138,7 +138,7 @@ class Filled:
         given, now_ms = list(records), time.time_ns() // 1_000_000
         at = 0
         while at < len(given):
-            part = given[at : at + MOST_CHUNK_EVENTS]
+            part = given[at : at + MAX_CHUNK_EVENTS]
             filing = self.shard.filing_of(part, part[-1].offset + 1, now_ms)
             await self.shard.write(filing)
             at += filing.chunk.entries

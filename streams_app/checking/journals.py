@@ -15,7 +15,7 @@ from streams_app.settings.journals import MIN_BYTES
 
 logger = logging.getLogger(__name__)
 
-MOST_PERCENT: Final = 80
+MAX_PERCENT: Final = 80
 """Maximum share of the memory of Redis for journals: folds, views and compression need memory, too."""
 
 
@@ -63,7 +63,7 @@ def room_finding(journals: Sequence[JournalSettings], servers: Collection[Mappin
     if not room:
         return Finding(Level.OK, f"journals ({names}) may take {_megabytes(wanted)} of Redis, which does not say how much it has")
     text = f"journals ({names}) may take {_megabytes(wanted)}; {what} of Redis is {_megabytes(room)}"
-    if wanted * 100 > room * MOST_PERCENT:
+    if wanted * 100 > room * MAX_PERCENT:
         return Finding(Level.WARNING, text, "lower max_bytes, or give Redis more: once it is full, journals lose their past first")
     return Finding(Level.OK, text)
 

@@ -167,10 +167,10 @@ def context_faults(context: Any) -> list[str]:
     return faults
 
 
-def require_id(event_id: str, most_bytes: int) -> None:
+def require_id(event_id: str, max_bytes: int) -> None:
     """Raise a :class:`BadEventError` if a text cannot be the id of an event."""
-    if not 1 <= len(event_id.encode()) <= most_bytes:
-        raise BadEventError("not-valid", f"event_id = {event_id[:40]!r} must have 1 to {most_bytes} bytes")
+    if not 1 <= len(event_id.encode()) <= max_bytes:
+        raise BadEventError("not-valid", f"event_id = {event_id[:40]!r} must have 1 to {max_bytes} bytes")
 
 
 def headers_for(

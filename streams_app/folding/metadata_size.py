@@ -8,7 +8,7 @@ from typing import Final
 from streams_app.delivery.offset_metadata import MAX_METADATA_BYTES, text_of
 from streams_app.fold import Fold
 
-MOST_OFFSET: Final = 10**13 - 1
+MAX_OFFSET: Final = 10**13 - 1
 """Offsets end at 2^40, see the version of a folded record."""
 MAX_PARTITIONS: Final = 9_999
 
@@ -20,7 +20,7 @@ def metadata_bytes(names: Iterable[str], latest: Iterable[str] = ()) -> int:
         names: Names of all folds of one source.
         latest: Those of them whose fold has ``start = "latest"``.
     """
-    return len(text_of(MOST_OFFSET, dict.fromkeys(names, MOST_OFFSET), dict.fromkeys(latest, str(MAX_PARTITIONS))))
+    return len(text_of(MAX_OFFSET, dict.fromkeys(names, MAX_OFFSET), dict.fromkeys(latest, str(MAX_PARTITIONS))))
 
 
 def too_long(source: str, names: Sequence[str], latest: Iterable[str] = ()) -> str | None:
@@ -34,10 +34,10 @@ def too_long(source: str, names: Sequence[str], latest: Iterable[str] = ()) -> s
     most = metadata_bytes(names, latest)
     if most <= MAX_METADATA_BYTES:
         return None
-    offsets = len(names) * len(f"={MOST_OFFSET},")
+    offsets = len(names) * len(f"={MAX_OFFSET},")
     return (
         f"{len(names)} folds of {source} are too many for one application: Kafka keeps a mark of each beside the committed "
-        f"offset, {most - offsets} bytes for the names and {offsets} for offsets of up to {len(str(MOST_OFFSET))} digits make "
+        f"offset, {most - offsets} bytes for the names and {offsets} for offsets of up to {len(str(MAX_OFFSET))} digits make "
         f"{most}, and a broker takes {MAX_METADATA_BYTES} (offset.metadata.max.bytes); shorten their names, or divide them "
         "among applications (app_id)"
     )

@@ -101,15 +101,15 @@ class ListedDeadLetter:
         """
         return blake2b(repr((self.source, self.key, self.value)).encode(), digest_size=DIGEST_BYTES).hexdigest()
 
-    def row(self, most_bytes: int | None = None) -> dict[str, Any]:
+    def row(self, max_bytes: int | None = None) -> dict[str, Any]:
         """Return the dead letter as one row, for a table or JSON.
 
         Args:
-            most_bytes: Longer values are truncated, and end with …; None: no limit.
+            max_bytes: Longer values are truncated, and end with …; None: no limit.
         """
         given = self.value or b""
-        value = given[:most_bytes].decode("utf-8", "backslashreplace")
-        if most_bytes is not None and len(given) > most_bytes:
+        value = given[:max_bytes].decode("utf-8", "backslashreplace")
+        if max_bytes is not None and len(given) > max_bytes:
             value += "…"
         key = None if self.key is None else self.key.decode("utf-8", "backslashreplace")
         received = {"received": header_texts(self.received)} if self.received else {}

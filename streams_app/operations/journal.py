@@ -23,7 +23,7 @@ from streams_app.settings import JournalSettings, Settings
 
 DAY_EXAMPLE: Final = "2026-08-20"
 
-MOST_CLAIMS: Final = 5
+MAX_CLAIMS: Final = 5
 """Maximum number of claims of a partition in a row without a removal: its worker claims it back meanwhile."""
 
 
@@ -234,7 +234,7 @@ async def _drop_in(
     store: JournalStore, partition: int, partitions: int, segments: Sequence[Segment], on_dropped: Callable[[Segment], None]
 ) -> None:
     left, rejected = list(segments), 0
-    while rejected < MOST_CLAIMS:
+    while rejected < MAX_CLAIMS:
         if await store.claim("", partitions) is None:
             raise TryAgainError(f"Redis has lost partition {partition} meanwhile: repeat the command once a worker has read it")
         try:

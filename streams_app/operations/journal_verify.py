@@ -23,7 +23,7 @@ from streams_app.schemas.registry import registry_of
 from streams_app.schemas.values import ValueReader
 from streams_app.settings import JournalSettings, Limits, Settings
 
-MOST_NAMED: Final = 20
+MAX_NAMED: Final = 20
 """Maximum number of faults that are described; all are counted."""
 
 Progress = Callable[[str, int, int | None], None]
@@ -50,7 +50,7 @@ class JournalComparison:
     def fault(self, text: str) -> None:
         """Count a fault, and keep its description if it is among the first."""
         self.faults += 1
-        if len(self.named) < MOST_NAMED:
+        if len(self.named) < MAX_NAMED:
             self.named.append(text)
 
 

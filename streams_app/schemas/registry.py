@@ -32,7 +32,7 @@ ASKED_ANEW_MS: Final = 30_000
 LATEST_MS: Final = 60_000
 """Time for which the latest schema of a subject is used for publishing without asking again."""
 MAX_REFERENCES: Final = 200
-MOST_BYTES: Final = 5_000_000
+MAX_BYTES: Final = 5_000_000
 NOT_FOUND: Final = (40401, 40402, 40403)
 """Error codes for a subject, a version or a schema that does not exist."""
 
@@ -207,7 +207,7 @@ class SchemaRegistry(SchemaCache):
         url = f"{(self._settings.url or '').rstrip('/')}/{path}"
         try:
             async with session.get(url) as response:
-                status, content = response.status, await response.content.read(MOST_BYTES)
+                status, content = response.status, await response.content.read(MAX_BYTES)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise RegistryUnavailableError(f"{self._settings.redacted_url}: {text_of(error)}") from error
         try:

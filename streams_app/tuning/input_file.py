@@ -57,15 +57,15 @@ def opened(path: Path, option: str = "--file") -> Iterator[tuple[BinaryIO, Calla
             yield file, lambda: _position(file)
 
 
-def lines_of(file: BinaryIO, most_bytes: int) -> Iterator[tuple[int, bytes | None]]:
+def lines_of(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
     """Yield the number and the stripped content of each line; None instead of the content of a line that is too long."""
     number = 0
-    while piece := file.readline(most_bytes + 2):
+    while piece := file.readline(max_bytes + 2):
         number += 1
         value = piece.strip() if number > 1 else piece.removeprefix(_BYTE_ORDER).strip()
-        yield number, value if len(value) <= most_bytes else None
+        yield number, value if len(value) <= max_bytes else None
         while piece and not piece.endswith(b"\n"):
-            piece = file.readline(most_bytes + 2)
+            piece = file.readline(max_bytes + 2)
 
 
 def _standard_input() -> Any:

@@ -21,7 +21,7 @@ SET_BYTES: Final = 200
 NAME_BYTES: Final = 70
 """Size of a set in the lookup table, and of each of its names without the characters."""
 
-MOST_BYTES: Final = 24_000_000
+MAX_BYTES: Final = 24_000_000
 """Limit of all stored sets: some 670 000 with three names each."""
 
 _CROWDED: Final = 0.75
@@ -94,12 +94,12 @@ class NameSets:
     @property
     def is_full(self) -> bool:
         """Whether the sets exceed the limit."""
-        return self._bytes > MOST_BYTES
+        return self._bytes > MAX_BYTES
 
     @property
     def is_crowded(self) -> bool:
         """Whether the sets would soon exceed the limit again."""
-        return self._bytes > _CROWDED * MOST_BYTES
+        return self._bytes > _CROWDED * MAX_BYTES
 
     @property
     def _bytes(self) -> int:

@@ -23,7 +23,7 @@ from tests.chaos.stage import PARTITIONS
 
 VISIT_SECONDS: Final = (1.0, 12.0)
 PAUSE_SECONDS: Final = (0.1, 1.0)
-MOST_BYTES: Final = 4_000_000
+MAX_BYTES: Final = 4_000_000
 PAGES: Final = 60
 """Pages of one reading, at most."""
 
@@ -110,7 +110,7 @@ class Client:
         """The cursor at which somebody begins who wants only what is still to come."""
         before = await self._fences()
         start = parse_start("latest", int(time.time() * 1000))
-        page = await self.reader().page((key,), start, limit=100, most_bytes=MOST_BYTES)
+        page = await self.reader().page((key,), start, limit=100, max_bytes=MAX_BYTES)
         after, begun = await self._fences(), _positions(page.next) if page.next else {}
         # Where Redis has lost something meanwhile, a fence may be below one that was before.
         for number in before.keys() & after.keys() & begun.keys():
@@ -159,7 +159,7 @@ class Client:
             start = parse_start(self._at, int(time.time() * 1000))
             try:
                 page = await self.reader().page(
-                    (key,), start, limit=self.chance.randint(1, 100), most_bytes=MOST_BYTES, from_floor=self.chance.random() < 0.5
+                    (key,), start, limit=self.chance.randint(1, 100), max_bytes=MAX_BYTES, from_floor=self.chance.random() < 0.5
                 )
             except JournalGoneError as error:
                 self._gone(error)

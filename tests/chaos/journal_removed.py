@@ -10,7 +10,7 @@ from streams_app.settings import JournalSettings
 from tests.chaos.journal_judge import Event, Topic
 from tests.chaos.journal_load import TOPIC
 
-MOST_OVERHEAD: Final = 250
+MAX_OVERHEAD: Final = 250
 """Bytes that Redis takes for an event beside what it has, at most: of a block of its own, with the row in it."""
 
 _REMOVED: Final = re.compile(rf"removed a segment journal=\S+ source={TOPIC}-(\d+) offsets=(\d+)-(\d+) day=\S+ cause=(\w+)$", re.M)
@@ -65,11 +65,11 @@ class Removed:
         elif cause == "memory" and not may_be_full:
             self.wrong.append(f"{where}, and Redis was never full")
         elif cause == "size":
-            most = sum(_most_bytes(event) for offset, event in events.items() if offset >= first)
+            most = sum(_max_bytes(event) for offset, event in events.items() if offset >= first)
             if most <= self._share:
                 self.wrong.append(f"{where}, and all that followed takes {most} bytes at most of {self._share}")
 
 
-def _most_bytes(event: Event) -> int:
+def _max_bytes(event: Event) -> int:
     headers = sum(len(name) + len(content or b"") for name, content in event.headers)
-    return 2 * len(event.key) + len(event.value or b"") + headers + MOST_OVERHEAD
+    return 2 * len(event.key) + len(event.value or b"") + headers + MAX_OVERHEAD

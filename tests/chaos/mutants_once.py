@@ -108,7 +108,7 @@ AT_MOST_ONCE: Final = (
             ),
             Change(
                 f"{NO}._fits",
-                "return fits(tracker.low, self._partition.offset_metadata(tracker.required()), most_bytes)",
+                "return fits(tracker.low, self._partition.offset_metadata(tracker.required()), max_bytes)",
                 "return True",
             ),
         ),

@@ -43,13 +43,13 @@ SIZES = (0, 0, 10, 200, 3_000)
 DAYS_OF_HISTORY = 12
 
 LIMITS = {
-    "core.chunk.MOST_CHUNK_EVENTS": (2, 5, 9),
+    "core.chunk.MAX_CHUNK_EVENTS": (2, 5, 9),
     "core.block.COMPRESSED_FROM": (200, 1_000),
     "core.repack.BLOCK_BYTES": (200, 2_000),
     "agents.keeper.READ_BYTES": (300, 20_000),
     "agents.keeper.REPLY_BYTES": (200, 1_000_000),
     "agents.keeper.STAGED_BYTES": (300, 20_000),
-    "agents.keeper.MOST_LAG": (3, 1_000),
+    "agents.keeper.MAX_LAG": (3, 1_000),
     "agents.keeper.IDLE_SECONDS": (0.1, 0.5),
 }
 """What the product does at once at most → what it does in schedules."""

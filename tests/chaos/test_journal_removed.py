@@ -6,13 +6,13 @@ import pytest
 
 from streams_app.settings import JournalSettings
 from tests.chaos.journal_judge import Event
-from tests.chaos.journal_removed import MOST_OVERHEAD, Removed
+from tests.chaos.journal_removed import MAX_OVERHEAD, Removed
 
 DAY_MS = 86_400_000
 NOW_MS = 100 * DAY_MS
 EVENTS = 100
 JOURNAL = JournalSettings(name="days", source="days", key="@key", keep="30d", max_bytes=1_000_000)
-SIZE = 1_000_000 // 50 - MOST_OVERHEAD - 2
+SIZE = 1_000_000 // 50 - MAX_OVERHEAD - 2
 """So many bytes have the values that 50 events are just what the journal may keep."""
 
 

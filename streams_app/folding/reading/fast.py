@@ -118,11 +118,11 @@ class FastKeptReader(_FastReader):
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
         """Iterate over the events of a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
         decode, member_of_known, new_event = self._decode, self._members.get, tuple.__new__
-        most_bytes, names = min(self._limits.value_bytes, self._fold.max_bytes - SEPARATOR_BYTES), dict[str, Any]()
+        max_bytes, names = min(self._limits.value_bytes, self._fold.max_bytes - SEPARATOR_BYTES), dict[str, Any]()
         for record in records:
             value = record.value
             try:
-                if not value or len(value) > most_bytes or _is_unusual(value):
+                if not value or len(value) > max_bytes or _is_unusual(value):
                     yield from self._read_slowly(record, reading)
                     continue
                 group = decode(value).group
@@ -160,12 +160,12 @@ class FastReader(_FastReader):
         """Iterate over the events of a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
         decode, members = self._decode, self._members
         member_of_known, mask_of_known = members.get, self._masks.get
-        most_bytes, max_key_bytes = self._limits.value_bytes, self._limits.key_bytes
-        shallow_bytes = most_bytes if is_depth_guarded() else min(SHALLOW_BYTES, most_bytes)
+        max_bytes, max_key_bytes = self._limits.value_bytes, self._limits.key_bytes
+        shallow_bytes = max_bytes if is_depth_guarded() else min(SHALLOW_BYTES, max_bytes)
         for record in records:
             value = record.value
             if (not value or len(value) > shallow_bytes) and (
-                not value or len(value) > most_bytes or value.count(b"[") + value.count(b"{") > SHALLOW
+                not value or len(value) > max_bytes or value.count(b"[") + value.count(b"{") > SHALLOW
             ):
                 yield from self._read_slowly(record, reading)
                 continue

@@ -20,7 +20,7 @@ from redis.exceptions import OutOfMemoryError
 from streams_app.delivery.batch import TP
 from streams_app.journal.core.block import DamagedBlockError, stored_bytes
 from streams_app.journal.core.repack import Repacker, RowDigest, digest_of
-from streams_app.journal.store.journal_store import MOST_STAGED, REPLY_BYTES, STAGED_BYTES, JournalStore, Segment
+from streams_app.journal.store.journal_store import MAX_STAGED, REPLY_BYTES, STAGED_BYTES, JournalStore, Segment
 from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.settings import JournalSettings
 
@@ -35,10 +35,10 @@ SLICE_SECONDS: Final = 0.5
 READ_BYTES: Final = 4_000_000
 """Bytes of raw blocks that are read and packed at a time."""
 
-MOST_LAG: Final = 10_000
+MAX_LAG: Final = 10_000
 """Lag in records above which a keeper does not pack: folding and filing come first."""
 
-MOST_DUE: Final = 2
+MAX_DUE: Final = 2
 """Number of segments waiting to be packed at which filing waits for the keeper, so that a rebuild never holds many raw days."""
 
 
@@ -135,7 +135,7 @@ class Keeper:
 
         It does not wait if Redis has no room for packed blocks: then only filing drops the oldest segments.
         """
-        return self._has_room and len(self._due()) >= MOST_DUE
+        return self._has_room and len(self._due()) >= MAX_DUE
 
     async def run(self) -> None:
         """Drop and pack until cancelled.
@@ -215,7 +215,7 @@ class Keeper:
 
     async def pack_once(self) -> bool:
         """Pack the oldest due segment unless the shard lags; return whether one was packed."""
-        if len(self._due()) < (1 if self._is_at_rest() else MOST_DUE):
+        if len(self._due()) < (1 if self._is_at_rest() else MAX_DUE):
             return False
         async with self._keeping.lock:
             due = self._due()
@@ -241,7 +241,7 @@ class Keeper:
 
     def _is_at_rest(self) -> bool:
         """Return whether the lag of the shard is small."""
-        return self._shard.lag is not None and self._shard.lag <= MOST_LAG
+        return self._shard.lag is not None and self._shard.lag <= MAX_LAG
 
     def _due(self) -> list[Segment]:
         """Return the segments that are due for packing, the oldest first."""
@@ -362,7 +362,7 @@ class _Staged:
     async def write(self, blocks: Sequence[bytes], *, ends: bool = False) -> bool:
         """Stage the next blocks; return False if the segment was removed or is already packed."""
         for block in blocks:
-            is_full = self._size + len(block) > STAGED_BYTES or len(self._waiting) >= MOST_STAGED
+            is_full = self._size + len(block) > STAGED_BYTES or len(self._waiting) >= MAX_STAGED
             if is_full and self._waiting and not await self._flush():
                 return False
             self._waiting.append(block)

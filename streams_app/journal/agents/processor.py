@@ -27,7 +27,7 @@ from streams_app.journal.agents.beginning import lost, taken
 from streams_app.journal.agents.keeper import Keeper, Keeping
 from streams_app.journal.agents.shard import Filing, Shard
 from streams_app.journal.agents.throttle import FilingThrottle
-from streams_app.journal.core.block import MOST_CHUNK_EVENTS
+from streams_app.journal.core.block import MAX_CHUNK_EVENTS
 from streams_app.journal.core.entry import PLAIN
 from streams_app.journal.store.journal_store import JournalStore, Scripts
 from streams_app.journal.store.keys import journal_keys
@@ -259,7 +259,7 @@ class JournalProcessor(Processor):
         """Fetch the schemas by which the next chunk is keyed; waits until the registry answers."""
         schemas = self._context.schemas
         if schemas is not None and not self._context.journal.is_by_record_key:
-            await schemas.prepare(self._values.framed_parts(batch.records[:MOST_CHUNK_EVENTS]), self)
+            await schemas.prepare(self._values.framed_parts(batch.records[:MAX_CHUNK_EVENTS]), self)
 
     async def _check_state(self, claim: Claim, shard: Shard) -> None:
         """Advance the clock of a shard that has caught up, close its day, and check that the state is still owned.

@@ -31,16 +31,16 @@ SEVERAL_KEYS: Final = 2
 COMPRESSED_FROM: Final = 1_000
 """Smaller blocks are not compressed: zstd does not shrink them."""
 
-MOST_CHUNK_EVENTS: Final = 2_000
+MAX_CHUNK_EVENTS: Final = 2_000
 """Maximum number of events of one append."""
 
-MOST_CHUNK_KEYS: Final = 500
+MAX_CHUNK_KEYS: Final = 500
 """Maximum number of keys of one append: each is a block, which costs Redis as much time as ten more events in another block."""
 
-MOST_CHUNK_BYTES: Final = 256_000
+MAX_CHUNK_BYTES: Final = 256_000
 """An append takes no further event once it has this many received bytes."""
 
-MOST_RAW_BYTES: Final = 32_000_000
+MAX_RAW_BYTES: Final = 32_000_000
 """Maximum raw length of a block; a larger one is damaged and is not decompressed."""
 
 BLOCK_OVERHEAD: Final = 100
@@ -237,7 +237,7 @@ def _opened(member: bytes) -> tuple[bytes, int, int, bytes]:
         raise DamagedBlockError("the checksum of the block does not match")
     if codec == PLAIN:
         raw, size = payload, len(payload)
-    elif codec not in (COMPRESSED, SEVERAL_KEYS) or raw_length > MOST_RAW_BYTES:
+    elif codec not in (COMPRESSED, SEVERAL_KEYS) or raw_length > MAX_RAW_BYTES:
         raise DamagedBlockError(f"the block cannot be decoded: codec {codec}, {raw_length} bytes")
     else:
         target = bytearray(raw_length)  # a longer result is an error, so a zip bomb never gets more memory

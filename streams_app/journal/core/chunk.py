@@ -10,17 +10,17 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from streams_app.journal.core.block import MOST_CHUNK_BYTES, MOST_CHUNK_EVENTS, MOST_CHUNK_KEYS, ShortRow, short_of
+from streams_app.journal.core.block import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, MAX_CHUNK_KEYS, ShortRow, short_of
 from streams_app.journal.core.day import clock_after, day_of, ends
 from streams_app.journal.core.entry import PLAIN, Keyed, Row, row_of
 from streams_app.journal.core.usual import UsualKeys
 from streams_app.schemas.values import ValueReader
 from streams_app.settings import Limits
 
-MOST_LARGEST: Final = 10
+MAX_LARGEST: Final = 10
 """Number of largest keys that a segment lists."""
 
-MOST_COUNTED: Final = 1_000
+MAX_COUNTED: Final = 1_000
 """Number of keys of the open segment whose bytes are counted; above it, those with the fewest bytes are dropped."""
 
 
@@ -102,13 +102,13 @@ class Chunker:
             chunk, day, left_bytes = Chunk(end - 1, clock_ms, True), day_of(first_ms), self._segment_bytes
         else:
             chunk, day, left_bytes = Chunk(end - 1, clock_ms, False), segment.day, self._segment_bytes - segment.received_bytes
-        self._fill(chunk, _of_day(records[:MOST_CHUNK_EVENTS], day, clock_ms, now_ms), max(1, min(left_bytes, MOST_CHUNK_BYTES)))
+        self._fill(chunk, _of_day(records[:MAX_CHUNK_EVENTS], day, clock_ms, now_ms), max(1, min(left_bytes, MAX_CHUNK_BYTES)))
         chunk.clock_ms = clock_after(clock_ms, chunk.clock_ms, now_ms)
         if chunk.entries < len(records):
             chunk.to = chunk.last.offset
         return chunk
 
-    def _fill(self, chunk: Chunk, records: Sequence[Any], most_bytes: int) -> None:
+    def _fill(self, chunk: Chunk, records: Sequence[Any], max_bytes: int) -> None:
         """Add records until the chunk is full, and set its clock to the newest of their times, whatever the wall clock says.
 
         This runs for every event: hence local names, and no objects except what is kept.
@@ -116,7 +116,7 @@ class Chunker:
         rows, sizes, key_of = chunk.rows, chunk.sizes, self._usual_key_of
         newest_ms, count, received_bytes = chunk.clock_ms, 0, 0
         for record in records:
-            if received_bytes >= most_bytes or len(rows) >= MOST_CHUNK_KEYS:
+            if received_bytes >= max_bytes or len(rows) >= MAX_CHUNK_KEYS:
                 break
             key = key_of(record)
             if key is not None:
@@ -161,7 +161,7 @@ def _of_day(records: Sequence[Any], day: str, clock_ms: int, now_ms: int) -> Seq
 
 
 class Largest:
-    """Tracks the keys of the open segment with the most received bytes, approximately above :data:`MOST_COUNTED` keys."""
+    """Tracks the keys of the open segment with the most received bytes, approximately above :data:`MAX_COUNTED` keys."""
 
     def __init__(self, known: Sequence[tuple[bytes, int]] = ()) -> None:
         """Continue with the largest keys that a segment lists."""
@@ -172,9 +172,9 @@ class Largest:
         sizes = self._sizes
         for key, size in received_bytes.items():
             sizes[key] = sizes.get(key, 0) + size
-        if len(sizes) > MOST_COUNTED:
-            self._sizes = dict(nlargest(MOST_COUNTED // 2, sizes.items(), key=itemgetter(1)))
-        return tuple(nlargest(MOST_LARGEST, self._sizes.items(), key=itemgetter(1)))
+        if len(sizes) > MAX_COUNTED:
+            self._sizes = dict(nlargest(MAX_COUNTED // 2, sizes.items(), key=itemgetter(1)))
+        return tuple(nlargest(MAX_LARGEST, self._sizes.items(), key=itemgetter(1)))
 
 
 def received(row: Row) -> int:

@@ -18,13 +18,13 @@ from streams_app.formatting import parse_moment
 
 EXAMPLE: Final = "a cursor as in 3-1041 or 0-77,3-1041, earliest, latest, how long ago as in -24h, or a day as in 2026-08-20"
 
-MOST_CHARACTERS: Final = 8_000
+MAX_CHARACTERS: Final = 8_000
 """Maximum length of a cursor: some 600 partitions with offsets of eight digits."""
 
-MOST_OFFSET: Final = 2**53 - 1
+MAX_OFFSET: Final = 2**53 - 1
 """Maximum offset: Redis scripts compute in doubles."""
 
-MOST_PARTITION: Final = 9_999
+MAX_PARTITION: Final = 9_999
 """Maximum number of partitions: a cursor has no room for more."""
 
 _PAIR: Final = r"\d{1,5}-\d{1,16}"
@@ -65,11 +65,11 @@ def parse_start(text: str, now_ms: int) -> Start:
             return Start("earliest")
         case "latest":
             return Start("latest")
-    if len(text) <= MOST_CHARACTERS and _CURSOR.fullmatch(text):
+    if len(text) <= MAX_CHARACTERS and _CURSOR.fullmatch(text):
         return Start("cursor", parse_cursor(text))
-    if len(text) <= MOST_CHARACTERS and (since := _SINCE.fullmatch(text)):
+    if len(text) <= MAX_CHARACTERS and (since := _SINCE.fullmatch(text)):
         return Start("moment", {} if since["cursor"] is None else parse_cursor(since["cursor"]), int(since["ms"]))
-    if len(text) > MOST_CHARACTERS or (_LIKE_A_CURSOR.fullmatch(text) and not _DATE.fullmatch(text)):
+    if len(text) > MAX_CHARACTERS or (_LIKE_A_CURSOR.fullmatch(text) and not _DATE.fullmatch(text)):
         raise _garbled(text)
     try:
         return Start("moment", since_ms=parse_moment(text, now_ms))
@@ -83,14 +83,14 @@ def parse_cursor(text: str) -> dict[int, int]:
     Raises:
         CursorError: The text is not a cursor, or has a partition twice or one beyond the maximum.
     """
-    if len(text) > MOST_CHARACTERS or not _CURSOR.fullmatch(text):
+    if len(text) > MAX_CHARACTERS or not _CURSOR.fullmatch(text):
         raise _garbled(text)
     pairs = [(int(partition), int(offset)) for partition, _, offset in (pair.partition("-") for pair in text.split(","))]
     positions = dict(pairs)
-    if len(positions) < len(pairs) or max(positions.values()) > MOST_OFFSET:
+    if len(positions) < len(pairs) or max(positions.values()) > MAX_OFFSET:
         raise _garbled(text)
-    if max(positions) > MOST_PARTITION:
-        fault = f"partition {max(positions)} of the cursor does not exist: no source has more than {MOST_PARTITION + 1:,}"
+    if max(positions) > MAX_PARTITION:
+        fault = f"partition {max(positions)} of the cursor does not exist: no source has more than {MAX_PARTITION + 1:,}"
         raise CursorError(f"{fault}: write {EXAMPLE}")
     return positions
 

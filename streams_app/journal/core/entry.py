@@ -14,13 +14,13 @@ from streams_app.settings import Limits
 UNKEYED: Final = b""
 """Key of events without a usable key: not JSON, not an object, of another format, no key, or a key beyond the limits."""
 
-MOST_VALUE_BYTES: Final = 1_000_000
+MAX_VALUE_BYTES: Final = 1_000_000
 """Maximum size of a kept value, whatever ``[limits]`` allow: one script writes it, and all clients of Redis wait for it."""
 
 TOO_LARGE_HEADER: Final = "streams_app_too_large"
 """The only header of an entry whose value and headers are beyond the limits; it holds their size, as text."""
 
-MOST_SIZE_DIGITS: Final = 12
+MAX_SIZE_DIGITS: Final = 12
 """Maximum number of digits of that text."""
 
 
@@ -102,7 +102,7 @@ def row_of(record: SourceRecord, journal: Keyed, limits: Limits, values: ValueRe
         key, reason = UNKEYED, str(error)
     size = len(value or b"")
     size_of_headers = sum(len(name.encode()) + len(content or b"") for name, content in headers)
-    if max(size, size_of_headers) > min(limits.value_bytes, MOST_VALUE_BYTES):
+    if max(size, size_of_headers) > min(limits.value_bytes, MAX_VALUE_BYTES):
         size += size_of_headers
         value, headers = _value_of_size(size), ((TOO_LARGE_HEADER, b"%d" % size),)
     return Row(key, record.offset, -1 if stamp is None else stamp, value, headers), reason
@@ -114,7 +114,7 @@ def too_large(row: Row) -> int | None:
         return None
     content = row.headers[0][1] or b""
     # A producer may use the same header name: the value must match, too.
-    is_size = len(content) <= MOST_SIZE_DIGITS and content.isdigit()
+    is_size = len(content) <= MAX_SIZE_DIGITS and content.isdigit()
     return int(content) if is_size and row.value == _value_of_size(int(content)) else None
 
 

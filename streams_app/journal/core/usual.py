@@ -13,7 +13,7 @@ import msgspec
 from streams_app.codec import TEXT_TAG, member_of
 from streams_app.errors import BadEventError
 from streams_app.folding.reading.fast import SHALLOW, SHALLOW_BYTES, is_depth_guarded, is_plain_field
-from streams_app.journal.core.entry import MOST_VALUE_BYTES, Keyed, SourceRecord
+from streams_app.journal.core.entry import MAX_VALUE_BYTES, Keyed, SourceRecord
 from streams_app.settings import Limits
 
 _ERRORS: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, BadEventError)
@@ -29,16 +29,16 @@ class UsualKeys:
         path = journal.key_fields[0] if len(journal.key_fields) == 1 else ""
         self._is_by_record_key = journal.is_by_record_key
         self._is_by_field = path != "" and is_plain_field(path)
-        self._most_bytes = min(limits.value_bytes, MOST_VALUE_BYTES)
-        self._most_shallow_bytes = self._most_bytes if is_depth_guarded() else min(SHALLOW_BYTES, self._most_bytes)
-        self._most_key_bytes = limits.key_bytes if journal.is_by_record_key else limits.key_bytes + 1  # with the mark of its type
+        self._max_bytes = min(limits.value_bytes, MAX_VALUE_BYTES)
+        self._max_shallow_bytes = self._max_bytes if is_depth_guarded() else min(SHALLOW_BYTES, self._max_bytes)
+        self._max_key_bytes = limits.key_bytes if journal.is_by_record_key else limits.key_bytes + 1  # with the mark of its type
         event = msgspec.defstruct("Event", [("key", Any, None)], rename={"key": path or "key"}, gc=False)
         self._decode: Any = msgspec.json.Decoder(event).decode
 
     def of(self, record: SourceRecord) -> bytes | None:
         """Return the key of a record that has a value; None if only :func:`.entry.row_of` can find it."""
         value = record.value
-        if not value or record.headers or (len(value) > self._most_shallow_bytes and not self._is_shallow(value)):
+        if not value or record.headers or (len(value) > self._max_shallow_bytes and not self._is_shallow(value)):
             return None
         if self._is_by_field:
             try:
@@ -51,9 +51,9 @@ class UsualKeys:
                 return None
         else:
             key = (record.key or b"") if self._is_by_record_key else b""
-        return key if 0 < len(key) <= self._most_key_bytes else None
+        return key if 0 < len(key) <= self._max_key_bytes else None
 
     def _is_shallow(self, value: bytes) -> bool:
         """Return whether a large value is kept, and not nested deeper than orjson allows."""
         is_flat = self._is_by_record_key or value.count(b"[") + value.count(b"{") <= SHALLOW
-        return is_flat and len(value) <= self._most_bytes
+        return is_flat and len(value) <= self._max_bytes

@@ -28,12 +28,12 @@ from streams_app.settings.base import suggestion
 
 PARAMETERS: Final = ("key", "from", "limit", "wait", "unkeyed", "from_floor")
 USUAL_LIMIT: Final = 100
-MOST_LIMIT: Final = 1_000
-MOST_WAIT_MS: Final = 60_000
-MOST_BYTES: Final = 4_000_000
+MAX_LIMIT: Final = 1_000
+MAX_WAIT_MS: Final = 60_000
+MAX_BYTES: Final = 4_000_000
 """An answer takes no further entry once it has this many bytes."""
 
-MOST_PARAMETERS: Final = 20
+MAX_PARAMETERS: Final = 20
 
 _NUMBER: Final = re.compile(r"[1-9]\d{0,3}", re.ASCII)
 
@@ -90,7 +90,7 @@ class JournalHttpPage:
             if self._reader is None:
                 self._reader = JournalReader(self._settings, self._journal.name, clock=self._clock)
             page = await self._reader.page(
-                wanted.keys, wanted.start, limit=wanted.limit, most_bytes=MOST_BYTES, wait_ms=wanted.wait_ms,
+                wanted.keys, wanted.start, limit=wanted.limit, max_bytes=MAX_BYTES, wait_ms=wanted.wait_ms,
                 from_floor=wanted.from_floor,
             )  # fmt: skip
         except (BadRequestError, CursorError, ConfigurationError) as error:
@@ -134,8 +134,8 @@ def parse_request(journal: JournalSettings, query: str, now_ms: int) -> PageRequ
     if is_unkeyed == bool(given.get("key")):
         raise BadRequestError("name a key as in ?key=account_7, or unkeyed=1 for events without one")
     limit = given.get("limit", str(USUAL_LIMIT))
-    if not _NUMBER.fullmatch(limit) or int(limit) > MOST_LIMIT:
-        raise BadRequestError(f"limit must be a number from 1 to {MOST_LIMIT}")
+    if not _NUMBER.fullmatch(limit) or int(limit) > MAX_LIMIT:
+        raise BadRequestError(f"limit must be a number from 1 to {MAX_LIMIT}")
     # A plus means a space in a query, also in the zone of a time.
     start = parse_start(given.get("from", "earliest"), now_ms)
     keys = (UNKEYED,) if is_unkeyed else keys_meant(journal, given["key"])
@@ -145,10 +145,10 @@ def parse_request(journal: JournalSettings, query: str, now_ms: int) -> PageRequ
 def _parameters(query: str) -> Mapping[str, str]:
     try:
         pairs = parse_qsl(
-            query, keep_blank_values=True, encoding="utf-8", errors="surrogateescape", max_num_fields=MOST_PARAMETERS
+            query, keep_blank_values=True, encoding="utf-8", errors="surrogateescape", max_num_fields=MAX_PARAMETERS
         )  # fmt: skip
     except ValueError as error:
-        raise BadRequestError(f"there are more than {MOST_PARAMETERS} parameters") from error
+        raise BadRequestError(f"there are more than {MAX_PARAMETERS} parameters") from error
     given = dict(pairs)
     if unknown := [name for name in given if name not in PARAMETERS]:
         name = unknown[0].encode("utf-8", "backslashreplace").decode()[:60]
@@ -176,6 +176,6 @@ def _wait_ms(text: str) -> int:
         wait_ms = milliseconds(parse_duration(text))
     except ValueError as error:
         raise BadRequestError(f"wait: {error}") from error
-    if wait_ms > MOST_WAIT_MS:
+    if wait_ms > MAX_WAIT_MS:
         raise BadRequestError("wait must be at most 60s")
     return wait_ms

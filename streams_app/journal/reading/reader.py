@@ -124,7 +124,7 @@ class JournalReader:
                 await asyncio.sleep(backoff.failed())
 
     async def page(
-        self, keys: tuple[bytes, ...], start: Start, *, limit: int, most_bytes: int, wait_ms: int = 0, from_floor: bool = False
+        self, keys: tuple[bytes, ...], start: Start, *, limit: int, max_bytes: int, wait_ms: int = 0, from_floor: bool = False
     ) -> JournalPage:
         """Return some entries, and the position after them.
 
@@ -132,7 +132,7 @@ class JournalReader:
             keys: Keys as the journal files them.
             start: Where to start.
             limit: Maximum number of entries and gaps.
-            most_bytes: No further entry is returned after this many bytes.
+            max_bytes: No further entry is returned after this many bytes.
             wait_ms: How long to wait if there is nothing.
             from_floor: See :meth:`read`.
 
@@ -144,7 +144,7 @@ class JournalReader:
         reading = self.reading(keys, start, from_floor=from_floor)
         deadline_ms = self._clock.monotonic_ms() + wait_ms
         while True:
-            page = await reading.page(limit, most_bytes)
+            page = await reading.page(limit, max_bytes)
             left_ms = deadline_ms - self._clock.monotonic_ms()
             if page.items or left_ms <= 0:
                 page.items = [await self._decoder.decoded(one) if isinstance(one, Entry) else one for one in page.items]

@@ -75,7 +75,7 @@ class Reading:
             async for found in items:
                 yield found
 
-    async def page(self, limit: int, most_bytes: int) -> JournalPage:
+    async def page(self, limit: int, max_bytes: int) -> JournalPage:
         """Return the same, bounded; any partition may come first, so that a busy one never starves the others."""
         await self._begin()
         page, size = JournalPage(), 0
@@ -85,7 +85,7 @@ class Reading:
                     page.items.append(found)
                     if isinstance(found, Entry):
                         size += ENTRY_BYTES + content_bytes(found.value, found.headers)
-                    if len(page.items) >= limit or size >= most_bytes:
+                    if len(page.items) >= limit or size >= max_bytes:
                         break
         except JournalGoneError:
             if not page.items:  # otherwise it was removed while the page was read: the next page reports it first

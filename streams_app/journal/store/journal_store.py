@@ -27,7 +27,7 @@ REPLY_BYTES: Final = 300_000
 STAGED_BYTES: Final = 300_000
 """Target bytes of one call of *stage*."""
 
-MOST_STAGED: Final = 1_000
+MAX_STAGED: Final = 1_000
 """Maximum number of blocks of one call of *stage*."""
 
 LARGEST_BYTES: Final = 600
@@ -309,7 +309,7 @@ class JournalStore(_ScriptCaller):
 
         Args:
             segment: Its new state, with the generation of the new blocks.
-            blocks: About :data:`STAGED_BYTES`, at most :data:`MOST_STAGED`.
+            blocks: About :data:`STAGED_BYTES`, at most :data:`MAX_STAGED`.
             begins: Whether this is the first call for these blocks, which removes earlier staged ones.
 
         Returns:

@@ -17,7 +17,7 @@ LAPSE_MS: Final = 5_000
 SETTLE_MS: Final = 2_000
 """Wait after a loss of Redis; each hub writes its tabs once a second, so that all have written them by then."""
 
-MOST_NAMED: Final = 200
+MAX_NAMED: Final = 200
 PAGES_A_SCRIPT: Final = 500
 
 
@@ -144,7 +144,7 @@ class Presence:
         is_behind = now_ms - self._seen_ms > BEHIND_MS
         people = None
         if self.view.people:
-            people = tuple(sorted({name for tab in found.tabs if (name := tab.partition(" ")[2])})[:MOST_NAMED])
+            people = tuple(sorted({name for tab in found.tabs if (name := tab.partition(" ")[2])})[:MAX_NAMED])
         return ViewState(
             self.view.name, self.view.kind, "behind" if is_behind else "ok", self.view.expiry_ms,
             self._seen_ms if is_behind else None, found.count, people=people,

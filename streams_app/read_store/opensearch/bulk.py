@@ -10,7 +10,7 @@ from typing import Any, Final
 from streams_app.read_store.opensearch.connection import Fault, FaultError, OpenSearchClient
 from streams_app.read_store.opensearch.documents import DocumentRequest
 
-MOST_BYTES: Final = 5_000_000
+MAX_BYTES: Final = 5_000_000
 """Maximum size of a request. Servers accept 100 MB by default, hosted ones sometimes 10 MB. A larger item is sent on its own."""
 
 NEVER: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
@@ -74,12 +74,12 @@ async def _write_part(client: OpenSearchClient, alias: str, items: Sequence[Docu
         outcome.add(item, result["update"])
 
 
-def parts(items: Sequence[DocumentRequest], most_bytes: int = MOST_BYTES) -> Iterator[list[DocumentRequest]]:
+def parts(items: Sequence[DocumentRequest], max_bytes: int = MAX_BYTES) -> Iterator[list[DocumentRequest]]:
     """Split a batch into requests (pure); no request is empty."""
     part: list[DocumentRequest] = []
     size = 0
     for item in items:
-        if part and size + len(item.body) > most_bytes:
+        if part and size + len(item.body) > max_bytes:
             yield part
             part, size = [], 0
         part.append(item)

@@ -94,9 +94,9 @@ class AtMostOnceGuarantee(Guarantee):
         self._is_full = is_full
         self._partition.start_limit = 1 if is_full else None
 
-    def _fits(self, most_bytes: int) -> bool:
+    def _fits(self, max_bytes: int) -> bool:
         tracker = self._partition.tracker
-        return fits(tracker.low, self._partition.offset_metadata(tracker.required()), most_bytes)
+        return fits(tracker.low, self._partition.offset_metadata(tracker.required()), max_bytes)
 
     def waits_for(self) -> str | None:
         """Return the `waiting_for` label: that of an outage, or ``note`` while the metadata is full."""

@@ -259,11 +259,11 @@ class SubscriberProcessor(Processor):
         decoded: list[tuple[InFlightEvent, DecodedRecord]] = []
         skipped: list[InFlightEvent] = []
         tp, decode, limits = self._partition.tp, self._context.decode, self._context.limits
-        most_bytes = limits.value_bytes
+        max_bytes = limits.value_bytes
         for event in events:
             try:
                 made = decode(tp, event.record, event.attempts + 1)
-                if event.size_bytes > most_bytes and made is not None:
+                if event.size_bytes > max_bytes and made is not None:
                     header_faults(event.record.headers, limits)
             except BadEventError as error:
                 self._partition.dead_letters.put(event, dead_lettering(event, error.reason, error.detail))

@@ -66,14 +66,14 @@ def encoded(low: int, metadata: OffsetMetadata) -> str:
     return _text(low, metadata.log, b"".join(data for _, data in _written(low, metadata.above)))
 
 
-def fits(low: int, metadata: OffsetMetadata, most_bytes: int = MAX_METADATA_BYTES) -> bool:
+def fits(low: int, metadata: OffsetMetadata, max_bytes: int = MAX_METADATA_BYTES) -> bool:
     """Return whether metadata fits into a commit."""
-    return len(encoded(low, metadata)) <= most_bytes
+    return len(encoded(low, metadata)) <= max_bytes
 
 
-def fitted(low: int, metadata: OffsetMetadata, most_bytes: int = MAX_METADATA_BYTES) -> str:
+def fitted(low: int, metadata: OffsetMetadata, max_bytes: int = MAX_METADATA_BYTES) -> str:
     """Encode as much as fits, without the highest offsets; events that are left out run again after a crash."""
-    room_bytes = (most_bytes - len(_text(low, metadata.log, b""))) * 3 // 4
+    room_bytes = (max_bytes - len(_text(low, metadata.log, b""))) * 3 // 4
     body = b""
     for _, data in _written(low, metadata.above):
         if len(body) + len(data) > room_bytes:

@@ -101,7 +101,7 @@ async def test_request_waits_until_an_event_arrives(journals: Journals) -> None:
 
 
 async def test_response_is_bounded_in_bytes_and_says_where_to_continue(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "MOST_BYTES", 2_500)
+    monkeypatch.setattr(page, "MAX_BYTES", 2_500)
     await journals.shard.append([row("a", offset, 0, b"x" * 1_000) for offset in range(5)])
     _, found = await journals("key=a&limit=1000")
 

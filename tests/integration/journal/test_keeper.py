@@ -298,12 +298,12 @@ async def test_keeper_stages_large_blocks_one_by_one(shard: Shard, monkeypatch: 
 
 async def test_keeper_packs_immediately_when_filing_waits_for_it(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping_module, "IDLE_SECONDS", 3_600)
-    shard.lag = keeping_module.MOST_LAG + 1
+    shard.lag = keeping_module.MAX_LAG + 1
     behind: list[bool] = []
     shard.keeper = Keeper(shard, shard.keeping, lambda: behind.append(shard.keeper.is_behind))
     running = asyncio.create_task(shard.keeper.run())
     await wait_until(lambda: behind == [False], 30, "it has found nothing to do")
-    for _ in range(keeping_module.MOST_DUE + 1):
+    for _ in range(keeping_module.MAX_DUE + 1):
         await shard.add()
     assert shard.keeper.is_behind
 
@@ -315,14 +315,14 @@ async def test_keeper_packs_immediately_when_filing_waits_for_it(shard: Shard, m
         running.cancel()
 
 
-@pytest.mark.parametrize("lag", [None, keeping_module.MOST_LAG + 1])
+@pytest.mark.parametrize("lag", [None, keeping_module.MAX_LAG + 1])
 async def test_keeper_rests_while_the_shard_lags_and_one_segment_is_due(shard: Shard, lag: int | None) -> None:
     await shard.add()
     await shard.add()
     shard.lag = lag
 
     assert not await shard.keeper.keep_once()
-    shard.lag = keeping_module.MOST_LAG
+    shard.lag = keeping_module.MAX_LAG
     assert await shard.keeper.keep_once()
 
 

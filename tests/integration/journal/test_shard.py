@@ -11,7 +11,7 @@ import redis.asyncio
 from streams_app.delivery.batch import TP
 from streams_app.delivery.scripts import FencedError
 from streams_app.journal.agents.shard import Shard
-from streams_app.journal.core.block import MOST_CHUNK_EVENTS
+from streams_app.journal.core.block import MAX_CHUNK_EVENTS
 from streams_app.journal.store.journal_store import Beginning, Found, JournalShardReader, JournalStore, ScriptSet
 from streams_app.journal.store.keys import journal_keys
 from streams_app.settings import JournalSettings, Limits
@@ -123,7 +123,7 @@ async def test_segment_of_small_events_with_many_keys_ends_by_its_redis_memory(o
     ]
     while shard.fence < end - 1:
         await shard.write(shard.filing_of(many[shard.fence + 1 :], end, NOON_MS))
-    chunk_bytes = shard.segments[0].stored_bytes * MOST_CHUNK_EVENTS // shard.segments[0].entries
+    chunk_bytes = shard.segments[0].stored_bytes * MAX_CHUNK_EVENTS // shard.segments[0].entries
     found = await owner.shard("b", shard.journal)
     sizes = [segment.stored_bytes for segment in found.segments]
 

@@ -162,7 +162,7 @@ async def test_journal_is_read_in_a_redis_cluster(masters: list[redis.Redis], no
         await client.aclose()
     async with JournalReader(settings) as reader:
         found = [(one.partition, one.cursor) async for one in reader.read("a") if isinstance(one, Entry)]
-        page = await reader.page((member_of(("a",)),), parse_start("earliest", 0), limit=100, most_bytes=10_000)
+        page = await reader.page((member_of(("a",)),), parse_start("earliest", 0), limit=100, max_bytes=10_000)
 
     assert [(partition, partition) for partition in range(6) for _ in range(2)] == [(one, one) for one, _ in found]
     assert (dict.fromkeys(range(6), 1), dict.fromkeys(range(6), 0)) == (page.fences, page.floors)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from streams_app.journal.core.block import MOST_CHUNK_BYTES, MOST_CHUNK_EVENTS, MOST_CHUNK_KEYS
-from streams_app.journal.core.chunk import MOST_COUNTED, Chunk, Chunker, Largest, Open
+from streams_app.journal.core.block import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, MAX_CHUNK_KEYS
+from streams_app.journal.core.chunk import MAX_COUNTED, Chunk, Chunker, Largest, Open
 from streams_app.journal.core.day import day_of
 from streams_app.schemas.values import ValueReader
 from streams_app.settings import JournalSettings, Limits
@@ -48,21 +48,21 @@ def test_range_without_records_moves_the_fence_and_opens_a_segment_only_if_there
 
 
 def test_chunk_is_bounded_by_events_and_bytes_and_the_last_one_covers_skipped_offsets() -> None:
-    small = chunks_of([record(offset) for offset in range(0, 2 * MOST_CHUNK_EVENTS, 2)], 2 * MOST_CHUNK_EVENTS + 50)
-    large = chunks_of([record(offset, value=b'{"id": "%s"}' % (b"x" * MOST_CHUNK_BYTES)) for offset in range(3)], 3)
+    small = chunks_of([record(offset) for offset in range(0, 2 * MAX_CHUNK_EVENTS, 2)], 2 * MAX_CHUNK_EVENTS + 50)
+    large = chunks_of([record(offset, value=b'{"id": "%s"}' % (b"x" * MAX_CHUNK_BYTES)) for offset in range(3)], 3)
 
-    assert [MOST_CHUNK_EVENTS] == [chunk.entries for chunk in small]
-    assert 2 * MOST_CHUNK_EVENTS + 49 == small[-1].to
+    assert [MAX_CHUNK_EVENTS] == [chunk.entries for chunk in small]
+    assert 2 * MAX_CHUNK_EVENTS + 49 == small[-1].to
     assert [1, 1, 1] == [chunk.entries for chunk in large]
     assert [True, False, False] == [chunk.begins for chunk in large]
 
 
 def test_chunk_is_bounded_by_its_keys() -> None:
-    end = 2 * MOST_CHUNK_KEYS + 1
+    end = 2 * MAX_CHUNK_KEYS + 1
     found = chunks_of([record(offset, value=b'{"id": %d}' % offset) for offset in range(end)], end)
 
-    assert [MOST_CHUNK_KEYS, MOST_CHUNK_KEYS, 1] == [len(chunk.rows) for chunk in found]
-    assert [MOST_CHUNK_KEYS - 1, 2 * MOST_CHUNK_KEYS - 1, end - 1] == [chunk.to for chunk in found]
+    assert [MAX_CHUNK_KEYS, MAX_CHUNK_KEYS, 1] == [len(chunk.rows) for chunk in found]
+    assert [MAX_CHUNK_KEYS - 1, 2 * MAX_CHUNK_KEYS - 1, end - 1] == [chunk.to for chunk in found]
 
 
 def test_chunk_keeps_each_record_under_its_key_and_counts_its_bytes() -> None:
@@ -124,7 +124,7 @@ def test_largest_keys_are_found_among_very_many_and_continue_from_stored_counts(
     largest = Largest([(b"known", 10_000)])
     for _ in range(50):
         largest.add({b"often": 105})
-    for begin in range(0, 5 * MOST_COUNTED, 100):
+    for begin in range(0, 5 * MAX_COUNTED, 100):
         top = largest.add({b"k%d" % number: 6 for number in range(begin, begin + 100)})
 
     assert [(b"known", 10_000), (b"often", 50 * 105)] == list(top[:2])

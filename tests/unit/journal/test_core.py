@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.journal.core import block, day, repack
-from streams_app.journal.core.entry import MOST_VALUE_BYTES, UNKEYED, Row, row_of, too_large
+from streams_app.journal.core.entry import MAX_VALUE_BYTES, UNKEYED, Row, row_of, too_large
 from streams_app.journal.core.usual import UsualKeys
 from streams_app.schemas.values import ValueReader
 from streams_app.settings import Limits
@@ -97,9 +97,9 @@ def test_bytes_of_another_format_are_damaged(member: bytes) -> None:
         block.decode(member)
 
 
-@pytest.mark.parametrize("claimed", [1_000, block.MOST_RAW_BYTES + 1], ids=["fewer than there are", "beyond the bound"])
+@pytest.mark.parametrize("claimed", [1_000, block.MAX_RAW_BYTES + 1], ids=["fewer than there are", "beyond the bound"])
 def test_zip_bomb_with_a_valid_checksum_is_damaged(claimed: int) -> None:
-    payload = bytes(cramjam.zstd.compress(bytes(block.MOST_RAW_BYTES + 1), 1))
+    payload = bytes(cramjam.zstd.compress(bytes(block.MAX_RAW_BYTES + 1), 1))
     head = block.position(b"k", 1) + struct.pack(">BI", block.COMPRESSED, claimed)
     checksum = struct.pack(">I", crc32c(payload, crc32c(head)))
 
@@ -308,10 +308,10 @@ def test_producer_header_is_trusted_only_with_its_value(value: bytes | None, con
 
 
 def test_limits_bound_the_time_a_script_needs_for_a_value() -> None:
-    limits = Limits(value_bytes=2 * MOST_VALUE_BYTES)
+    limits = Limits(value_bytes=2 * MAX_VALUE_BYTES)
 
-    assert MOST_VALUE_BYTES + 1 == too_large(row_of(Raw(1, 5, b"k", bytes(MOST_VALUE_BYTES + 1)), BY_KEY, limits)[0])
-    assert None is too_large(row_of(Raw(1, 5, b"k", bytes(MOST_VALUE_BYTES)), BY_KEY, limits)[0])
+    assert MAX_VALUE_BYTES + 1 == too_large(row_of(Raw(1, 5, b"k", bytes(MAX_VALUE_BYTES + 1)), BY_KEY, limits)[0])
+    assert None is too_large(row_of(Raw(1, 5, b"k", bytes(MAX_VALUE_BYTES)), BY_KEY, limits)[0])
 
 
 DAY = 86_400_000

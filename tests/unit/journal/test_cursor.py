@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.errors import CursorError
-from streams_app.journal.core.cursor import EXAMPLE, MOST_OFFSET, MOST_PARTITION, Start, cursor_text, parse_cursor, parse_start
+from streams_app.journal.core.cursor import EXAMPLE, MAX_OFFSET, MAX_PARTITION, Start, cursor_text, parse_cursor, parse_start
 from streams_app.journal.core.entry import UNKEYED
 from streams_app.journal.reading.page import BadRequestError, PageRequest, parse_request
 from streams_app.settings import JournalSettings
@@ -19,7 +19,7 @@ DAY_MS = 86_400_000
 ACCOUNTS = JournalSettings(name="accounts", source="events", key="account_id")
 BY_KEY = JournalSettings(name="records", source="events", key="@key")
 
-POSITIONS = st.dictionaries(st.integers(0, MOST_PARTITION), st.integers(0, MOST_OFFSET), min_size=1, max_size=9)
+POSITIONS = st.dictionaries(st.integers(0, MAX_PARTITION), st.integers(0, MAX_OFFSET), min_size=1, max_size=9)
 
 
 @given(POSITIONS)
@@ -56,7 +56,7 @@ def test_start_accepts_its_documented_forms(text: str, start: Start) -> None:
     "text",
     [
         "", " ", "3", "3-", "-3", "3--1", "3-1041,", ",3-1", "3-1,3-2", "3-1 ", "x-1", "3-x", "³-1", "٣-1", "1-99999999999999999",
-        f"1-{MOST_OFFSET + 1}", "123456-1", "yesterday", "2026-13-01", "1e5-2", "3-1041;4-1", "\0", "0-1," * 3_000, "9" * 10_000,
+        f"1-{MAX_OFFSET + 1}", "123456-1", "yesterday", "2026-13-01", "1e5-2", "3-1041;4-1", "\0", "0-1," * 3_000, "9" * 10_000,
         "inf", "nan", "\udcff", "since-", "since-x", ",since-1", "0-1,since-1,since-2", "since-1,0-1", "0-1,0-2,since-1", "10000-1",
     ],
 )  # fmt: skip

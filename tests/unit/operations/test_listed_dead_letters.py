@@ -61,9 +61,9 @@ def test_empty_list_says_whether_the_topic_is_empty_or_nothing_matches(wanted: S
     assert said == _nothing(wanted, has_others=has_others)
 
 
-@pytest.mark.parametrize(("most_bytes", "shown"), [(None, "abcdef"), (6, "abcdef"), (5, "abcde…")])
-def test_value_is_whole_or_says_that_it_is_truncated(most_bytes: int | None, shown: str) -> None:
-    assert shown == ListedDeadLetter(0, 0, None, b"abcdef", 0, {}).row(most_bytes)["value"]
+@pytest.mark.parametrize(("max_bytes", "shown"), [(None, "abcdef"), (6, "abcdef"), (5, "abcde…")])
+def test_value_is_whole_or_says_that_it_is_truncated(max_bytes: int | None, shown: str) -> None:
+    assert shown == ListedDeadLetter(0, 0, None, b"abcdef", 0, {}).row(max_bytes)["value"]
 
 
 @pytest.mark.parametrize(("reasons", "taken"), [((), ["failed", "crashed"]), (("failed", "crashed"), ["failed", "crashed"])])

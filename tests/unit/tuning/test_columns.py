@@ -128,7 +128,7 @@ def test_equal_sets_of_names_in_different_forms_are_stored_once() -> None:
 
 
 def test_names_beyond_the_memory_bound_are_only_counted_if_max_changed_is_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams_app.tuning.name_sets.MOST_BYTES", 5_000)
+    monkeypatch.setattr("streams_app.tuning.name_sets.MAX_BYTES", 5_000)
     columns = filled([(at, at, b"s%d" % (at % 100), {f"n{at}": 0, "m": 0}) for at in range(2_000)], 5_000, max_changed=1_000)
     curve = curve_of("f", columns, Bounds(1, 10**9, max_changed=1_000, sessions=True), [1_000])
 
@@ -136,7 +136,7 @@ def test_names_beyond_the_memory_bound_are_only_counted_if_max_changed_is_far(mo
 
 
 def test_names_beyond_the_memory_bound_make_a_sample_if_max_changed_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams_app.tuning.name_sets.MOST_BYTES", 14_000)
+    monkeypatch.setattr("streams_app.tuning.name_sets.MAX_BYTES", 14_000)
     columns = filled([(at, at, b"s%d" % (at % 500), {f"n{at}": 0, "m": 0}) for at in range(2_000)], 5_000, max_changed=3)
     curve = curve_of("f", columns, Bounds(1, 10**9, max_changed=3, sessions=True), [10_000])
 
@@ -145,7 +145,7 @@ def test_names_beyond_the_memory_bound_make_a_sample_if_max_changed_is_near(monk
 
 
 def test_repeated_names_are_stored_once_and_drop_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams_app.tuning.name_sets.MOST_BYTES", 14_000)
+    monkeypatch.setattr("streams_app.tuning.name_sets.MAX_BYTES", 14_000)
     monkeypatch.setattr("streams_app.tuning.name_sets.MAX_CACHED_BYTES", 4_000)
     # 200 sets of two names take 5 600 bytes.
     events: list[Event] = [(at, at, b"s%d" % (at % 500), {f"n{at % 200}": 0, "m": 0}) for at in range(20_000)]

@@ -26,7 +26,7 @@
 -- include closing.lua
 -- include text.lua
 -- Approximate limit on the bytes of records that one script packs and returns.
-local MOST_BYTES = 1000000
+local MAX_BYTES = 1000000
 local IN_PAGE = 200
 local DROPPED_SECONDS = 604800
 
@@ -71,7 +71,7 @@ end
 -- Plans to seal a group, or to set its timer anew if the group is not due yet. Returns false if this script has done enough work.
 local function take(group, why, is_timer)
   if seen[group] then return true end
-  if taken + #later / 2 >= limit or bytes > MOST_BYTES then
+  if taken + #later / 2 >= limit or bytes > MAX_BYTES then
     more = true
     return false
   end

@@ -126,7 +126,7 @@ async def paged(reader: JournalReader, after: str, meanwhile: Callable[[], Await
     """Small pages, each from the cursor of the one before, until there is nothing more."""
     found: list[Entry | Gap] = []
     while True:
-        page = await reader.page(A, parse_start(after, 0), limit=2, most_bytes=1_000_000)
+        page = await reader.page(A, parse_start(after, 0), limit=2, max_bytes=1_000_000)
         found += page.items
         after = page.next
         if page.is_caught_up:
@@ -169,7 +169,7 @@ async def test_pages_from_a_moment_contain_nothing_older_of_any_partition(
     found = await paged(reader, str(MOMENT), changed)
 
     assert dict.fromkeys(range(3), SINCE_MOMENT) == by_partition(found)
-    first = await reader.page(A, parse_start(str(MOMENT), 0), limit=1, most_bytes=1_000_000)
+    first = await reader.page(A, parse_start(str(MOMENT), 0), limit=1, max_bytes=1_000_000)
     rest = await read(reader, first.items[0].cursor)
     assert dict.fromkeys(range(3), SINCE_MOMENT) == by_partition([*first.items, *rest])
 
@@ -183,12 +183,12 @@ async def test_cursor_keeps_the_moment_for_partitions_added_later(
     await shards[1 - stateless].claim()
     await shards[1 - stateless].append(THREE_DAYS)
     async with JournalReader(settings) as reader:
-        first = await reader.page(A, parse_start(str(MOMENT), 0), limit=100, most_bytes=1_000_000)
+        first = await reader.page(A, parse_start(str(MOMENT), 0), limit=100, max_bytes=1_000_000)
         await shards[stateless].claim()
         await shards[stateless].append(of_day(0))
-        older = await reader.page(A, parse_start(first.next, 0), limit=100, most_bytes=1_000_000)
+        older = await reader.page(A, parse_start(first.next, 0), limit=100, max_bytes=1_000_000)
         await shards[stateless].append(THREE_DAYS[10:])
-        rest = await reader.page(A, parse_start(older.next, 0), limit=100, most_bytes=1_000_000)
+        rest = await reader.page(A, parse_start(older.next, 0), limit=100, max_bytes=1_000_000)
 
     found = by_partition([*first.items, *older.items, *rest.items])
     assert [SINCE_MOMENT, SINCE_MOMENT] == [found[0], found[1]]
@@ -222,7 +222,7 @@ async def test_key_without_events_since_a_moment_receives_later_ones_with_any_ti
     shard: JournalShard, reader: JournalReader
 ) -> None:
     await shard.append([row("a", 0), row("b", 1, 2)])
-    page = await reader.page(A, parse_start(str(MOMENT), 0), limit=10, most_bytes=1_000_000)
+    page = await reader.page(A, parse_start(str(MOMENT), 0), limit=10, max_bytes=1_000_000)
     await shard.append([Row(A[0], 2, at(0, 2), b"late")])
 
     assert ([], "0-1", True) == (page.items, page.next, page.is_caught_up)

@@ -76,7 +76,7 @@ async def test_follower_ends_even_if_its_cancellation_was_swallowed(
 
 async def test_page_waits_for_an_event_of_its_key_only(shard: JournalShard, reader: JournalReader) -> None:
     start = parse_start("earliest", 0)
-    waiting = asyncio.create_task(reader.page((row("a", 0).key,), start, limit=10, most_bytes=10_000, wait_ms=20_000))
+    waiting = asyncio.create_task(reader.page((row("a", 0).key,), start, limit=10, max_bytes=10_000, wait_ms=20_000))
     await asyncio.sleep(0)
     await shard.append([row("b", 0)])
     await wait_until(lambda: shard.fence == 0, 5, "the event of another key")
@@ -89,9 +89,9 @@ async def test_page_waits_for_an_event_of_its_key_only(shard: JournalShard, read
 async def test_next_advances_on_an_empty_page_and_lists_unread_partitions(shard: JournalShard, reader: JournalReader) -> None:
     await three_days(shard)
     key, start = (row("c", 0).key,), parse_start("earliest", 0)
-    page = await reader.page(key, start, limit=10, most_bytes=10_000)
+    page = await reader.page(key, start, limit=10, max_bytes=10_000)
     await shard.wipe()
-    empty = await reader.page(key, parse_start(page.next, 0), limit=10, most_bytes=10_000)
+    empty = await reader.page(key, parse_start(page.next, 0), limit=10, max_bytes=10_000)
 
     assert ("0-29", True, {0: 0}, {0: 29}, ()) == (page.next, page.is_caught_up, page.floors, page.fences, page.unread)
     assert ("0-29", False, {}, {}, (0,)) == (empty.next, empty.is_caught_up, empty.floors, empty.fences, empty.unread)

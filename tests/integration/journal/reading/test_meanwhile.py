@@ -21,7 +21,7 @@ async def stepwise(reader: JournalReader, meanwhile: dict[int, Callable[[], Any]
     found: list[Entry | Gap] = []
     after = "earliest"
     while True:
-        page = await reader.page((row("a", 0).key,), parse_start(after, 0), limit=1, most_bytes=1, **options)
+        page = await reader.page((row("a", 0).key,), parse_start(after, 0), limit=1, max_bytes=1, **options)
         if not page.items:
             return found
         found += page.items

@@ -23,7 +23,7 @@ A = (member_of(("a",)),)
 
 
 async def page_of(reader: JournalReader, after: str, limit: int = 100, **options: bool) -> JournalPage:
-    return await reader.page(A, parse_start(after, 0), limit=limit, most_bytes=1_000_000, **options)
+    return await reader.page(A, parse_start(after, 0), limit=limit, max_bytes=1_000_000, **options)
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ async def test_two_keys_are_read_in_offset_order_even_if_much_is_decoded(shard: 
     for begin in range(0, 2_000, 200):
         await shard.append(rows[begin : begin + 200])
     keys = tuple(member_of((key,)) for key in ("a", "b"))
-    page = await reader.page(keys, parse_start("earliest", 0), limit=10_000, most_bytes=100_000_000)
+    page = await reader.page(keys, parse_start("earliest", 0), limit=10_000, max_bytes=100_000_000)
 
     assert list(range(2_000)) == offsets(page.items)
     assert [one.value for one in rows] == [one.value for one in page.items if isinstance(one, Entry)]

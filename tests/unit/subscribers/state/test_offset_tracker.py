@@ -260,16 +260,16 @@ def test_required_metadata_never_grows_when_events_end(data: st.DataObject, begu
 
 
 @given(st.sets(st.integers(1, 2_000), max_size=900), st.integers(30, 400))
-def test_truncated_metadata_omits_the_highest_offsets_and_invents_nothing(finished: set[int], most_bytes: int) -> None:
+def test_truncated_metadata_omits_the_highest_offsets_and_invents_nothing(finished: set[int], max_bytes: int) -> None:
     window = OffsetTracker(1, 0)
     read(window, *range(2_001))
     for offset in finished:
         window.finish(1, offset)
     whole = OffsetMetadata("", window.above())
-    text = fitted(0, whole, most_bytes)
+    text = fitted(0, whole, max_bytes)
     found = decoded(text, 0, 2_001)
 
     assert found is not None
-    assert len(text) <= most_bytes
+    assert len(text) <= max_bytes
     assert whole.above.finished[: len(found.above.finished)] == found.above.finished
-    assert fits(0, whole, most_bytes) == (whole == found)
+    assert fits(0, whole, max_bytes) == (whole == found)
