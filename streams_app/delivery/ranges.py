@@ -82,7 +82,7 @@ class Ranges:
         if batch.seek_number != self.seek_number:
             return None
         if batch.begin < self.position:
-            # The client reset its position by itself: what it read from was removed, or the topic was made again.
+            # The client reset its position by itself: what it read from was removed, or the topic was created again.
             return RESET
         if any(batch.begin > served.next for served in self.served.values()):
             # An earlier range was dropped with the buffers of a rebalance; with this one it would be lost for good.

@@ -135,7 +135,7 @@ class View:
             "read-store writes",
             f"{now.values_written:,}   ({share(now.writes_saved, now.values_written)} saved against one per event)",
         )
-        table.add_row("subscriber", f"{now.recomputed:,} recomputed   ({now.retried:,} attempts failed and made again)")
+        table.add_row("subscriber", f"{now.recomputed:,} recomputed   ({now.retried:,} attempts failed and retried)")
         sizes = f"{_megabytes(now.journal_received)} received, {_megabytes(now.journal_kept)} kept"
         table.add_row("journal", f"{now.journaled:,} events   ({sizes})")
         width = self.console.width

@@ -138,7 +138,7 @@ def rejected_text(kafka: KafkaSettings, error: BaseException) -> tuple[str, bool
         replaced by its issuer, so it is no such fault.
 
     Raises:
-        TokenUnavailableError: There is not a token to speak of.
+        TokenUnavailableError: The provider returned no usable token.
     """
     found = _cache_of(kafka.sasl_oauth_token_file, kafka.sasl_oauth_token_command, kafka.sasl_oauth_token_provider).get()
     token = _with_expiry(found.text, found.expires_ms)

@@ -64,7 +64,7 @@ class TokenVerifier:
         """Verify a token and return its content.
 
         Raises:
-            TokenError: There is not a token, or it is not accepted.
+            TokenError: The token is missing or not accepted.
         """
         if not text:
             raise TokenError(f"a token is needed, in the cookie {COOKIE}")

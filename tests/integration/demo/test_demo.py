@@ -132,7 +132,7 @@ def test_demo_folds_verifies_itself_and_leaves_nothing_behind(demo: Demo) -> Non
     assert ratio == pytest.approx(100 * (1 - records / 3_000), abs=0.06)
     assert 0 < figure(text, "read-store writes") < 3_000
     assert figure(text, "subscriber") == records
-    assert re.search(r"^subscriber +[\d,]+ records done, [1-9]\d* attempts? failed and made again$", text, re.MULTILINE), text
+    assert re.search(r"^subscriber +[\d,]+ records done, [1-9]\d* attempts? failed and retried$", text, re.MULTILINE), text
     explained = re.search(r"^one record +(\S+) of account_\d+: the journal has ([\d,]+) raw events of it$", text, re.MULTILINE)
     assert explained, text
     assert re.search(r"^ +\d-\d+  changed \w+", text, re.MULTILINE), text

@@ -138,7 +138,8 @@ async def test_worker_resumes_after_an_outage_of_its_token_issuer(
     path = tmp_path / "current.token"
     path.write_text(issuer.token(seconds=LIFETIME_SECONDS), "utf-8")
     with worker_of(secured, variables(kafka, file=str(path))) as worker:
-        await worker.wait_ready()
+        async with refreshed(path, issuer, []):  # a slow start may outlast the first token
+            await worker.wait_ready()
         await secured.send(50)
         await wait_until(lambda: "invalid_token" in worker.log(), LIMIT_SECONDS, "the broker rejects the expired token")
         path.unlink()

@@ -18,7 +18,7 @@ from streams_app.demo.view import Snapshot, View, describe
 LABELS = ["raw events", "open groups", "folded records", "folding ratio", "read-store writes", "subscriber", "journal"]
 NUMBERS = [
     "1,234,567   (12,345 a second, 65,432 not yet folded)", "4,321", "9,876", "99.0%", "55,555   (95.5% saved",
-    "9,870 recomputed   (1,234 attempts failed and made again)", "1,234,500 events   (246.9 MB received, 12.3 MB kept)",
+    "9,870 recomputed   (1,234 attempts failed and retried)", "1,234,500 events   (246.9 MB received, 12.3 MB kept)",
 ]  # fmt: skip
 NAMES = ["likes", "shares", "comments", "impressions", "saves", "clicks"]
 
