@@ -319,9 +319,7 @@ class _Demo:
         step(f"folding ratio      {last.folding_ratio:.1%}")
         step(f"read-store writes  {last.values_written:,} values; one per event: {self._sent:,} ({last.writes_saved:.1%} saved)")
         done = recomputed(self._folder)
-        step(
-            f"subscriber         {counted(len(done.ids), 'record')} done, {counted(done.retried, 'attempt')} failed and retried"
-        )
+        step(f"subscriber         {counted(len(done.ids), 'record')} done, {counted(done.retried, 'attempt')} failed and retried")
         step(f"dead letters       {seen.dead_letters:,}")
         step(f"measured on        {self._on.broker}; {self._on.redis}; one worker")
         faults = self._differences()
