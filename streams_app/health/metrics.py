@@ -181,7 +181,7 @@ class Metrics:
         self.folding_ratio.labels(fold=fold).set(1 - emitted / folded)
         self._hours.setdefault(fold, LastHour()).add(monotonic_ms, records, events)
 
-    def check(self, monotonic_ms: int) -> None:
+    def update(self, monotonic_ms: int) -> None:
         """Set the metrics that change with time alone."""
         for fold, hour in self._hours.items():
             self.folding_ratio_last_hour.labels(fold=fold).set(hour.ratio(monotonic_ms))

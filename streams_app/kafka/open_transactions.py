@@ -69,28 +69,28 @@ class OpenTransactions:
             views: The last fetch reply of each of its partitions.
             now_ms: Wall clock.
         """
-        lasting_open = self._open[reader]
-        for tp in lasting_open.keys() - views.keys():
-            del lasting_open[tp]  # another worker has the partition
+        of_reader = self._open[reader]
+        for tp in of_reader.keys() - views.keys():
+            del of_reader[tp]  # another worker has the partition
         for tp, view in views.items():
             self._observe_one(reader, tp, view, now_ms)
         self._topics[reader] |= {tp.topic for tp in views}
         for topic in self._topics[reader]:
-            self._report(TopicReader(reader, topic), {tp: one for tp, one in lasting_open.items() if tp.topic == topic}, now_ms)
+            self._report(TopicReader(reader, topic), {tp: one for tp, one in of_reader.items() if tp.topic == topic}, now_ms)
 
     def _observe_one(self, reader: str, tp: TP, view: ReaderView, now_ms: int) -> None:
         stable, high, at_ms = view.stable_offset, view.high_watermark, view.fetched_at_ms
-        lasting_open = self._open[reader]
-        former = lasting_open.get(tp)
+        of_reader = self._open[reader]
+        former = of_reader.get(tp)
         if stable is None or high is None or at_ms is None or now_ms - at_ms > FRESH_MS:
-            lasting_open.pop(tp, None)
+            of_reader.pop(tp, None)
             return
         if former is not None and (high <= stable or former.stable != stable):
             if former.is_reported:
                 logger.warning("the transaction has ended reader=%s source=%s offset=%d", reader, tp, former.stable)
-            del lasting_open[tp]
+            del of_reader[tp]
         if high > stable:
-            lasting_open.setdefault(tp, _Open(stable, 0, now_ms)).records = high - stable
+            of_reader.setdefault(tp, _Open(stable, 0, now_ms)).records = high - stable
 
     def _report(self, reader: TopicReader, found: Mapping[TP, _Open], now_ms: int) -> None:
         oldest_ms = max((now_ms - one.since_ms for one in found.values()), default=0)

@@ -234,7 +234,7 @@ class Settings(Section):
 
     @field_validator("read_stores")
     @classmethod
-    def _name_read_store_dead_letters(
+    def _default_topics_of_stores(
         cls, stores: tuple[ReadStoreSettings, ...], known: ValidationInfo
     ) -> tuple[ReadStoreSettings, ...]:
         """Give a store without a dead-letter topic the default one."""
@@ -246,7 +246,7 @@ class Settings(Section):
 
     @field_validator("live")
     @classmethod
-    def _name_dead_letters(cls, views: tuple[LiveView, ...], known: ValidationInfo) -> tuple[LiveView, ...]:
+    def _default_topics_of_views(cls, views: tuple[LiveView, ...], known: ValidationInfo) -> tuple[LiveView, ...]:
         """Give a view without a dead-letter topic the one that views share."""
         app_id = known.data.get("app_id")
         return tuple(

@@ -1,7 +1,7 @@
 """Test kits for declared folds, subscribers and live views, with a virtual clock, without Kafka, Redis and waiting."""
 
 from streams_app.testing.folds import START_MS, DeadLetter, FoldTester, Record
-from streams_app.testing.seen import Run, SeenDeadLetter, UnseenDeadLettersError
+from streams_app.testing.seen import Run, SubscriberDeadLetter, UnseenDeadLettersError
 from streams_app.testing.subscribers import SubscriberTester
 from streams_app.testing.views import ViewTester
 
@@ -11,7 +11,7 @@ __all__ = [
     "FoldTester",
     "Record",
     "Run",
-    "SeenDeadLetter",
+    "SubscriberDeadLetter",
     "SubscriberTester",
     "UnseenDeadLettersError",
     "ViewTester",

@@ -31,7 +31,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenDeadLetter:
+class SubscriberDeadLetter:
     """A dead letter.
 
     Attributes:
@@ -55,7 +55,7 @@ class SeenDeadLetter:
     value: bytes | None
 
     @classmethod
-    def of(cls, record: LocalRecord) -> SeenDeadLetter:
+    def of(cls, record: LocalRecord) -> SubscriberDeadLetter:
         """Parse a dead letter as its topic has it; its own headers come before those of its event."""
         said = {name: (value or b"").decode(errors="replace") for name, value in reversed(record.headers)}
         texts = (said.get(name, "") for name in ("reason", "detail", "event-id", "attempts", "exception", "trace"))
@@ -66,7 +66,7 @@ class SeenDeadLetter:
 class UnseenDeadLettersError(AssertionError):
     """Events became dead letters that the test has not read."""
 
-    def __init__(self, unseen: Iterable[tuple[str, SeenDeadLetter]]) -> None:
+    def __init__(self, unseen: Iterable[tuple[str, SubscriberDeadLetter]]) -> None:
         """List each dead letter with its traceback."""
         lines = [
             f"{name}: {one.event_id or one.value!r} became a dead letter, {one.reason}: {one.detail}\n{one.trace}"

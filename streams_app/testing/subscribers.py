@@ -33,7 +33,7 @@ from streams_app.testing.folds import FoldTester
 from streams_app.testing.given import catalogue_of_given, given_faults
 from streams_app.testing.idempotence import assert_idempotent
 from streams_app.testing.made import record_of
-from streams_app.testing.seen import Run, SeenDeadLetter, UnseenDeadLettersError
+from streams_app.testing.seen import Run, SubscriberDeadLetter, UnseenDeadLettersError
 from streams_app.testing.workers import Workers
 
 Declared: TypeAlias = Subscriber[Any, Any, Any]
@@ -184,7 +184,7 @@ class SubscriberTester:
         found = [decode(TP(event.topic, 0), record, 1) for record in self._workers.broker.records(event.topic)]
         return [one.event for one in found if one is not None]
 
-    def dead_letters(self, subscriber: Declared) -> list[SeenDeadLetter]:
+    def dead_letters(self, subscriber: Declared) -> list[SubscriberDeadLetter]:
         """Return the dead letters of a subscriber, in order; they count as read afterwards."""
         name = self._subscription_of(subscriber).subscriber.name
         dead_letters = self._dead_letters_of(name)
@@ -305,8 +305,8 @@ class SubscriberTester:
             raise ValueError(f"{name or subscriber!r} is not a subscriber of this kit, which has: {', '.join(self._subscriptions)}")
         return self._subscriptions[name]
 
-    def _dead_letters_of(self, name: str) -> list[SeenDeadLetter]:
-        return [SeenDeadLetter.of(record) for record in self._workers.broker.records(self._subscriptions[name].dead_letters)]
+    def _dead_letters_of(self, name: str) -> list[SubscriberDeadLetter]:
+        return [SubscriberDeadLetter.of(record) for record in self._workers.broker.records(self._subscriptions[name].dead_letters)]
 
 
 def _seconds(duration: str | timedelta) -> float:

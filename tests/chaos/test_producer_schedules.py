@@ -197,7 +197,7 @@ BROKEN = (
         "an error counts as an acknowledgement",
         "",
         (),
-        (Change(f"{TOPIC}._note", "outcomes[position] = outcome", "outcomes[position] = None"),),
+        (Change(f"{TOPIC}._settle", "outcomes[position] = outcome", "outcomes[position] = None"),),
     ),
     Mutant(
         "the deadline is too late",

@@ -22,7 +22,7 @@ from streams_app import (
     subscriber,
 )  # fmt: skip
 from streams_app.local import LocalEvents
-from streams_app.testing import Run, SeenDeadLetter, SubscriberTester
+from streams_app.testing import Run, SubscriberDeadLetter, SubscriberTester
 
 
 class OrderPaid(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ def in_a_test() -> None:
         assert_type(kit.runs(ship), list[Run])
         assert_type(kit.published(parcel_sent), list[Received[ParcelSent]])
         assert_type(kit.published(order_paid)[0].metadata, PaidBy | None)
-        assert_type(kit.dead_letters(ship), list[SeenDeadLetter])
+        assert_type(kit.dead_letters(ship), list[SubscriberDeadLetter])
         kit.assert_idempotent(tell, ParcelSent("o1"), observe=rows.copy, reset=rows.clear)
     with SubscriberTester(catalogue):
         pass

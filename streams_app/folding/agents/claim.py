@@ -151,5 +151,7 @@ def partitions_at_first_start(partition: int, in_others: Mapping[int, OffsetAndM
     none_added = max(present, partition + 1)
     if None in in_others.values():
         return none_added
-    counts = [int(position.metadata) if position.metadata.isdecimal() else 0 for position in in_others.values() if position]
+    counts = [
+        int(position.metadata) if position.metadata.isdecimal() else 0 for position in in_others.values() if position is not None
+    ]
     return min(counts, default=none_added)

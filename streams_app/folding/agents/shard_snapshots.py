@@ -196,7 +196,7 @@ class ClaimedShards:
 
 def set_gauges(snapshots: ShardSnapshots, settings: Settings, metrics: Metrics, monotonic_ms: int) -> None:
     """Set the gauges of every fold of this worker; none falls because Redis or Kafka is down."""
-    metrics.check(monotonic_ms)
+    metrics.update(monotonic_ms)
     for fold in settings.folds:
         shards = list(snapshots.of(fold.name))
         overdue_ms = max((shard.overdue_ms(monotonic_ms) for shard in shards), default=0)

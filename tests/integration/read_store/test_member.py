@@ -192,7 +192,7 @@ async def test_permanently_failing_client_is_recreated_at_growing_intervals(
 ) -> None:
     await reading.send(40)
     async with reading.member() as member:
-        waiting = member.agent._member.patience._waiting
+        waiting = member.agent._member.outage._waiting
 
         async def broken(*_: object) -> None:
             await asyncio.sleep(POLL_SECONDS)  # in the meantime a fetch has succeeded

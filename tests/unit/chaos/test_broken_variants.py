@@ -13,7 +13,8 @@ import pytest
 
 from tests.chaos.mutants import Mutant, function_at
 
-MODULES = sorted(path.stem for path in (Path(__file__).parents[2] / "chaos").glob("mutants_*.py"))
+CHAOS = Path(__file__).parents[2] / "chaos"
+MODULES = sorted(path.stem for pattern in ("mutants_*.py", "test_*_schedules.py") for path in CHAOS.glob(pattern))
 
 
 def variants() -> list[Mutant]:
