@@ -1,1 +1,1 @@
-"""Recommends a quiet period from evidence: replays events with a virtual clock for many candidates."""
+"""Recommends a quiet period: replays stored events with a virtual clock, for many candidates."""

@@ -1,4 +1,4 @@
-"""Stores the events of a range in columns: 16 bytes each, and 4 to 12 more if events may close their group (pure).
+"""Stores the events of a range in columns: 16 bytes an event, and 4 to 12 more if events may close their group (pure).
 
 A group is identified by a 64-bit hash of its partition and member. It is Python's own hash of bytes, whose seed differs in each
 process. The chance that any two of ten million groups have the same hash is 1 in 370 000.
@@ -6,7 +6,7 @@ process. The chance that any two of ten million groups have the same hash is 1 i
 The columns have a fixed size from the beginning. The system allocates their memory page by page when it is written, so they grow
 without a copy. If the events do not fit, the columns keep a sample: each time they are full, they drop the half of the groups
 whose hash has one more leading bit set, so a topic of any length takes the same memory. If a few groups have nearly all events,
-too few groups would be left for an estimate; then the columns keep the beginning of the range, and only count the rest.
+a sample would have too few groups for an estimate. Then the columns keep the beginning of the range, and only count the rest.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ MAX_SHORT_MS: Final = 2**32 - 1
 """Longest range whose times fit into four bytes each: 49 days."""
 
 NUMBERED: Final = 20_000
-"""Number of events, of the groups with the lowest hashes, whose names are kept even if no group can exceed the bound on names."""
+"""Number of events, by lowest group hash, whose names are kept even if no group can exceed the bound on names."""
 
 FEWEST_GROUPS: Final = 50
 """Minimum number of groups in a sample; with fewer, single groups would dominate the estimate."""
 
 LATE_STEPS_MS: Final = np.array([1, 10, 100, 1_000])
-"""Thresholds by which late events are counted: late by at least this time."""
+"""Thresholds of the counters of late events: an event is counted if it is late by at least this many ms."""
 
 _BATCH: Final = 16_384
 _BLOCK: Final = 1 << 20
@@ -63,7 +63,7 @@ class Columns:
         late: Number of events that are older than an earlier event of their partition, by each of :data:`LATE_STEPS_MS`.
         future: Number of events with a time in the future.
         at_midnight: Number of events at the beginning of a day, which is the time of a date without a time.
-        own_periods: Number of events that decide the quiet period themselves; None: no event of the fold does.
+        own_periods: Number of events that set their own quiet period; None: no event of the fold does.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Columns:
             capacity: Maximum number of kept events.
             reads_details: Whether the events are :class:`streams_app.folding.core.event.DetailedEvent`: 4 more bytes each.
             keeps_events: Whether the events themselves are kept.
-            longest_own_ms: The longest quiet period that an event may decide; None: no event decides it. The events are those of
+            longest_own_ms: The longest quiet period that an event may set; None: no event sets one. The events must be read by
                 the fold that :func:`fold_to_read` returns.
         """
         self.events = self.from_ms = self.to_ms = self.halvings = 0
@@ -91,7 +91,7 @@ class Columns:
         self.is_cut = False
         self._used = self._left_out = 0
         self._hashes = np.empty(capacity, np.uint64)
-        # The last four bytes of each score identify it as long as the range is short.
+        # Four bytes a score are enough while the range is shorter than MAX_SHORT_MS: they are read relative to the first score.
         self._scores: Times = np.empty(capacity, np.uint32)
         self._numbers = np.empty(capacity, np.uint32)
         self._extras: dict[str, NDArray[Any]] = {}
@@ -137,7 +137,7 @@ class Columns:
             self._keep(hashes, scores, names, extras)
 
     def _extra_of(self, name: str, batch: Sequence[Any]) -> NDArray[Any]:
-        """Return one of the additional columns for some events."""
+        """Return the values of an additional column, ``details`` or ``own_quiet``, for some events."""
         if name == "details":
             return np.fromiter(map(_details_of, batch), np.uint32, len(batch))
         shorter = np.fromiter((event.shorter_ms for event in batch), np.int64, len(batch))
@@ -155,7 +155,7 @@ class Columns:
         self._clocks[partition] = last_ms
 
     def _judge(self, times: NDArray[np.int64], scores: NDArray[np.int64]) -> None:
-        """Count times that are implausible in a log."""
+        """Count implausible times: late, in the future, or at midnight."""
         self.future += int(np.count_nonzero(times > self._now_ms))
         self.at_midnight += int(np.count_nonzero(times % _DAY_MS == 0))
         late_ms = scores - times
@@ -265,7 +265,7 @@ class Columns:
 
     @property
     def part(self) -> float:
-        """Fraction of the events of the kept groups that is stored: 1, or less if :attr:`is_cut`."""
+        """Stored fraction of the events of the kept groups: 1, or less if :attr:`is_cut`."""
         return self._used / (self._used + self._left_out) if self._left_out else 1.0
 
     @property
@@ -331,12 +331,12 @@ class Columns:
 
     @property
     def closing(self) -> NDArray[np.bool_] | None:
-        """Whether each sorted event closes its group; None if no event of the fold does."""
+        """Whether each sorted event closes its group; None if the fold reads no such detail."""
         return (self._extras["details"] & 1).astype(bool) if "details" in self._extras else None
 
     @property
     def own_quiet_ms(self) -> Times | None:
-        """The quiet period that each sorted event decides, 0 if it takes the default; None if no event of the fold decides it."""
+        """The quiet period that each sorted event sets, 0 if it takes the default; None if no event of the fold sets one."""
         return self._extras.get("own_quiet")
 
     @property
@@ -346,9 +346,9 @@ class Columns:
 
 
 def fold_to_read(fold: Fold) -> Fold:
-    """Return a fold that reads the same events, and from whose events it is known whether they decide their quiet period.
+    """Return a fold that reads the same events, and shows for each whether it sets its own quiet period.
 
-    Its default is longer than all that an event may decide, so ``shorter_ms`` is negative for those that take the default.
+    Its default exceeds every period that an event may set, so ``shorter_ms`` is negative for events that take the default.
     """
     rule = fold.quiet_period
     if not isinstance(rule, QuietPeriod):
@@ -363,7 +363,7 @@ def _details_of(event: Any) -> int:
 
 
 POSITION_BITS: Final = 24
-"""The last bits of a sort key, which contain the position of an event; so there are at most 16 777 216 events."""
+"""Number of low bits of a sort key that hold the position of an event. They limit the events to 16 777 216."""
 
 _REST: Final = np.uint64((1 << POSITION_BITS) - 1)
 _SORT_BLOCK: Final = 1 << 19

@@ -1,6 +1,6 @@
 """Reads the events of a file of JSON lines into columns: each line is a record value, and one of its fields is the record's time.
 
-An unusable line is counted, with the number of the first one of its kind, and skipped. A line longer than
+An unusable line is counted and skipped; for each kind of fault, the number of the first line is kept. A line longer than
 ``limits.value_bytes`` is skipped in pieces.
 """
 
@@ -30,7 +30,7 @@ LIKELY_FROM_MS: Final = 946_684_800_000
 """The year 2000: a field with a later time is suggested as the time field."""
 
 BROKEN_OFF: Final = "broken-off"
-"""Reason that counts the line from which a file cannot be read any further."""
+"""Reason under which the line is counted at which reading fails."""
 
 
 @dataclass(slots=True)
@@ -139,7 +139,7 @@ class LineReader:
                     yield lines
                     lines, size = [], 0
         except FAULTS:
-            yield lines  # the lines before the fault count
+            yield lines  # the lines before the fault are used
             raise
         yield lines
 

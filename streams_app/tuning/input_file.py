@@ -109,7 +109,7 @@ def decompressed(file: BinaryIO) -> Iterator[BinaryIO]:
         file: A file on disk that is not empty.
 
     Raises:
-        OSError: At the end of the block, if the stream was read to its end: the file is damaged or truncated.
+        OSError: The file is damaged or truncated; raised at the end of the block, if the stream was read to its end.
     """
     reader, writer = os.pipe()
     failed: list[Exception] = []

@@ -69,9 +69,9 @@ async def read_journal(
         journal: Journal of its source, see :func:`check_journal`.
         columns: Columns that receive the events.
         tally: Counts read and rejected events.
-        from_ms: Older events are skipped; None: none are.
-        to_ms: Events of this time or later are skipped; None: none are.
-        on_progress: Called from time to time.
+        from_ms: Older events are skipped; None: no limit.
+        to_ms: Events of this time or later are skipped; None: no limit.
+        on_progress: Called with the counts after each segment.
 
     Raises:
         ConfigurationError: No worker has written the journal yet.

@@ -1,8 +1,8 @@
 """Computes the curve of a fold from the metrics of its running workers, without reading the topic (pure).
 
 If silence alone closes groups, a quiet period X gives one record for each group, and one more for each longer gap. Workers count
-the gaps in the buckets of a histogram: at the bound of a bucket the number of longer gaps is exact, between two bounds it is
-interpolated. If workers estimate from a sample of groups, the curve is an estimate as well, and its error is reported.
+the gaps in the buckets of a histogram: the number of longer gaps is exact at the bound of a bucket, and interpolated between two
+bounds. If workers watch only a sample of the groups, the curve is an estimate, and its error is reported.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _PREFIX = "streams_app_"
 
 @dataclass(frozen=True, slots=True)
 class LiveMetrics:
-    """The metrics of one fold in one worker since it started; if it watches a sample, all but the first two are estimates.
+    """The metrics of one fold in one worker since it started. If it watches a sample, all except the first two are estimates.
 
     Attributes:
         events: Number of folded events.
-        emitted: Number of folded records, whatever closed them.
+        emitted: Number of folded records, for all reasons.
         begun: Number of groups seen for the first time.
         split: Number of folds opened within the quiet period after the previous fold of the group was closed.
         gaps: (upper bound in ms, gaps up to it), rising; the last bound is infinite.
-        share: Share of the groups that is watched.
+        share: Fraction of the groups that are watched.
         error: Relative standard error of the number of records; 0 if every group is watched.
         since_ms: Start time of the worker; 0 if unknown.
     """
@@ -136,7 +136,7 @@ def live_curve(fold: str, metrics: LiveMetrics, windows: Iterable[int], now_ms: 
 def widest_interval(metrics: LiveMetrics, curve: Curve) -> tuple[int, float] | None:
     """Return the candidate inside a bucket whose ratio is least certain, and the width of the uncertainty; None if there is none.
 
-    All gaps of a bucket may lie at either end of it.
+    The width assumes the extremes: all gaps of the bucket at its lower, or all at its upper bound.
     """
     bounds = [bound for bound, _ in metrics.gaps]
     widest: tuple[int, float] | None = None

@@ -58,7 +58,7 @@ class SomeRecords:
             columns: Sorted columns.
             starts: Positions at which the records begin.
             closes: Times at which their groups close, ms after the first score.
-            early: Which records are early: they leave a group behind that is open and empty. None: there are none.
+            early: Which records are early, so that their group stays open and empty after them. None: no record is early.
         """
         # The groups with the lowest hashes are a random sample.
         events = min(NUMBERED, len(columns.after_ms))
@@ -109,7 +109,7 @@ def max_open(opens: Times, closes: Times) -> tuple[int, int]:
 
     The time is divided into a million spans of equal length. The number of intervals open at the beginning of a span is exact;
     together with those that open within it, it is an upper limit for the span. Only spans whose limit exceeds the best known result
-    are examined, in descending order of their limits. They are few, as a rule, and this takes far less time and memory than sorting
+    are examined, in descending order of their limits. Usually they are few, and this takes far less time and memory than sorting
     millions of times.
 
     Args:

@@ -14,7 +14,7 @@ from streams_app.folding.core.closing import FEW_NAMES
 from streams_app.folding.core.names import names_of_mask
 
 MAX_CACHED_BYTES: Final = 16_000_000
-"""Approximate limit of the lookup table. A set that was removed from it is stored twice when it occurs again, until
+"""Approximate size limit of the lookup table, in bytes. A set that was removed from the table and occurs again is stored twice until
 duplicates are removed."""
 
 SET_BYTES: Final = 200
@@ -25,7 +25,7 @@ MAX_BYTES: Final = 24_000_000
 """Limit of all stored sets: some 670 000 with three names each."""
 
 _CROWDED: Final = 0.75
-"""Fraction of the limit that may be in use after unused sets are removed; above it, they would soon be removed again."""
+"""Fraction of the limit that may be in use after a clean-up of unused sets; above it, the next clean-up would follow soon."""
 
 
 class NameSets:
@@ -52,7 +52,7 @@ class NameSets:
         return len(self._ends)
 
     def numbers(self, names: Iterable[Mapping[str, Any] | int]) -> list[int]:
-        """Return the set number of the names of each event; a mask and a mapping may represent the same set."""
+        """Return the set number of each event's names; a set may be given as a mask or as a mapping."""
         keys: list[Any] = [one if type(one) is int else tuple(one) for one in names]  # type: ignore[arg-type]  # the rest is mappings
         found: list[Any] = list(map(self._numbers.get, keys))
         if None in found:
@@ -61,7 +61,7 @@ class NameSets:
 
     def _new(self, key: Any) -> int:
         number = self._numbers.get(key)
-        if number is not None:  # the batch contains it twice
+        if number is not None:  # the batch contains this set twice
             return number
         names = names_of_mask(key) if type(key) is int else key
         number = len(names)
@@ -107,7 +107,7 @@ class NameSets:
 
     @property
     def may_be_counted(self) -> bool:
-        """Whether the bound is so high that an upper limit of the names of a group is enough if the names do not fit."""
+        """Whether sizes may replace the sets: the bound is so high that an upper limit of a group's names is enough."""
         return self.max_changed >= FEW_NAMES
 
     @property
@@ -120,7 +120,7 @@ class NameSets:
         return np.diff(np.frombuffer(self._ends, np.uint32), prepend=0).astype(np.int64)
 
     def counts(self, numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
-        """Return the sizes of some sets."""
+        """Return the sizes of the sets with these numbers."""
         return numbers.astype(np.int64) if self.are_counted else self.sizes()[numbers]
 
     def names_of(self, number: int) -> Sequence[int]:

@@ -208,7 +208,7 @@ class Canvas:
             self._dot(*points[0])
 
     def draw_sign(self, x: float, y: float, char: str) -> None:
-        """Put a character over the line; the first one at a position stays."""
+        """Draw a character over the line; the first character at a position is not overwritten."""
         self._signs.setdefault((self.row_of(y), self.column_of(x)), char)
 
     def column_of(self, x: float) -> int:

@@ -20,10 +20,10 @@ SHADES: Final = {"latency_p50_ms": "#c297d6", "latency_p95_ms": "#8250a8", "late
 
 
 def require(path: Path) -> None:
-    """Check, before anything is read, that a picture can be written.
+    """Check that a picture can be written, before any event is read.
 
     Raises:
-        ConfigurationError: matplotlib is not installed, with the command that installs it; or the folder does not exist.
+        ConfigurationError: matplotlib is not installed, and the message has the command that installs it; or there is no folder.
     """
     if not os.access(path.parent, os.W_OK):
         raise ConfigurationError([f"--png: the folder {path.parent} does not exist or is not writable"])

@@ -66,8 +66,8 @@ class Curve:
         to_ms: Score of the last event; 0 if there is none.
         points: Points in rising order of the quiet period.
         sample: Sample from which the curve was computed; None: it is exact.
-        own_periods: Number of events that decide the quiet period themselves. The candidates are then those for its default. None:
-            no event of the fold decides it.
+        own_periods: Number of events that set their own quiet period. The candidates are then values for the default. None:
+            no event of the fold sets one.
     """
 
     fold: str
@@ -94,7 +94,7 @@ class Recommended:
 
     Attributes:
         quiet_ms: The quiet period; None: the events do not allow a recommendation.
-        why: The reason, one plain sentence with figures.
+        why: The reason, as one sentence with figures.
     """
 
     quiet_ms: int | None

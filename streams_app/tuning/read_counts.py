@@ -1,4 +1,4 @@
-"""Counts what was read of a range, and what of it was unusable (pure)."""
+"""Counts the records or lines read from a range, and the unusable ones (pure)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ReadCounts:
     remarks: list[str] = field(default_factory=list)
 
     def reject(self, reason: str, where: str, detail: str) -> None:
-        """Count a record or line that is unusable."""
+        """Count an unusable record or line."""
         self.rejected[reason] += 1
         if reason not in self.examples:
             self.examples[reason] = f"{where}: {detail}"
@@ -40,7 +40,7 @@ class ReadCounts:
 
         Args:
             rejected: Rejected events in offset order.
-            where: Offset → its place, for messages.
+            where: Function from an offset to its description in messages.
         """
         for one in rejected:
             self.reject(one.reason, where(one.record.offset), one.detail)

@@ -14,10 +14,10 @@ from streams_app.tuning.points import Curve, Point, Recommended
 from streams_app.tuning.spelling import size
 
 KNEE_GAIN: Final = 0.01
-"""Fraction of the events: if doubling the quiet period saves fewer records than this, a longer one is not worth it."""
+"""Minimum gain: doubling the quiet period is worthwhile if it saves at least this many records, as a fraction of the events."""
 
 KNEE_SHARE: Final = 0.5
-"""Fraction of the best folding ratio: a curve that is flat before any group has two events has no knee there."""
+"""Minimum ratio of a knee, as a fraction of the best folding ratio: a curve is also flat before any group has two events."""
 
 FEW_EVENTS: Final = 100
 """With fewer events, the recommendation says that it is unreliable."""
@@ -40,9 +40,10 @@ def recommend(
         curve: The effect of each candidate.
         target_ratio: If given, the shortest candidate with at least this ratio is chosen.
         max_latency_ms: If given, the longest candidate is chosen with which 99 of 100 events wait at most this long. Together with
-            a target: the shortest candidate that reaches the target, unless it exceeds this limit; then the limit counts, and the
-            reason states the cost of both. Without either: the knee, the shortest candidate that folds at least half of what can be
-            folded, and from which doubling the quiet period would save less than one record for a hundred events.
+            a target, the shortest candidate that reaches the target is chosen. If it exceeds this limit, the limit takes
+            precedence, and the reason states the cost of both. Without either, the knee is chosen: the shortest candidate that
+            folds at least half of what can be folded, and from which doubling the quiet period would save less than one record
+            per hundred events.
         longest_ms: Maximum quiet period that the settings permit; longer candidates are chosen only if all are longer.
         longest_by: The setting that limits it.
     """
@@ -169,7 +170,7 @@ def _within(points: Sequence[Point], limit_ms: int) -> Point | None:
 
 
 def _wait_ms(point: Point) -> int:
-    """Return the time that 99 of 100 events wait at most; the quiet period if that is unknown."""
+    """Return the 99th percentile of the wait of events; the quiet period if it is unknown."""
     return point.quiet_ms if point.latency_p99_ms is None else point.latency_p99_ms
 
 
@@ -196,7 +197,7 @@ def _name(point: Point) -> str:
 
 
 def _percent(ratio: float) -> str:
-    """Format a ratio, never rounded up: 99.99 % is not everything."""
+    """Format a ratio, rounded down, so that 99.99 % never becomes 100 %."""
     steps = 10_000 if ratio >= _EXACT_FROM else 1_000
     return f"{100 * floor(ratio * steps + 1e-6) / steps:g}%"
 
@@ -225,7 +226,7 @@ def _wait(wait_ms: int) -> str:
 
 
 def _judged(curve: Curve) -> str:
-    """Describe how exact the figures are, if they are estimates."""
+    """Describe the error of the figures, if they are estimates."""
     if curve.sample is None:
         return ""
     groups, error = counted(curve.sample.groups, "group"), curve.sample.ratio_error
@@ -235,7 +236,7 @@ def _judged(curve: Curve) -> str:
 
 
 WANTED: Final = 30
-"""Number of candidates: some ten for each factor of a hundred, from a second to a day."""
+"""Number of candidates from a second to a day: about ten for each factor of a hundred."""
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _SIXTIETHS: Final = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 45, 50)
@@ -255,8 +256,8 @@ _FEWEST_BELOW: Final = 3
 def default_windows(span_ms: int, gaps_ms: tuple[int, int] | None, *, also_ms: int | None = None) -> tuple[int, ...]:
     """Return candidates: round durations on a logarithmic scale.
 
-    They begin at one second, or at the median gap if it is shorter, and end with the first that folds all events: candidates longer
-    than the longest gap, or than the range, make no difference.
+    They begin at one second, or at the median gap if it is shorter, and end with the first that folds all events. Candidates longer
+    than the longest gap, or than the range, give the same records.
 
     Args:
         span_ms: Length of the range.

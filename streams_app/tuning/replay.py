@@ -3,7 +3,7 @@
 The rules are those of :class:`streams_app.folding.core.model.MemoryShard` with ``sessions``, applied to columns: a gap longer than
 X ends a session, and within a session the other bounds end records. A test compares every number with a replay event by event.
 
-If events decide their quiet period, X is that of the events that do not: the default.
+If events set their own quiet period, X is the default, for events that set none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PREFIX_BYTES: Final = 60
 """Length of ``{social/account-metrics/post-metric-updated/3}:v2:group:`` and similar prefixes."""
 
 FOR_EVER_MS: Final = 1 << 60
-"""Longer durations are treated as this one."""
+"""Maximum duration; longer ones are reduced to it."""
 
 _BLOCK: Final = 1 << 19
 _MAX_SHORT: Final = 2**32 - 1
@@ -130,7 +130,7 @@ class _Replay:
         self.ratio_error = max(self.ratio_error, error)
 
     def _longer(self, quiet_ms: int) -> Positions:
-        """Return the sessions so far that begin with a group, or after a gap longer than the quiet period."""
+        """Return those of the previous sessions that begin with a group, or after a gap longer than the quiet period."""
         found, kept = self._sessions, 0
         for begin in range(0, len(found), _BLOCK):
             at = found[begin : begin + _BLOCK]
@@ -143,7 +143,7 @@ class _Replay:
         return found[:kept]
 
     def _quiet_after(self, positions: Positions, quiet_ms: int) -> NDArray[np.int64] | int:
-        """Return the quiet period after each of these events."""
+        """Return the quiet period that applies after each of these events, ms."""
         if self._own_quiet_ms is None:
             return quiet_ms
         own_ms = self._own_quiet_ms[positions].astype(np.int64)
@@ -158,7 +158,7 @@ class _Replay:
         return self._with_early(starts) if self.bounds.leading else (starts, None)
 
     def _split_sessions(self) -> Positions:
-        """Return the positions of events that find their group closed, or too full; without ``leading``, records begin there."""
+        """Return the positions of events whose group was closed or too full before them; without ``leading``, records begin there."""
         starts, following = self._sessions, self._following
         if following is None:
             return starts
@@ -174,8 +174,8 @@ class _Replay:
         """Split each record after its first event, unless that event closes its group.
 
         Args:
-            starts: Beginnings of records, each the first event of a quiet group. :func:`next_starts` has seen to it that two
-                events are in one of them only if the second one finds the group open.
+            starts: Beginnings of records, each the first event of a quiet group. :func:`next_starts` ensures that two
+                events share a record only if the group is still open at the second one.
 
         Returns:
             The beginnings of all records, and which of the records are early.
@@ -218,7 +218,7 @@ class _Replay:
         quiet_due, hold_due = last + self._quiet_after(ends - 1, quiet_ms), opened + hold_ms
         closes = np.minimum(quiet_due, hold_due)
         if self.columns.sets.may_close or self.bounds.max_bytes or early is not None:
-            # If neither silence nor hold ended a record before the next event of its group, its contents did, at its score.
+            # If neither silence nor hold ended a record before the next event of its group, a bound on contents did, at that score.
             after = np.minimum(ends, len(after_ms) - 1)
             following = after_ms[after].astype(np.int64)
             by_names = ~self._firsts[after] & (ends < len(after_ms))
@@ -239,7 +239,7 @@ class _Replay:
         waits = _room(events, self._hold_ms)
         for begin in range(0, events, _BLOCK):
             end = min(begin + _BLOCK, events)
-            # With the type of the starts: another type would copy all of them.
+            # A number of another type would make numpy copy all starts.
             first = int(np.searchsorted(starts, np.int32(begin), "right")) - 1
             last = int(np.searchsorted(starts, np.int32(end)))
             counts = np.diff(starts[first + 1 : last], prepend=begin, append=end)
@@ -253,7 +253,7 @@ class _Replay:
         return int(waits[ranks[0]]), int(waits[ranks[1]]), int(waits[ranks[2]]), mean_ms, max_ms
 
     def _peak(self, starts: Positions, closes: Times) -> tuple[int, int]:
-        """Return the largest number of groups open in one instant, and that instant after the first score.
+        """Return the largest number of groups open in one instant, and this instant in ms after the first score.
 
         A group is open from its first event until it closes, including both ends. ``closes`` is overwritten.
         """
@@ -263,7 +263,7 @@ class _Replay:
         for begin in range(0, len(starts), _BLOCK):
             end = min(begin + _BLOCK, len(starts))
             opened = self._after_ms[starts[begin : end + 1]]
-            # A group that opens again in the instant in which it closed was open all the time.
+            # A group that reopens in the instant in which it closed counts as open without a break.
             is_reopened = np.zeros(end - begin + 1, bool)
             is_reopened[0] = is_first_reopened
             if self._following is not None:
@@ -278,7 +278,7 @@ class _Replay:
 
 
 def _first_sessions(firsts: NDArray[np.bool_], after_ms: Times) -> Positions:
-    """Return the positions at which a group or, after any gap, a session begins."""
+    """Return the positions at which a group begins, or a session after any gap."""
     found = np.empty(len(after_ms), np.int32)
     used = min(1, len(after_ms))
     found[:used] = 0

@@ -1,7 +1,7 @@
 """Splits the events of a group by bounds other than the quiet period: hold, events, names, and events that close it (pure).
 
-A record that begins with some event ends before the first later event that a bound excludes. This does not depend on the quiet
-period, so it is computed once for every event; the records of a candidate are chains of such steps within its sessions.
+A record ends before the first event that a bound excludes. Where that is depends on the first event of the record, and not on the
+quiet period, so it is computed once for every event. The records of a candidate are chains of these steps within its sessions.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _BLOCK: Final = 1 << 19
 
 
 def blocks(firsts: NDArray[np.bool_]) -> Iterator[slice]:
-    """Yield parts of sorted columns: some whole groups, or a part of a group that is longer than a block."""
+    """Yield slices of sorted columns: some whole groups, or one group that is longer than a block."""
     begin, events = 0, len(firsts)
     while begin < events:
         end = min(begin + _BLOCK, events)
         if end < events:
-            # Back to the beginning of the last group in the block; if this group fills the whole block, forward to its end.
+            # Move back to the beginning of the last group in the block; if this group fills the whole block, forward to its end.
             back, forth = firsts[end:begin:-1], firsts[end:]
             if back.any():
                 end -= int(back.argmax())
@@ -45,7 +45,7 @@ def next_starts(columns: Columns, bounds: Bounds) -> Positions | None:
     """Return, for each event, the position of the first later event that a record beginning with it cannot include.
 
     With ``leading``, a record that begins with the first event of a quiet group consists of this event alone. Then the position
-    returned for this event is that after the next record, because silence may follow either of them.
+    returned for this event is the end of the record after it, because silence may follow either of them.
 
     Args:
         columns: Sorted columns.
@@ -77,10 +77,10 @@ def next_starts(columns: Columns, bounds: Bounds) -> Positions | None:
 
 
 def _after_early(columns: Columns, bounds: Bounds, following: Positions) -> None:
-    """Replace the next start of each event by that of the record after it, if the event makes an early record of its own.
+    """Replace the next start of each event, as if it made an early record, by that of the record that follows.
 
-    No record after it begins with the next event, if that belongs to another group, finds the group closed by the hold or by its
-    own names, or if the first event itself closes the group: then the next event is the first one of a quiet group again.
+    The next event starts no such record if it belongs to another group, if the group was closed by the hold or by the number of
+    names before it, or if the early event itself closes the group. Then the next event is the first event of a quiet group.
     """
     events, closing, sets = len(following), columns.closing, columns.sets
     for begin in range(0, events, _BLOCK):
@@ -96,7 +96,7 @@ def _after_early(columns: Columns, bounds: Bounds, following: Positions) -> None
 
 
 def _of_groups(after_ms: Times, firsts: NDArray[np.bool_], bounds: Bounds, following: Positions) -> bool:
-    """Apply the bounds on hold and events to some groups; return whether any of them is split."""
+    """Apply the bounds on hold and events to some groups; return whether they split any of them."""
     ends = np.append(np.flatnonzero(firsts)[1:], len(firsts))
     limits = np.repeat(ends, np.diff(ends, prepend=0))
     low = after_ms.min()
@@ -117,7 +117,7 @@ def _of_long_group(after_ms: Times, bounds: Bounds, following: Positions) -> boo
     last_ms = int(after_ms[-1])
     for begin in range(0, events, _BLOCK):
         piece = after_ms[begin : begin + _BLOCK].astype(np.int64)
-        # Beyond the last score nothing is excluded; a search with another type would copy the scores.
+        # Limited to the last score, because times beyond it may not fit the type of the scores, and another type would copy them.
         until = np.minimum(piece + min(bounds.hold_ms, last_ms + 1), last_ms + 1)
         found = np.searchsorted(after_ms, np.minimum(until, last_ms).astype(after_ms.dtype))
         found[until > last_ms] = events
@@ -148,7 +148,7 @@ def _after_closing(closing: NDArray[np.bool_], following: Positions) -> bool:
 
 
 def chained(starts: Positions, ends: Positions, following: Positions) -> list[Positions]:
-    """Return the positions at which records begin within sessions, without the beginnings of the sessions; in no order.
+    """Return the positions at which records begin within sessions, unordered and without the beginnings of the sessions.
 
     Args:
         starts: Beginnings of the sessions that a bound may split.

@@ -29,7 +29,7 @@ _COLUMNS: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
 
 
 def table(curve: Curve, recommended_ms: int | None, configured_ms: int, width: int, signs: Signs) -> Table:
-    """Return a row for each candidate; unknown columns are left out, and others if they do not fit: no column is truncated.
+    """Return a row for each candidate. Columns of unknown values are left out, and further ones if the terminal is too narrow.
 
     Args:
         curve: Curve to show.

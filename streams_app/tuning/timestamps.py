@@ -1,7 +1,7 @@
 """Decides whether the times of the read events allow a recommendation (pure).
 
-A replay relies on the times of the events. If many of them are wrong, its curve reflects the errors, and the best of its
-candidates is no recommendation.
+A replay relies on the times of the events. If many of them are wrong, its curve reflects the errors, and no candidate is
+recommended.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from streams_app.tuning.columns import LATE_STEPS_MS, Columns
 from streams_app.tuning.read_counts import ReadCounts
 
 MAX_SHARE: Final = 0.1
-"""Fraction of the read events: if as many are late, rejected or in the future, nothing is recommended."""
+"""If at least this fraction of the read events is late, rejected or in the future, nothing is recommended."""
 
 MANY_LATE: Final = 0.01
-"""Fraction of lines out of order above which a file is not a log with its usual disorder."""
+"""Fraction of lines out of order above which the advice is to sort the file; a log has fewer."""
 
 DATES_SHARE: Final = 0.5
-"""Fraction of the events: if as many have a time of midnight, the times are taken for dates."""
+"""If at least this fraction of the events has a time of midnight, the times are taken for dates."""
 
 DAY_NUMBERS: Final = (32_874_000, 73_051_000)
 """Day numbers of a spreadsheet for 1990 to 2099, read as seconds, in ms: they lie within the first day of 1970."""
@@ -28,7 +28,7 @@ _ONE: Final = {"lines": "a line", "events": "an event"}
 
 
 def timestamp_faults(columns: Columns, tally: ReadCounts, unit: str, quiet_ms: int) -> str | None:
-    """Return why the events do not allow a recommendation; None if they do.
+    """Return the reasons why the events do not allow a recommendation; None if they do.
 
     Args:
         columns: The read events.
@@ -60,7 +60,7 @@ def timestamp_faults(columns: Columns, tally: ReadCounts, unit: str, quiet_ms: i
 
 
 def timestamp_remarks(columns: Columns, tally: ReadCounts, unit: str) -> list[str]:
-    """Return further remarks about the times, when all events are read."""
+    """Return remarks about late and future times, after all events were read."""
     remarks = []
     if late := int(columns.late[0]):
         share = late / tally.read
@@ -72,7 +72,7 @@ def timestamp_remarks(columns: Columns, tally: ReadCounts, unit: str) -> list[st
 
 
 def _late(columns: Columns, quiet_ms: int) -> int:
-    """Return the number of events that are too late to be evidence for a quiet period."""
+    """Return the number of events that are too late for a recommendation of this quiet period."""
     step = max(number for number, step_ms in enumerate(LATE_STEPS_MS) if number == 0 or step_ms <= quiet_ms)
     return int(columns.late[step])
 

@@ -38,8 +38,8 @@ async def read_topic(
 ) -> None:
     """Read the source of a fold, up to the current ends of its partitions.
 
-    A partition begins with its first record that is not older than ``from_ms``, and ends before the first one that is not older
-    than ``to_ms``; between them all records count, whatever their timestamps.
+    The range of a partition begins with its first record that is not older than ``from_ms``, and ends before the first one that is
+    not older than ``to_ms``. All records between them count, whatever their timestamps.
 
     Args:
         settings: Settings of the application.
@@ -48,7 +48,7 @@ async def read_topic(
         tally: Counts read and rejected events.
         from_ms: Time of the beginning; None: the beginning of the log.
         to_ms: Time of the end; None: the end of the log.
-        on_progress: Called from time to time.
+        on_progress: Called with the counts every :data:`CHECK_EVERY_BATCHES` batches, and at the end.
 
     Raises:
         ConfigurationError: The topic does not exist.
