@@ -27,10 +27,10 @@ class LocalRecord:
 
 
 class LocalBroker:
-    """All topics and groups in memory.
+    """In-memory broker with all topics and consumer groups.
 
     Attributes:
-        groups: Group of each name.
+        groups: Consumer groups by name.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -73,14 +73,14 @@ class LocalBroker:
 
 
 class MemoryProducer:
-    """Appends to the log at once; replaces :class:`streams_app.kafka.producer.AckedProducer`."""
+    """Producer that appends to the log at once; replaces :class:`streams_app.kafka.producer.AckedProducer`."""
 
     def __init__(self, broker: LocalBroker) -> None:
         """Create a producer for a log in memory."""
         self._broker = broker
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:
-        """Append records; each is acknowledged."""
+        """Append records; return None for each, because all are acknowledged."""
         for record in records:
             self._broker.append(record)
         return [None] * len(records)

@@ -77,7 +77,7 @@ class LocalEvents(Events):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Give running attempts ``worker.grace`` to end; waiting events are lost."""
+        """Stop the subscribers; running attempts have ``worker.grace`` to end, and waiting events are lost."""
         worker, self._worker = self._worker, None
         if worker is not None:
             await worker.stop()
@@ -87,7 +87,7 @@ class LocalEvents(Events):
         return MemoryProducer(self._broker)
 
     def _new_schemas(self) -> None:
-        """Use no registry: values are plain JSON."""
+        """Use no schema registry, because values are plain JSON."""
 
 
 class _Inside(Events):
@@ -101,7 +101,7 @@ class _Inside(Events):
         return MemoryProducer(self._broker)
 
     def _new_schemas(self) -> None:
-        """Use no registry: values are plain JSON."""
+        """Use no schema registry, because values are plain JSON."""
 
 
 class _Worker:

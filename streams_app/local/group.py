@@ -45,7 +45,7 @@ class ConsumerGroup:
         """Accept a commit of the current owner.
 
         Raises:
-            NotOwnerError: The commit is of another member or generation.
+            NotOwnerError: The commit comes from another member or generation.
         """
         if self.rejection(claim) is not None:
             raise NotOwnerError(f"generation {claim.generation} of {claim.member_id} is not {self.generation} of {self.owner}")
@@ -54,13 +54,13 @@ class ConsumerGroup:
 
 @dataclass(slots=True)
 class PartitionReader:
-    """The reader of one partition.
+    """Position and pause state of the reader of one partition.
 
     Attributes:
         tp: The partition.
-        position: Offset of the next record; None before the first seek.
+        position: Offset of the next record; None if the group has no commit and the reader has not been moved.
         seek_number: Number of the last seek, which each batch carries.
-        is_paused: Nothing is fetched.
+        is_paused: Whether fetching is paused.
         view: The last fetch reply.
     """
 
@@ -71,18 +71,18 @@ class PartitionReader:
     view: ReaderView = NOTHING_FETCHED
 
     def assign(self, committed: Committed | None) -> None:
-        """Begin a new assignment: paused, at the committed offset, without a fetch reply."""
+        """Begin a new assignment, paused at the committed offset and without a fetch reply."""
         self.position = committed.offset if committed else None
         self.is_paused, self.view = True, NOTHING_FETCHED
 
     def seek(self, offset: int) -> int:
-        """Move the reader; return the number of this seek."""
+        """Move the reader to an offset; return the number of this seek."""
         self.position = offset
         self.seek_number += 1
         return self.seek_number
 
     def fetch(self, records: list[Any], end: int, stable_offset: int, now_ms: int) -> Batch | None:
-        """Take the reply of a fetch from the position.
+        """Process the reply to a fetch that began at the position.
 
         Args:
             records: Records between the position and ``end``.

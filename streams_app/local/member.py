@@ -1,4 +1,4 @@
-"""The member of a consumer group in memory: a :class:`streams_app.delivery.group_consumer.GroupConsumer`."""
+"""A member of a consumer group in memory; implements :class:`streams_app.delivery.group_consumer.GroupConsumer`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IN_TIMER: Final = ContextVar("in_timer", default=False)
 
 
 class LocalMember:
-    """One member of a consumer group. No method blocks, because the log is in the same memory."""
+    """One member of a consumer group. No method blocks, because the log is in the memory of the same process."""
 
     def __init__(self, broker: LocalBroker, group: str, member_id: str, topics: Collection[str], clock: Clock) -> None:
         """Create a member that has not joined its group.
@@ -52,7 +52,13 @@ class LocalMember:
     # ---- lifecycle
 
     def join(self, ownership: Ownership, tick_seconds: float, commit_seconds: float) -> None:
-        """Take over the group from its previous owner, and begin to claim."""
+        """Take over the group from its previous owner, and start to claim the partitions.
+
+        Args:
+            ownership: Claims the partitions and receives their records.
+            tick_seconds: Interval of ticks.
+            commit_seconds: Interval of commits.
+        """
         self._ownership = ownership
         self._timers = [
             asyncio.create_task(self._tick(ownership, tick_seconds), name=f"{self._group} tick"),
@@ -76,7 +82,7 @@ class LocalMember:
         """Release all partitions, with a last commit if it is still accepted.
 
         Args:
-            seconds: Grace period; None: the time for which a rebalance waits.
+            seconds: Grace period; None: the grace period of a rebalance.
         """
         if self._ownership is not None:
             await self._ownership.stop(seconds)
@@ -86,7 +92,7 @@ class LocalMember:
         self.forget()
 
     def forget(self) -> None:
-        """Stop listening for appended records: the process has ended, gracefully or not."""
+        """Stop listening for appended records, because the process has ended or was killed."""
         if self._is_listening:
             self._is_listening = False
             for topic, listener in self._listeners.items():
@@ -120,10 +126,10 @@ class LocalMember:
         if batch.end < end:
             self._loop.call_soon(self._fetch, tp)
 
-    # ---- the port of the ownership
+    # ---- the methods of GroupConsumer
 
     def assignment(self) -> set[TP]:
-        """Return the partitions that this member owns, as far as it knows."""
+        """Return the partitions that are assigned to this member; empty before it joins and after it leaves."""
         return set(self._readers) if self._is_assigned else set()
 
     def partition_count(self, topic: str) -> int:
@@ -131,7 +137,7 @@ class LocalMember:
         return 1
 
     async def topic_id(self, topic: str) -> str:
-        """Return a constant: no topic is created again."""
+        """Return a constant id, because topics are never recreated."""
         return "local"
 
     async def committed(self, tp: TP) -> Committed | None:
@@ -161,16 +167,16 @@ class LocalMember:
         return next((record.offset for record in records if record.timestamp >= time_ms), len(records))
 
     async def checksum_at(self, tp: TP, offset: int) -> int:
-        """Return the checksum of the record at an offset."""
+        """Return the checksum of the record at an offset; ``OTHER`` beyond the end of the log."""
         records = self._broker.records(tp.topic)
         return checksum_of(records[offset]) if offset < len(records) else OTHER
 
     async def incarnations(self, topic: str) -> dict[int, Incarnation]:
-        """Return no incarnations: a log in memory is never replaced by another."""
+        """Return an empty mapping, because a log in memory is never replaced by another."""
         return {}
 
     async def seek(self, tp: TP, offset: int) -> int:
-        """Move the reader; return the number of this seek.
+        """Move the reader to an offset; return the number of this seek.
 
         Raises:
             NotOwnerError: The partition is not assigned to this member.
@@ -185,11 +191,11 @@ class LocalMember:
             self._readers[tp].is_paused = True
 
     def resume(self, tps: Collection[TP]) -> None:
-        """Continue delivering from partitions, soon."""
+        """Continue delivering from partitions, in a later iteration of the event loop."""
         for tp in tps:
             self._readers[tp].is_paused = False
             self._loop.call_soon(self._fetch, tp)
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        """Return the last seen end of the log, and the position."""
+        """Return the last fetch reply of a partition, and the offset of the next record to read."""
         return self._readers[tp].view, self._readers[tp].position

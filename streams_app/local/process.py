@@ -60,7 +60,7 @@ class LocalProcess:
             events: Publishes events from within functions.
             clock: Clock of the process.
             slots: Creates the executor of a subscriber.
-            users: Event loop of ``async`` functions.
+            users: Event loop on which ``async`` functions run.
             lifespan: Lifespan of the catalogue.
             on_fatal: Called with an error after which a member cannot continue.
         """
@@ -93,10 +93,10 @@ class LocalProcess:
             member.join(served.ownership, worker.tick_ms / 1000, worker.commit_every_ms / 1000)
 
     async def stop(self, seconds: float | None = None) -> None:
-        """Let running attempts end, commit, and exit the lifespan.
+        """Wait for running attempts, commit, and exit the lifespan.
 
         Args:
-            seconds: Grace period; None: the time for which a rebalance waits.
+            seconds: Grace period; None: the grace period of a rebalance.
         """
         await asyncio.gather(*(member.leave(seconds) for member, _ in self._served))
         for _, served in self._served:
@@ -112,7 +112,7 @@ class LocalProcess:
 
 
 def _place(broker: LocalBroker, one: Subscription, topics: Sequence[str]) -> None:
-    """Commit the initial offset of a new at-most-once subscriber, as ``topics create`` does."""
+    """Commit the initial offset of an at-most-once subscriber that has no commit, as ``topics create`` does."""
     for topic in topics:
         begin = 0 if one.subscriber.start == "earliest" else broker.end(topic)
         broker.groups[one.group].committed.setdefault(TP(topic, 0), initial_commit(one.subscriber.name, begin, ""))

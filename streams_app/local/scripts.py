@@ -1,6 +1,6 @@
-"""The state of subscribers in memory: each Redis script as a function that returns the same reply.
+"""The state of subscribers in memory: for each Redis script, a function that returns the same reply.
 
-``tests/integration/subscribers/state/test_scripts.py`` compares them with the scripts on a real server.
+``tests/integration/subscribers/state/test_scripts.py`` compares the functions with the scripts on a real server.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class MemoryScripts:
         return _bytes("ok", str(got.granted), str(got.wait_us), str(len(entries) - 1))
 
     def _first(self, keys: Sequence[str], event_id: str, offset: str) -> str:
-        """Return the offset at which an id was first seen; the given one if it is new."""
+        """Return the offset at which an event id was first seen; if the id is new, store and return the given offset."""
         known = next((found for key in keys if (found := self._hash(key).get(event_id)) is not None), None)
         if known is None:
             self._hashes.setdefault(keys[0], {})[event_id] = offset

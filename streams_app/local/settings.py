@@ -15,7 +15,7 @@ def settings_of(app_id: str, catalogue: Catalogue, folds: Sequence[Fold] = ()) -
 
     Args:
         app_id: Name of the application.
-        catalogue: For each fold whose records a subscriber takes, a placeholder is declared, unless it is in ``folds``.
+        catalogue: The declared subscribers. Each fold whose records they receive, and that is not in ``folds``, gets a placeholder.
         folds: The declared folds.
     """
     declared = {fold.name for fold in folds}
@@ -25,5 +25,5 @@ def settings_of(app_id: str, catalogue: Catalogue, folds: Sequence[Fold] = ()) -
         for name in wanted
         if name not in declared
     ]
-    # Validation is skipped: it requires at least one fold, and events alone need none.
+    # Validation is skipped, because it requires at least one fold; an application with events alone has none.
     return Settings.model_construct(app_id=app_id, folds=(*folds, *stand_ins))

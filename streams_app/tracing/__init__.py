@@ -1,4 +1,4 @@
-"""Tracing by OpenTelemetry, which is an optional package: nothing of it is imported unless ``tracing.enabled`` is set."""
+"""Tracing with OpenTelemetry, an optional package that is imported only if ``tracing.enabled`` is set."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ NOT_INSTALLED: Final = "tracing.enabled: opentelemetry-api is not installed; pip
 
 
 def tracing_of(settings: Settings) -> Tracing | None:
-    """Return what starts spans; None if tracing is off.
+    """Return the :class:`.Tracing` that starts spans; None if tracing is off.
 
     Raises:
-        ConfigurationError: Tracing is on, and ``opentelemetry-api`` is not installed.
+        ConfigurationError: Tracing is on, but ``opentelemetry-api`` is not installed.
     """
     if not settings.tracing.enabled:
         return None
     try:
-        from streams_app.tracing.spans import Tracing  # its package is optional
+        from streams_app.tracing.spans import Tracing  # needs the optional package
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "opentelemetry":
             raise

@@ -1,4 +1,4 @@
-"""Adds the ids of the current span to log lines: those of a subscriber's function show in which trace it was called."""
+"""Adds the ids of the current span to log lines, so that the log lines of a subscriber's function can be found by trace."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from opentelemetry import trace
 
 
 class TraceIds(logging.Filter):
-    """Gives log records that are written within a span ``trace_id`` and ``span_id``, as hexadecimal text."""
+    """Logging filter that adds ``trace_id`` and ``span_id``, as hexadecimal text, to log records written within a span."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add the ids; every record is written."""
+        """Add the ids of the current span, if there is one; return True, so that no log record is dropped."""
         context = trace.get_current_span().get_span_context()
         if context.is_valid:
             record.trace_id = trace.format_trace_id(context.trace_id)
@@ -20,8 +20,8 @@ class TraceIds(logging.Filter):
 
 
 def add_trace_ids() -> None:
-    """Add the ids in every handler of this process."""
-    # It logs each header of an event that is not valid, and such headers are ignored here.
+    """Add a :class:`TraceIds` filter to each handler of the root logger that has none."""
+    # Invalid trace headers of events are ignored on purpose; this logger would warn of each.
     logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)
     for handler in logging.getLogger().handlers:
         if not any(isinstance(each, TraceIds) for each in handler.filters):

@@ -1,8 +1,8 @@
-"""Starts the spans of OpenTelemetry, and carries their contexts in the headers of records.
+"""Starts OpenTelemetry spans and propagates their contexts in the headers of records.
 
-The headers are those of W3C Trace Context, ``traceparent`` and ``tracestate``, whatever ``OTEL_PROPAGATORS`` says: events have
-carried them since before there was tracing. A header that is not valid is ignored. Spans are exported by the SDK that the user
-configures; without one, contexts are passed on and nothing is recorded.
+The headers are always ``traceparent`` and ``tracestate`` of W3C Trace Context. ``OTEL_PROPAGATORS`` has no effect, because events
+had these headers before tracing was supported. Invalid headers are ignored. Spans are exported by the SDK that the user
+configures; without an SDK, contexts are passed on, but no span is recorded.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ TRACE_STATE: Final = "tracestate"
 FIELDS: Final = frozenset({TRACE_PARENT, TRACE_STATE})
 
 MAX_HEADER_BYTES: Final = 512
-"""A longer header is ignored. W3C Trace Context asks for at least this much of ``tracestate``, and ``traceparent`` has 55 bytes."""
+"""A longer header is ignored. W3C Trace Context requires this much for ``tracestate`` at least; ``traceparent`` has 55 bytes."""
 
 FLUSH_SECONDS: Final = 2.0
-"""How long the end of a worker waits until finished spans are exported."""
+"""Maximum time that a stopping worker waits for the export of finished spans."""
 
 Attributes: TypeAlias = Mapping[str, str | int]
 Headers: TypeAlias = Sequence[tuple[str, bytes]]
@@ -41,10 +41,10 @@ _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 
 class Tracing:
-    """Starts spans by the tracer of this project."""
+    """Starts spans with the tracer named ``streams_app``."""
 
     def __init__(self) -> None:
-        """Take the tracer; it follows a provider that is set later."""
+        """Create the tracer; it also uses a tracer provider that is set later."""
         self._tracer = trace.get_tracer("streams_app")
 
     @contextmanager
@@ -61,7 +61,7 @@ class Tracing:
             topic: Topic of the record.
             headers: Headers of the record.
             attributes: Further attributes of the span.
-            failure_of: What the block has raised, or None → what the span records as its failure; None: no failure.
+            failure_of: Maps the exception that the block raised (or None) to the exception that the span records (None: success).
         """
         parent = trace_context_of(headers)
         with self._span(
@@ -73,15 +73,15 @@ class Tracing:
     def publishing(self, topic: str, headers: Headers, attributes: Attributes) -> Iterator[Headers]:
         """Run the block within a PRODUCER span.
 
-        It is a child of the current span, or without one of the context in ``headers``.
+        Its parent is the current span; if there is none, the context in ``headers``.
 
         Args:
             topic: Topic of the records.
-            headers: Headers of the first record, as they are without tracing.
+            headers: Headers of the first record, before tracing adds its own.
             attributes: Further attributes of the span.
 
         Yields:
-            Headers with the context of the span; empty if there is neither an SDK nor a parent.
+            Trace headers with the context of the span; empty if there is neither an SDK nor a parent.
         """
         parent = None if trace.get_current_span().get_span_context().is_valid else trace_context_of(headers)
         with self._span(f"publish {topic}", SpanKind.PRODUCER, parent, _messaging(topic, "publish", "send", attributes)) as span:
@@ -89,7 +89,9 @@ class Tracing:
 
     @contextmanager
     def processing_batch(self, topic: str, attributes: Attributes) -> Iterator[Span]:
-        """Run the block within a CONSUMER span of several records; it is the root of a trace, see :meth:`link`.
+        """Run the block within a CONSUMER span of several records.
+
+        The span is the root of a trace; :meth:`link` links it to the contexts of the records.
 
         Args:
             topic: Topic of the records.
@@ -101,12 +103,12 @@ class Tracing:
 
     @staticmethod
     def link(span: Span, contexts: Iterable[bytes]) -> None:
-        """Link a span to contexts: valid values of ``traceparent``."""
+        """Link a span to trace contexts, given as valid values of ``traceparent``."""
         for one in contexts:
             span.add_link(_span_context(one))
 
     def begin_record(self, topic: str, contexts: Iterable[bytes], attributes: Attributes) -> Span:
-        """Begin the PRODUCER span of a folded record; it is the root of a trace.
+        """Begin the PRODUCER span of a folded record, which is the root of a trace.
 
         Args:
             topic: Topic of the record.
@@ -122,13 +124,18 @@ class Tracing:
         )
 
     def end_record(self, span: Span, error: BaseException | None) -> None:
-        """End the span of a folded record; ``error``: why the broker has not acknowledged it."""
+        """End the span of a folded record.
+
+        Args:
+            span: Span that :meth:`begin_record` began.
+            error: Error with which publishing failed; None: the broker acknowledged the record.
+        """
         if error is not None:
             record_failure(span, error)
         span.end()
 
     def warn_if_unrecorded(self) -> None:
-        """Warn if no SDK is configured yet."""
+        """Log a warning if no tracer provider is set, because spans are not recorded without one."""
         if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
             logger.warning(
                 "tracing is on, and no tracer provider is set: nothing is recorded unless the lifespan of the catalogue sets one; "
@@ -136,10 +143,13 @@ class Tracing:
             )
 
     async def flush(self) -> None:
-        """Export finished spans, at most :data:`FLUSH_SECONDS`: a worker exits without the hooks by which an SDK would do so."""
+        """Export finished spans, for at most :data:`FLUSH_SECONDS`.
+
+        An SDK would export them in an exit hook, but a worker exits without running exit hooks.
+        """
         flush = getattr(trace.get_tracer_provider(), "force_flush", None)
         if flush is not None:
-            # A daemon, because an exporter may wait for its collector for longer than the process lives.
+            # A daemon thread does not keep the process alive if the exporter still waits for its collector.
             thread = threading.Thread(target=flush, name="flush spans", daemon=True)
             thread.start()
             await asyncio.to_thread(thread.join, FLUSH_SECONDS)
@@ -169,7 +179,7 @@ class Tracing:
 
 
 def trace_context_of(headers: Headers) -> Context:
-    """Return the context in the headers of a record; an empty one if there is none, or if it is not valid."""
+    """Return the trace context in the headers of a record; an empty context if it is missing or invalid."""
     found = {
         name: value.decode("ascii")
         for name, value in headers
@@ -179,26 +189,26 @@ def trace_context_of(headers: Headers) -> Context:
 
 
 def _span_context(value: bytes) -> SpanContext:
-    """Parse a valid ``traceparent``; the propagator would take ten times as long, for up to 32 links of each record."""
+    """Parse a valid ``traceparent``. A record has up to 32 links, and the propagator would take ten times as long for each."""
     _, trace_id, span_id, flags = value.split(b"-")
     return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16)))
 
 
 def headers_of(span: Span) -> Headers:
-    """Return the headers with the context of a span; empty if it has none."""
+    """Return the trace headers that contain the context of a span; empty if the span has no valid context."""
     found: dict[str, str] = {}
     _PROPAGATOR.inject(found, trace.set_span_in_context(span, Context()))
     return [(name, value.encode()) for name, value in found.items()]
 
 
 def with_trace_headers(headers: Headers, added: Headers) -> list[tuple[str, bytes]]:
-    """Return headers with those of a span in place of former ones; without any, the headers as they are."""
+    """Return ``headers`` with their trace headers replaced by ``added``; unchanged if ``added`` is empty."""
     return [*(one for one in headers if not added or one[0] not in FIELDS), *added]
 
 
 def record_failure(span: Span, error: BaseException) -> None:
     """Set the status of a span to ERROR, and record the exception."""
-    # Not by span.record_exception(), which calls the __str__ of a class of the user's, and records text that cannot be encoded.
+    # span.record_exception() is not safe: the __str__ of a user's exception may raise, or return text that cannot be encoded.
     kind = type(error).__qualname__
     stack = "".join(traceback.format_exception(error))
     message = text_of(error)
@@ -211,12 +221,12 @@ def record_failure(span: Span, error: BaseException) -> None:
 
 
 def encodable(text: str) -> str:
-    """Return a text as UTF-8 can encode it: a lone surrogate would make an exporter drop everything that it exports with it."""
+    """Return a text with its lone surrogates escaped; because of one, an exporter would drop the whole batch of spans."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _messaging(topic: str, operation: str, kind: str, attributes: Attributes) -> Attributes:
-    """Return the attributes of OpenTelemetry's conventions for messaging."""
+    """Return ``attributes`` and those of OpenTelemetry's semantic conventions for messaging."""
     return {
         "messaging.system": "kafka",
         "messaging.operation.name": operation,
