@@ -21,7 +21,7 @@ from benchmarks.live_rows import Row, percentile
 from benchmarks.servers import SLOW_MS, Servers
 from streams_app.delivery.batch import TP
 from streams_app.journal.agents.keeper import Keeper, Keeping
-from streams_app.journal.agents.shard import Shard
+from streams_app.journal.agents.shard import JournalShard
 from streams_app.journal.core.block import MAX_CHUNK_EVENTS, rows_of_key
 from streams_app.journal.core.day import begin_of, day_of
 from streams_app.journal.reading.reader import JournalReader
@@ -29,9 +29,9 @@ from streams_app.journal.store.journal_store import (
     SCRIPTS,
     Beginning,
     Found,
+    JournalScripts,
     JournalShardReader,
     JournalStore,
-    ScriptSet,
     script_source,
 )
 from streams_app.journal.store.keys import journal_keys
@@ -117,11 +117,11 @@ class Filled:
         keeper: Its keeper.
     """
 
-    shard: Shard
+    shard: JournalShard
     keeper: Keeper
 
     @classmethod
-    async def begun(cls, scripts: ScriptSet, begin_ms: int) -> Filled:
+    async def begun(cls, scripts: JournalScripts, begin_ms: int) -> Filled:
         """Claims a shard that holds nothing."""
         journal = JournalSettings(
             name=NAME, source=SOURCE, key="account_id", keep="365d", max_bytes=64_000_000_000, compress_rate=10**12
@@ -129,7 +129,7 @@ class Filled:
         store = JournalStore(scripts, KEYS, "token", "owner")
         claimed = await store.claim("", PARTITIONS, begin=Beginning(-1, begin_ms))
         assert claimed is not None
-        shard = Shard(journal, TP(SOURCE, 0), PARTITIONS, Limits(), store, "token", claimed)
+        shard = JournalShard(journal, TP(SOURCE, 0), PARTITIONS, Limits(), store, "token", claimed)
         shard.lag = 0
         return cls(shard, Keeper(shard, Keeping()))
 
@@ -171,7 +171,7 @@ class Bench:
 
     def __init__(self, client: redis.asyncio.Redis) -> None:
         self._client = client
-        self._scripts = ScriptSet(client)
+        self._scripts = JournalScripts(client)
         self._meter = Meter(client)
         self.longest = Longest()
         self._packs: dict[str, Packed] = {}

@@ -25,7 +25,7 @@ from streams_app.live.core.operations import Change
 from streams_app.live.core.state import Item
 from streams_app.live.hub.sockets import ask_for_descriptors
 from streams_app.live.store.keys import view_keys
-from streams_app.live.store.view_store import LiveRedisScripts, ViewStore
+from streams_app.live.store.view_store import LiveScripts, ViewStore
 from tests.workers import WorkerProcess
 
 BROWSERS_A_PAGE: Final = 10
@@ -122,7 +122,7 @@ async def moving(
     async with redis.asyncio.Redis.from_url(servers.redis_url) as client:
         keys = view_keys(app_id, view, "contributions", 0)
         store = ViewStore(
-            LiveRedisScripts(client), keys, "bench", has_data=is_list, expiry_ms=EXPIRY_MS, keep=SHOW if is_list else 100_000
+            LiveScripts(client), keys, "bench", has_data=is_list, expiry_ms=EXPIRY_MS, keep=SHOW if is_list else 100_000
         )
         one = await claimed(store, keys)
         stop = asyncio.Event()

@@ -21,7 +21,7 @@ from streams_app.live.core.operations import Change
 from streams_app.live.core.state import Item
 from streams_app.live.hub.polling import PAGES_A_SCRIPT
 from streams_app.live.store.keys import ViewKeys, view_keys
-from streams_app.live.store.view_store import LiveRedisScripts, ViewMetadata, ViewReader, ViewStart, ViewStore, heads_of
+from streams_app.live.store.view_store import LiveScripts, ViewMetadata, ViewReader, ViewStart, ViewStore, heads_of
 
 EXPIRY_MS: Final = 86_400_000
 PART: Final = 500
@@ -57,7 +57,7 @@ async def claimed(store: ViewStore, keys: ViewKeys, partitions: int = 1) -> Shar
 async def shard(client: redis.asyncio.Redis, *, number: int = 0, of: int = 1, has_data: bool = False) -> Shard:
     """Return a claimed partition of a new view."""
     keys = view_keys("bench", "news", "t", number)
-    store = ViewStore(LiveRedisScripts(client), keys, f"owner-{number}", has_data=has_data, expiry_ms=EXPIRY_MS, keep=100_000)
+    store = ViewStore(LiveScripts(client), keys, f"owner-{number}", has_data=has_data, expiry_ms=EXPIRY_MS, keep=100_000)
     return await claimed(store, keys, of)
 
 
@@ -140,7 +140,7 @@ async def sets(client: redis.asyncio.Redis, sizes: Sizes) -> list[Row]:
     for page, items in enumerate(names):
         await one.apply([Change(str(page), [], [Item(item, now_ms() - number) for number, item in enumerate(items)])])
     own = await meter.bytes() - empty
-    reader = ViewReader(client, LiveRedisScripts(client), 1, has_data=False)
+    reader = ViewReader(client, LiveScripts(client), 1, has_data=False)
 
     async def our_requests() -> None:
         for number in range(sizes.requests):
@@ -214,7 +214,7 @@ class Polled:
         self.shards = shards
         self._pages = [f"p{number}" for number in range(pages)]
         self._client = client
-        self._reader = ViewReader(client, LiveRedisScripts(client), show, has_data=show > 1)
+        self._reader = ViewReader(client, LiveScripts(client), show, has_data=show > 1)
         self._known, self._tokens = [dict.fromkeys(self._pages, "") for _ in shards], [""] * len(shards)
 
     async def move(self, turn: int) -> None:

@@ -16,7 +16,7 @@ from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.journal.core.block import ShortRow, encode, encode_by_key, short_of
 from streams_app.journal.core.day import begin_of, day_of
 from streams_app.journal.core.entry import Row
-from streams_app.journal.store.journal_store import Beginning, JournalShardReader, JournalStore, ScriptSet, Segment
+from streams_app.journal.store.journal_store import Beginning, JournalScripts, JournalShardReader, JournalStore, Segment
 from streams_app.journal.store.keys import journal_keys
 from streams_app.settings import Settings
 
@@ -48,7 +48,7 @@ class JournalShard:
         journal = settings.journals[0]
         self.client = client
         self.keys = journal_keys(settings.app_id, journal.name, journal.source, partition)
-        self.scripts = ScriptSet(client)
+        self.scripts = JournalScripts(client)
         self.reader = JournalShardReader(client, self.scripts)
         self._partitions = partitions
         self.fence, self.clock_ms = -1, at(0)

@@ -22,7 +22,7 @@ from streams_app.settings import Settings
 
 if TYPE_CHECKING:
     from streams_app.clock import Clock
-    from streams_app.operations.dead_letter import Selection
+    from streams_app.operations.dead_letter import DeadLetterSelection
     from streams_app.operations.dead_letters import DeadLetterListing, ShownDeadLetter
     from streams_app.operations.replay import DeadLetterReplay, ReplayProgress
     from streams_app.operations.store_replay import StoreReplay
@@ -114,9 +114,9 @@ def _fold(settings: Settings, name: str | None) -> Fold:
     return one_fold(settings, name)
 
 
-def _dead_letters_of(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tuple[str, Selection]:
+def _dead_letters_of(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tuple[str, DeadLetterSelection]:
     """Return the dead-letter topic of what rejected the events, and the selection."""
-    from streams_app.operations.dead_letter import Selection
+    from streams_app.operations.dead_letter import DeadLetterSelection
 
     kind = _kind(fold, chosen)
     if kind == "subscriber":
@@ -127,7 +127,7 @@ def _dead_letters_of(settings: Settings, fold: str | None, chosen: dict[str, Any
     else:
         of = settings.read_store(chosen["store"]) if kind == "store" else _fold(settings, fold)
         name, topic = of.name, of.dead_letters
-    return topic, Selection(
+    return topic, DeadLetterSelection(
         settings.app_id, chosen["refused_by"] or name, frozenset(chosen["reasons"]), frozenset(chosen["places"]),
         frozenset(os.fsencode(key) for key in chosen["keys"]), kind, frozenset(chosen["event_ids"]),
         frozenset(chosen["event_sources"]), 0 if chosen["since"] is None else chosen["since"](SystemClock().now_ms()), name,
@@ -201,7 +201,7 @@ def list_dead_letters(settings: Settings, fold: str | None, limit: int, as_json:
         click.echo(f"{text}, the oldest: --limit shows more, --since later ones", err=True)
 
 
-def _nothing(selection: Selection, *, has_others: bool) -> str:
+def _nothing(selection: DeadLetterSelection, *, has_others: bool) -> str:
     """Return the message for an empty list, which says whether the selection is the reason."""
     whose = f"{WORDS[selection.kind]} {selection.fold}"
     asked = selection.options
@@ -211,7 +211,7 @@ def _nothing(selection: Selection, *, has_others: bool) -> str:
     return f"no dead letters of {whose}"
 
 
-async def _listed(settings: Settings, topic: str, selection: Selection, limit: int) -> DeadLetterListing:
+async def _listed(settings: Settings, topic: str, selection: DeadLetterSelection, limit: int) -> DeadLetterListing:
     from streams_app.cli.progress import show_progress
     from streams_app.operations.dead_letters import read_dead_letters
 

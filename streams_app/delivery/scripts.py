@@ -7,10 +7,10 @@ A script takes its arguments as one map. Its text may have a line ``-- include f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgpack
 
@@ -88,3 +88,11 @@ class Script:
         if reply and reply[0] == b"refused":
             raise FencedError(self._name, reply[1].decode())
         return reply
+
+
+class Scripts(Protocol):
+    """The scripts of one kind of state, in Redis or in memory."""
+
+    @property
+    def by_name(self) -> Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]]:
+        """Name of each script → function that takes keys and arguments and returns the reply, or raises :class:`FencedError`."""

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.producer import Producer
+from streams_app.delivery.scripts import Scripts
 from streams_app.events.publishing import Events
 from streams_app.local.broker import LocalBroker
 from streams_app.local.member import LocalMember
@@ -23,7 +24,6 @@ from streams_app.subscribers.execution.executor import Executor
 from streams_app.subscribers.running.agent import OnEnded, Serving, serving
 from streams_app.subscribers.running.lifespan_host import LifespanHost
 from streams_app.subscribers.state.initial_offsets import initial_commit
-from streams_app.subscribers.state.store import Scripts
 
 MakeSlots: TypeAlias = Callable[[Subscription, OnEnded], Executor]
 """Creates the executor of a subscriber; called on the event loop of the process."""

@@ -17,7 +17,7 @@ Hash = dict[str, str]
 
 
 class MemoryScripts:
-    """Replaces :class:`streams_app.subscribers.state.store.ScriptSet`, for the subscribers of one or more processes."""
+    """Replaces :class:`streams_app.subscribers.state.store.SubscriberScripts`, for the subscribers of one or more processes."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         """Create an empty state.

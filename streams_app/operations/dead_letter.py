@@ -117,7 +117,7 @@ class ListedDeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class DeadLetterSelection:
     """Which dead letters a command selects. An empty set does not restrict the selection.
 
     Attributes:

@@ -19,7 +19,7 @@ from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.client import client_options
 from streams_app.kafka.diagnosis import NOT_ALLOWED, not_allowed
 from streams_app.kafka.log_reader import POLL_MS, SILENT_SECONDS, stable_ends
-from streams_app.operations.dead_letter import ListedDeadLetter, Selection, split_headers
+from streams_app.operations.dead_letter import DeadLetterSelection, ListedDeadLetter, split_headers
 from streams_app.settings import Settings
 
 PAGE_RECORDS: Final = 500
@@ -163,7 +163,7 @@ class DeadLetterListing(NamedTuple):
 async def read_dead_letters(
     settings: Settings,
     topic_name: str,
-    selection: Selection,
+    selection: DeadLetterSelection,
     limit: int,
     show: Callable[[str, int, int | None], None] = lambda words, done, total: None,
 ) -> DeadLetterListing:

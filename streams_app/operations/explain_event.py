@@ -23,7 +23,7 @@ from streams_app.events.headers import TYPE, Headers, header, source_of
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_ends import high_watermarks
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
-from streams_app.operations.dead_letter import Selection
+from streams_app.operations.dead_letter import DeadLetterSelection
 from streams_app.operations.dead_letters import DeadLetterListing, read_dead_letters
 from streams_app.operations.event_facts import EventFacts, SearchedOffsets, describe, describe_none
 from streams_app.operations.explain_folded import explain_folded_event
@@ -320,7 +320,7 @@ async def _dead_letters(
     settings: Settings, one: Subscription, which: str, found: EventFacts | None, scope: SearchScope
 ) -> DeadLetterListing:
     """Return the dead letters of an event and of its replayed copy, oldest first."""
-    mine = Selection(settings.app_id, one.subscriber.name, kind="subscriber")
+    mine = DeadLetterSelection(settings.app_id, one.subscriber.name, kind="subscriber")
     if found is None:
         sources = frozenset(() if scope.source is None else {scope.source})
         return await _listed(settings, one, replace(mine, event_ids=frozenset({which}), event_sources=sources), scope)
@@ -336,7 +336,7 @@ async def _dead_letters(
     return listed
 
 
-async def _listed(settings: Settings, one: Subscription, selection: Selection, scope: SearchScope) -> DeadLetterListing:
+async def _listed(settings: Settings, one: Subscription, selection: DeadLetterSelection, scope: SearchScope) -> DeadLetterListing:
     try:
         return await read_dead_letters(settings, one.dead_letters, selection, MAX_DEAD_LETTERS, scope.show)
     except ConfigurationError:

@@ -16,7 +16,7 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.formatting import counted, escaped, json_line, time_text
 from streams_app.journal.core.day import begin_of, day_of
 from streams_app.journal.reading.entries import REASONS, Entry, Gap, key_text
-from streams_app.journal.store.journal_store import JournalShardReader, JournalStore, ScriptSet, Segment, ShardStatus
+from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, JournalStore, Segment, ShardStatus
 from streams_app.journal.store.keys import journal_keys
 from streams_app.operations.groups import redis_of
 from streams_app.settings import JournalSettings, Settings
@@ -58,7 +58,7 @@ async def journal_status(settings: Settings, journal: JournalSettings) -> Journa
 
 async def statuses_of(redis: Redis, app_id: str, journal: JournalSettings) -> dict[int, ShardStatus | None]:
     """Read the status of each partition, for as many as the first one names; only the first one if it has no state."""
-    reader = JournalShardReader(redis, ScriptSet(redis))
+    reader = JournalShardReader(redis, JournalScripts(redis))
     first = await reader.status(journal_keys(app_id, journal.name, journal.source, 0))
     found = {0: first}
     for number in range(1, 0 if first is None else first.partitions):
@@ -219,7 +219,7 @@ async def drop_segments(
         TryAgainError: Redis does not answer, has lost a partition, or workers keep claiming one back. It may be repeated.
     """
     async with redis_of(settings) as redis:
-        scripts = ScriptSet(redis)
+        scripts = JournalScripts(redis)
         statuses = await statuses_of(redis, settings.app_id, journal)
         for number, segments in chosen.items():
             status = statuses.get(number)

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from streams_app.delivery.batch import TP
 from streams_app.journal.core.block import DamagedBlockError, decode
 from streams_app.journal.core.entry import UNKEYED, Row, row_of
-from streams_app.journal.store.journal_store import JournalShardReader, ScriptSet, Segment, ShardStatus
+from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, Segment, ShardStatus
 from streams_app.journal.store.keys import journal_keys
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
 from streams_app.operations.groups import redis_of
@@ -68,7 +68,7 @@ async def verify_journal(settings: Settings, journal: JournalSettings, on_progre
         if not shards:
             return found
         total, done = sum(len(status.segments) for status in shards.values()), 0
-        reader = JournalShardReader(redis, ScriptSet(redis))
+        reader = JournalShardReader(redis, JournalScripts(redis))
         async with log_reader(settings.kafka, journal.source, shards) as consumer:
             tps = {number: TopicPartition(journal.source, number) for number in shards}
             begins, ends = await consumer.beginning_offsets(list(tps.values())), await stable_ends(consumer, list(tps.values()))

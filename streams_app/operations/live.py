@@ -23,7 +23,7 @@ from streams_app.live.store.keys import (
     view_keys,
     view_pattern,
 )
-from streams_app.live.store.view_store import LiveRedisScripts, ViewReader, ViewStore, heads_of
+from streams_app.live.store.view_store import LiveScripts, ViewReader, ViewStore, heads_of
 from streams_app.operations.groups import redis_of
 from streams_app.settings import LiveView, Settings
 
@@ -74,7 +74,7 @@ async def _page_of(redis: Redis, app_id: str, view: LiveView, page: str, most: i
     if not view.is_of_topic:
         return await _present(redis, app_id, view, page, most)
     shards = await shards_of(redis, app_id, view)
-    reader = ViewReader(redis, LiveRedisScripts(redis), most)
+    reader = ViewReader(redis, LiveScripts(redis), most)
     polled = await asyncio.gather(*(reader.poll(keys, {page: ""}) for keys in shards))
     now_ms, _ = await heads_of(redis, [])
     heads = [None if one is None else one.head for one in polled]
@@ -173,7 +173,7 @@ async def remove_keys(settings: Settings, keys: Sequence[bytes]) -> None:
     """
     shards = dict.fromkeys(filter(None, map(_shard_of, keys)))
     async with redis_of(settings) as redis:
-        scripts = LiveRedisScripts(redis)
+        scripts = LiveScripts(redis)
         for shard in shards:
             store = ViewStore(scripts, shard, secrets.token_hex(8), has_data=False, expiry_ms=0, keep=0)
             await store.claim("", "", 0, drop=True)

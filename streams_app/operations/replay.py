@@ -26,7 +26,7 @@ from streams_app.clock import Clock
 from streams_app.delivery.producer import TOO_LARGE, Outgoing
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.producer import AckedProducer
-from streams_app.operations.dead_letter import RECEIPT_HEADER, ListedDeadLetter, Selection
+from streams_app.operations.dead_letter import RECEIPT_HEADER, DeadLetterSelection, ListedDeadLetter
 from streams_app.operations.dead_letters import DeadLetterTopic, dead_letter_topic
 from streams_app.operations.replay_destinations import Destination
 from streams_app.operations.replay_lease import ReplayLease, replay_lease
@@ -109,7 +109,7 @@ RECEIPT_EVENTS: Final = 100
 class ReplayFilter:
     """Decide which dead letters are replayed. Pure, except for a user's functions."""
 
-    def __init__(self, destination: Destination, selection: Selection, partitions: int, before: Iterable[str]) -> None:
+    def __init__(self, destination: Destination, selection: DeadLetterSelection, partitions: int, before: Iterable[str]) -> None:
         """Create a filter for one replay.
 
         Args:
@@ -161,7 +161,7 @@ class DeadLetterReplay:
         self,
         settings: Settings,
         destination: Destination,
-        selection: Selection,
+        selection: DeadLetterSelection,
         clock: Clock,
         *,
         limit: int | None = None,

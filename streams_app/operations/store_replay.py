@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from streams_app.clock import Clock
 from streams_app.health.metrics import Metrics
-from streams_app.operations.dead_letter import ListedDeadLetter, Selection
+from streams_app.operations.dead_letter import DeadLetterSelection, ListedDeadLetter
 from streams_app.operations.dead_letters import dead_letter_topic
 from streams_app.operations.replay import ReplayProgress
 from streams_app.read_store.sync.dead_letters import OutputRecord
@@ -43,7 +43,7 @@ class StoreReplay:
     """
 
     def __init__(
-        self, settings: Settings, store: ReadStoreSettings, selection: Selection, clock: Clock,
+        self, settings: Settings, store: ReadStoreSettings, selection: DeadLetterSelection, clock: Clock,
         *, limit: int | None = None, dry_run: bool = False,
     ) -> None:  # fmt: skip
         """Prepare a replay, without connecting.

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streams_app.delivery.producer import Outcomes, Outgoing
+from streams_app.delivery.scripts import Scripts
 from streams_app.events.codec import decoder_of
 from streams_app.events.declaration import Event
 from streams_app.events.publishing import Events
@@ -22,7 +23,6 @@ from streams_app.subscribers.execution.executor import Attempt, Executor
 from streams_app.subscribers.execution.subscriber_metrics import attempted
 from streams_app.subscribers.execution.thread_executor import call_inline
 from streams_app.subscribers.running.agent import OnEnded
-from streams_app.subscribers.state.store import Scripts
 from streams_app.testing.seen import Run
 from streams_app.testing.virtual_time import VirtualLoop, VirtualTime
 

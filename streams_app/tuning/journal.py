@@ -17,7 +17,7 @@ from streams_app.folding.reading.reader import DecodedRange, EventReader, decode
 from streams_app.folding.reading.replay_routing import RoutedRange
 from streams_app.journal.core.block import DamagedBlockError, decode
 from streams_app.journal.core.entry import Row, too_large
-from streams_app.journal.store.journal_store import JournalShardReader, ScriptSet, Segment, ShardStatus
+from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, Segment, ShardStatus
 from streams_app.journal.store.keys import JournalKeys, journal_keys
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, why_unreachable
 from streams_app.schemas.registry import registry_of
@@ -105,7 +105,7 @@ class _JournalColumns:
         self._folds = [one.name for one in settings.folds if one.source == fold.source]
         self._fold = fold
         self._journal = journal
-        self._shards = JournalShardReader(redis, ScriptSet(redis))
+        self._shards = JournalShardReader(redis, JournalScripts(redis))
         self._columns = columns
         self._tally = tally
         self._from_ms, self._to_ms = range_ms

@@ -14,7 +14,7 @@ import redis.asyncio
 from streams_app.journal.core.cursor import cursor_text
 from streams_app.journal.reading.entries import Entry, Gap
 from streams_app.journal.reading.reader import JournalReader
-from streams_app.journal.store.journal_store import JournalShardReader, ScriptSet, ShardStatus
+from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, ShardStatus
 from streams_app.journal.store.keys import JournalKeys, journal_keys, journal_pattern
 from streams_app.settings import JournalSettings
 from tests.chaos.journal_judge import Judge, Reading, Topic
@@ -130,4 +130,4 @@ class End:
 
     @staticmethod
     async def _status(client: redis.asyncio.Redis, keys: JournalKeys) -> ShardStatus | None:
-        return await JournalShardReader(client, ScriptSet(client)).status(keys)
+        return await JournalShardReader(client, JournalScripts(client)).status(keys)

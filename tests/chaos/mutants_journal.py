@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.chaos.mutants import Change, Mutant
 
-SHARD = "journal.agents.shard:Shard"
+SHARD = "journal.agents.shard:JournalShard"
 KEEPER = "journal.agents.keeper:Keeper"
 BEGINNING = "journal.agents.beginning:_created"
 ROWS_IN = "journal.reading.position:rows_in"

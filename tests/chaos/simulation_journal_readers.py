@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from streams_app.journal.core.entry import Row
 from streams_app.journal.reading.position import Lost, ShardPosition
-from streams_app.journal.store.journal_store import Gone, JournalShardReader, NoState, Reply, ScriptSet
+from streams_app.journal.store.journal_store import Gone, JournalScripts, JournalShardReader, NoState, Reply
 from tests.chaos.simulation_hubs import HubLink
 from tests.chaos.simulation_journals import JournalModel
 
@@ -104,7 +104,7 @@ class Readership:
         """
         self._world = world
         link: Any = HubLink(world)
-        reader = JournalShardReader(link, ScriptSet(link))
+        reader = JournalShardReader(link, JournalScripts(link))
         self.readers = [
             JournalReading(world, model, reader, world.rng.choice(some))
             for model, some in zip(models, keys, strict=True)

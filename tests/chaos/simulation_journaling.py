@@ -17,7 +17,7 @@ from streams_app.journal.agents.keeper import Keeping
 from streams_app.journal.agents.processor import JournalContext, JournalProcessors
 from streams_app.journal.agents.throttle import FilingThrottle
 from streams_app.journal.core.entry import UNKEYED
-from streams_app.journal.store.journal_store import ScriptSet
+from streams_app.journal.store.journal_store import JournalScripts
 from streams_app.journal.store.keys import journal_keys
 from streams_app.settings import JournalSettings, Limits
 from tests.chaos.simulation import FAULTY_SECONDS
@@ -73,7 +73,7 @@ class _Journals(Processors):
 
 def _context(worker: Worker, journal: JournalSettings) -> JournalContext:
     link: Any = Link(worker, worker.world.server)
-    scripts = ScriptSet(link)
+    scripts = JournalScripts(link)
     for name, script in scripts.by_name.items():
         script.script.name = name
     return JournalContext(

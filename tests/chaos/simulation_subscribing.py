@@ -29,7 +29,7 @@ from streams_app.subscribers.execution.subscriber_metrics import SubscriberMetri
 from streams_app.subscribers.running.agent import AHEAD, SubscriberProcessors
 from streams_app.subscribers.running.processor import RELEASE_SECONDS
 from streams_app.subscribers.state.keys import SubscriberKeys
-from streams_app.subscribers.state.store import ScriptSet, SubscriberStore
+from streams_app.subscribers.state.store import SubscriberScripts, SubscriberStore
 from tests.chaos.simulation_calls import ATTEMPTS, NAME, CallLedger, fate_of
 from tests.chaos.simulation_kafka import Sender
 from tests.chaos.simulation_redis import Link, named
@@ -89,7 +89,7 @@ class Subscribing:
         return worker._context.run(self._processors, worker)
 
     def _processors(self, worker: Worker) -> Processors:
-        scripts = ScriptSet(cast("Any", Link(worker, self._world.server)))
+        scripts = SubscriberScripts(cast("Any", Link(worker, self._world.server)))
         for name, script in scripts.by_name.items():
             script.script.name = name
         declared = self._declared(worker)

@@ -13,7 +13,7 @@ from streams_app.delivery.processor import Processor, Processors
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.live.agents.processor import ViewContext, ViewProcessors
 from streams_app.live.store.keys import presence_keys, view_keys
-from streams_app.live.store.view_store import LiveRedisScripts
+from streams_app.live.store.view_store import LiveScripts
 from streams_app.settings import LiveView, Settings
 from tests.chaos.simulation import FAULTY_SECONDS
 from tests.chaos.simulation_hubs import Audience
@@ -55,7 +55,7 @@ def _context(worker: Worker, view: LiveView) -> ViewContext:
     world = worker.world
     refuser = RejectingComponent("view", view.name, world.app_id, view.dead_letters)
     link: Any = Link(worker, world.server)
-    scripts = LiveRedisScripts(link)
+    scripts = LiveScripts(link)
     for name, script in scripts.by_name.items():
         script.script.name = name
     return ViewContext(

@@ -22,7 +22,7 @@ from streams_app.live.hub.server import ViewServer
 from streams_app.live.hub.serving import connect_hub, listen
 from streams_app.live.hub.tokens import TokenVerifier
 from streams_app.live.store.keys import view_keys
-from streams_app.live.store.view_store import LiveRedisScripts, ViewMetadata, ViewStart, ViewStore
+from streams_app.live.store.view_store import LiveScripts, ViewMetadata, ViewStart, ViewStore
 from streams_app.settings import LiveServer, LiveView, Settings
 from streams_app.settings.redis import RedisSettings
 from tests.helpers import wait_until
@@ -43,7 +43,7 @@ class Owner:
     def __init__(self, client: redis.asyncio.Redis, app_id: str, view: LiveView, partition: int = 0, partitions: int = 1) -> None:
         keys = view_keys(app_id, view.name, view.source, partition)
         self._view = view
-        self._scripts, self._keys = LiveRedisScripts(client), keys
+        self._scripts, self._keys = LiveScripts(client), keys
         self._partitions = partitions
         self._claims = 0
         self.metadata = ViewMetadata()

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
 
-from streams_app.journal.store.journal_store import JournalShardReader, ScriptSet
+from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader
 from streams_app.journal.store.keys import journal_keys
 from streams_app.operations.groups import redis_of
 from streams_app.operations.live import page_of_views
@@ -130,7 +130,7 @@ class WholeApp:
     async def filed(self) -> int:
         """Return the events in the journal."""
         async with redis_of(self.settings) as redis:
-            reader = JournalShardReader(redis, ScriptSet(redis))
+            reader = JournalShardReader(redis, JournalScripts(redis))
             shards = [
                 await reader.status(journal_keys(self.settings.app_id, "kept", self.site.names.topic("events"), partition))
                 for partition in range(self.settings.kafka.partitions)

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.ownership import Ownership, OwnershipConfig
+from streams_app.delivery.scripts import Scripts
 from streams_app.health.metrics import Metrics
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.status import Status
@@ -22,7 +23,7 @@ from streams_app.journal.agents.keeper import Keeping
 from streams_app.journal.agents.processor import JournalContext, JournalProcessors
 from streams_app.journal.agents.shard import FORMS, Filing
 from streams_app.journal.agents.throttle import FilingThrottle
-from streams_app.journal.store.journal_store import Scripts, ScriptSet, Segment
+from streams_app.journal.store.journal_store import JournalScripts, Segment
 from streams_app.kafka.admin import require, topics_of_journals
 from streams_app.kafka.member import GroupMember, wait
 from streams_app.schemas.registry import registry_of
@@ -174,7 +175,7 @@ class Journals:
         self._settings = settings
         self._journals = journals
         self._watch = watch
-        scripts = ScriptSet(redis, lambda name: metrics.script_seconds.labels(script=name).time())
+        scripts = JournalScripts(redis, lambda name: metrics.script_seconds.labels(script=name).time())
         keeping, throttle = Keeping(), FilingThrottle(fold_backlog, clock)
         registry = registry_of(settings, [journal.format for journal in journals], clock)
         schemas = None if registry is None else PatientRegistry(registry, clock)

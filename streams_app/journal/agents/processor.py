@@ -19,17 +19,17 @@ from redis.exceptions import OutOfMemoryError
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.clocks import TrustedClock, advanced, is_caught_up
 from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processor, Processors
-from streams_app.delivery.scripts import FencedError
+from streams_app.delivery.scripts import FencedError, Scripts
 from streams_app.delivery.tasks import ended, run
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.progress import Progress
 from streams_app.journal.agents.beginning import lost, taken
 from streams_app.journal.agents.keeper import Keeper, Keeping
-from streams_app.journal.agents.shard import Filing, Shard
+from streams_app.journal.agents.shard import Filing, JournalShard
 from streams_app.journal.agents.throttle import FilingThrottle
 from streams_app.journal.core.block import MAX_CHUNK_EVENTS
 from streams_app.journal.core.entry import PLAIN
-from streams_app.journal.store.journal_store import JournalStore, Scripts
+from streams_app.journal.store.journal_store import JournalStore
 from streams_app.journal.store.keys import journal_keys
 from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.schemas.values import ValueReader
@@ -111,7 +111,7 @@ class JournalProcessors(Processors):
             return True
         return any(one.is_behind for one in self._claimed.values())
 
-    def shards(self) -> list[Shard]:
+    def shards(self) -> list[JournalShard]:
         """Return the shards that this worker owns."""
         return [one.shard for one in self._claimed.values() if one.shard is not None]
 
@@ -129,7 +129,7 @@ class JournalProcessor(Processor):
 
     def __init__(self, tp: TP, context: JournalContext) -> None:
         """Create a processor that has claimed nothing."""
-        self.shard: Shard | None = None
+        self.shard: JournalShard | None = None
         self._tp = tp
         self._context = context
         self._batches: deque[Batch] = deque()
@@ -165,7 +165,7 @@ class JournalProcessor(Processor):
             # Nobody has committed for this partition before: only an accepted commit proves that this member owns it.
             await claim.commit_now(OffsetAndMetadata(claim.log_bounds.begin))
         claimed = await taken(store, context.journal, claim, context.clock)
-        shard = Shard(context.journal, claim.tp, claim.partitions, context.limits, store, claim.token, claimed, self._values)
+        shard = JournalShard(context.journal, claim.tp, claim.partitions, context.limits, store, claim.token, claimed, self._values)
         logger.info(
             "claimed journal=%s source=%s floor=%d fence=%d state=%s",
             context.journal.name, claim.tp, shard.floor, shard.fence, "new" if claimed.is_new else "kept",
@@ -209,7 +209,7 @@ class JournalProcessor(Processor):
         await ended(self._tasks)
         self._context.outage.forget(self)
 
-    async def _skip_lost(self, shard: Shard, claim: Claim) -> None:
+    async def _skip_lost(self, shard: JournalShard, claim: Claim) -> None:
         """File a gap for offsets that retention removed before they were filed."""
         gone = lost(shard.fence, await claim.log_bounds_now())
         if not gone:
@@ -223,7 +223,7 @@ class JournalProcessor(Processor):
 
     # ---- working
 
-    async def _work_forever(self, claim: Claim, shard: Shard, keeper: Keeper) -> None:
+    async def _work_forever(self, claim: Claim, shard: JournalShard, keeper: Keeper) -> None:
         while True:
             if self._is_due:
                 self._is_due = False
@@ -238,7 +238,7 @@ class JournalProcessor(Processor):
                 await self._wake.wait()
             await asyncio.sleep(0)
 
-    async def _file(self, claim: Claim, shard: Shard, keeper: Keeper) -> None:
+    async def _file(self, claim: Claim, shard: JournalShard, keeper: Keeper) -> None:
         """File the next chunk; retry until it succeeds."""
         batch = self._batches.popleft()
         if shard.fence < batch.end - 1:
@@ -261,7 +261,7 @@ class JournalProcessor(Processor):
         if schemas is not None and not self._context.journal.is_by_record_key:
             await schemas.prepare(self._values.framed_parts(batch.records[:MAX_CHUNK_EVENTS]), self)
 
-    async def _check_state(self, claim: Claim, shard: Shard) -> None:
+    async def _check_state(self, claim: Claim, shard: JournalShard) -> None:
         """Advance the clock of a shard that has caught up, close its day, and check that the state is still owned.
 
         Raises:

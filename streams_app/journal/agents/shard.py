@@ -9,7 +9,7 @@ from typing import Final
 from streams_app.delivery.batch import TP
 from streams_app.delivery.fingerprints import followed_by
 from streams_app.journal.core.block import encode_by_key, stored_bytes
-from streams_app.journal.core.chunk import Chunk, Chunker, Largest, Open
+from streams_app.journal.core.chunk import JournalChunk, JournalChunker, Largest, Open
 from streams_app.journal.core.day import day_of
 from streams_app.journal.core.entry import PLAIN
 from streams_app.journal.store.journal_store import Claimed, Form, JournalStore, Segment
@@ -29,12 +29,12 @@ class Filing:
         segment: Its segment after the write.
     """
 
-    chunk: Chunk
+    chunk: JournalChunk
     blocks: Sequence[bytes]
     segment: Segment
 
 
-class Shard:
+class JournalShard:
     """One claimed shard. The filing task appends and closes segments; the keeper packs and drops closed ones.
 
     Attributes:
@@ -82,7 +82,7 @@ class Shard:
         self._token = token
         self._log = claimed.log
         sizes = journal.segment_bytes(partitions), journal.stored_segment_bytes(partitions)
-        self._chunker = Chunker(journal, limits, *sizes, values)
+        self._chunker = JournalChunker(journal, limits, *sizes, values)
         self._largest = Largest(self.open.largest if self.open is not None else ())
 
     @property
@@ -104,7 +104,7 @@ class Shard:
     # ---- filing
 
     def filing_of(self, records: Sequence[object], end: int, now_ms: int) -> Filing:
-        """Build the next chunk of a range, see :meth:`.Chunker.chunk_of`."""
+        """Build the next chunk of a range, see :meth:`.JournalChunker.chunk_of`."""
         known = self.open
         segment = None if known is None else Open(known.day, known.received_bytes, known.stored_bytes)
         chunk = self._chunker.chunk_of(records, end, self.clock_ms, now_ms, segment)

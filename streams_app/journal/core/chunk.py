@@ -39,7 +39,7 @@ class Open(NamedTuple):
 
 
 @dataclass(slots=True)
-class Chunk:
+class JournalChunk:
     """Records that are written together.
 
     Attributes:
@@ -65,7 +65,7 @@ class Chunk:
     last: Any = None
 
 
-class Chunker:
+class JournalChunker:
     """Builds the chunks of one shard."""
 
     def __init__(self, journal: Keyed, limits: Limits, segment_bytes: int, stored_bytes: int, values: ValueReader = PLAIN) -> None:
@@ -85,7 +85,7 @@ class Chunker:
         self._values = values
         self._usual_key_of = UsualKeys(journal, limits).of if values is PLAIN or journal.is_by_record_key else _never_usual
 
-    def chunk_of(self, records: Sequence[Any], end: int, clock_ms: int, now_ms: int, segment: Open | None) -> Chunk:
+    def chunk_of(self, records: Sequence[Any], end: int, clock_ms: int, now_ms: int, segment: Open | None) -> JournalChunk:
         """Build the first chunk of a range. If the range has no records, the chunk is empty and covers the whole range.
 
         Args:
@@ -96,19 +96,23 @@ class Chunker:
             segment: The open segment; None if there is none.
         """
         if not records:
-            return Chunk(end - 1, clock_ms, segment is None)
+            return JournalChunk(end - 1, clock_ms, segment is None)
         first_ms = clock_after(clock_ms, records[0].timestamp, now_ms)
         if segment is None or self._is_over(segment, first_ms):
-            chunk, day, left_bytes = Chunk(end - 1, clock_ms, True), day_of(first_ms), self._segment_bytes
+            chunk, day, left_bytes = JournalChunk(end - 1, clock_ms, True), day_of(first_ms), self._segment_bytes
         else:
-            chunk, day, left_bytes = Chunk(end - 1, clock_ms, False), segment.day, self._segment_bytes - segment.received_bytes
+            chunk, day, left_bytes = (
+                JournalChunk(end - 1, clock_ms, False),
+                segment.day,
+                self._segment_bytes - segment.received_bytes,
+            )
         self._fill(chunk, _of_day(records[:MAX_CHUNK_EVENTS], day, clock_ms, now_ms), max(1, min(left_bytes, MAX_CHUNK_BYTES)))
         chunk.clock_ms = clock_after(clock_ms, chunk.clock_ms, now_ms)
         if chunk.entries < len(records):
             chunk.to = chunk.last.offset
         return chunk
 
-    def _fill(self, chunk: Chunk, records: Sequence[Any], max_bytes: int) -> None:
+    def _fill(self, chunk: JournalChunk, records: Sequence[Any], max_bytes: int) -> None:
         """Add records until the chunk is full, and set its clock to the newest of their times, whatever the wall clock says.
 
         This runs for every event: hence local names, and no objects except what is kept.

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from streams_app.clock import Clock
 from streams_app.journal.core.entry import Row
 from streams_app.journal.reading.position import Lost, ShardPosition
-from streams_app.journal.store.journal_store import JournalShardReader, ScriptSet, ShardStatus
+from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, ShardStatus
 from streams_app.journal.store.keys import JournalKeys, journal_keys
 from streams_app.settings import JournalSettings, Settings
 
@@ -36,7 +36,7 @@ class SharedShards:
             clock: Clock of this machine.
         """
         self._redis = redis
-        self._scripts = JournalShardReader(redis, ScriptSet(redis))
+        self._scripts = JournalShardReader(redis, JournalScripts(redis))
         self._app_id = settings.app_id
         self._journal = journal
         self._clock = clock

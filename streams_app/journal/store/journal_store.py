@@ -5,17 +5,17 @@ Keys: all of :mod:`.keys`. The scripts are in ``lua/``, one a file.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import count
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple
 
 import msgpack
 from redis.asyncio import Redis
 
 from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text, up_to
-from streams_app.delivery.scripts import Script, Timer, unmeasured, with_included
+from streams_app.delivery.scripts import Script, Scripts, Timer, unmeasured, with_included
 from streams_app.journal.core.block import escaped, scan_position
 from streams_app.journal.store.keys import JournalKeys
 
@@ -172,15 +172,7 @@ class NoState:
 Reply = Gone | GapReply | Found | Nothing | NoState
 
 
-class Scripts(Protocol):
-    """The scripts by name; a port."""
-
-    @property
-    def by_name(self) -> Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]]:
-        """Name → function of keys and arguments that returns the reply, or raises :class:`.FencedError`."""
-
-
-class ScriptSet:
+class JournalScripts:
     """The scripts, loaded into Redis once a process."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:

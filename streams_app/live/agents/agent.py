@@ -17,6 +17,7 @@ from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent
 from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.delivery.producer import Producer
+from streams_app.delivery.scripts import Scripts
 from streams_app.health.metrics import Metrics
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.status import Status
@@ -24,7 +25,7 @@ from streams_app.kafka.admin import require, topics_of_views
 from streams_app.kafka.member import GroupMember, wait
 from streams_app.live.agents.processor import ViewContext, ViewProcessors
 from streams_app.live.core.operations import ViewBatch
-from streams_app.live.store.view_store import ApplyReply, ExpireReply, LiveRedisScripts, LiveScripts
+from streams_app.live.store.view_store import ApplyReply, ExpireReply, LiveScripts
 from streams_app.schemas.registry import registry_of
 from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings import LiveView, Settings
@@ -48,7 +49,7 @@ class ViewAgent:
         self,
         settings: Settings,
         view: LiveView,
-        scripts: LiveScripts,
+        scripts: Scripts,
         producer: Producer,
         clock: TrustedClock,
         metrics: Metrics,
@@ -163,7 +164,7 @@ class LiveViews:
         self._settings = settings
         self._views = views
         self._watch = watch
-        scripts = LiveRedisScripts(redis, lambda name: metrics.script_seconds.labels(script=name).time())
+        scripts = LiveScripts(redis, lambda name: metrics.script_seconds.labels(script=name).time())
         registry = registry_of(settings, [view.format for view in views], clock)
         schemas = None if registry is None else PatientRegistry(registry, clock)
         self._agents = [

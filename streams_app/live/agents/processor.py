@@ -21,6 +21,7 @@ from streams_app.delivery.clocks import AcknowledgedUntil, TrustedClock, advance
 from streams_app.delivery.dead_letters import DeadLetters, unacknowledged_text
 from streams_app.delivery.fingerprints import followed_by
 from streams_app.delivery.processor import Claim, LogBounds, OffsetAndMetadata, Processor, Processors
+from streams_app.delivery.scripts import Scripts
 from streams_app.delivery.tasks import ended, run
 from streams_app.errors import TryAgainError
 from streams_app.health.outage_reporter import OutageReporter
@@ -28,7 +29,7 @@ from streams_app.health.progress import Progress
 from streams_app.live.core.decide import ViewRule, definition_of
 from streams_app.live.core.operations import ViewBatch, view_batches
 from streams_app.live.store.keys import view_keys
-from streams_app.live.store.view_store import ApplyReply, ExpireReply, LiveClaim, LiveScripts, ViewMetadata, ViewStart, ViewStore
+from streams_app.live.store.view_store import ApplyReply, ExpireReply, LiveClaim, ViewMetadata, ViewStart, ViewStore
 from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings.live import LiveView
@@ -66,7 +67,7 @@ class ViewContext:
     app_id: str
     view: LiveView
     value_bytes: int
-    scripts: LiveScripts
+    scripts: Scripts
     dead_letters_of: Callable[[TP], DeadLetters]
     clock: TrustedClock
     outages: OutageReporter

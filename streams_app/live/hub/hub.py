@@ -25,7 +25,7 @@ from streams_app.live.hub.connection import Connection, StateMessage, message_of
 from streams_app.live.hub.polling import Poller, ViewSnapshot
 from streams_app.live.hub.presence import Presence
 from streams_app.live.store.keys import presence_keys
-from streams_app.live.store.view_store import LiveRedisScripts, PresenceStore
+from streams_app.live.store.view_store import LiveScripts, PresenceStore
 from streams_app.redis_access.client import REDIS_ERRORS, drop_idle_connections, trouble_text
 from streams_app.settings import Settings
 
@@ -69,7 +69,7 @@ class Hub:
         self._metrics = metrics
         self._status = status
         self._interval_ms = settings.live_server.interval_ms
-        self._scripts = LiveRedisScripts(redis)
+        self._scripts = LiveScripts(redis)
         self._views = {view.name: view for view in settings.live}
         self._poller = Poller(settings.app_id, settings.live_of_topics, redis, self._scripts)
         self._presence = {

@@ -13,9 +13,10 @@ from typing import Final
 
 from redis.asyncio import Redis
 
+from streams_app.delivery.scripts import Scripts
 from streams_app.live.core.state import EMPTY_PAGE, ShardHead, ShardPage, ViewState, merged, reading, state_of
 from streams_app.live.store.keys import ViewKeys, view_keys
-from streams_app.live.store.view_store import LiveScripts, PollReply, ViewReader, heads_of
+from streams_app.live.store.view_store import PollReply, ViewReader, heads_of
 from streams_app.settings.live import LiveView
 
 PAGES_A_SCRIPT: Final = 500
@@ -150,7 +151,7 @@ class ViewSnapshot:
         return state_of(self.heads, now_ms, self.view.expiry_ms)
 
 
-def _reader(view: LiveView, redis: Redis, scripts: LiveScripts) -> ViewReader:
+def _reader(view: LiveView, redis: Redis, scripts: Scripts) -> ViewReader:
     # For a count, too, the newest item is read: its time gives the delay between the record and the browser.
     is_list = view.kind == "list"
     return ViewReader(redis, scripts, view.show if is_list else 1, has_data=is_list)
@@ -159,7 +160,7 @@ def _reader(view: LiveView, redis: Redis, scripts: LiveScripts) -> ViewReader:
 class Poller:
     """Polls Redis for all views of topics, one poll at a time."""
 
-    def __init__(self, app_id: str, views: Iterable[LiveView], redis: Redis, scripts: LiveScripts) -> None:
+    def __init__(self, app_id: str, views: Iterable[LiveView], redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._changed: set[tuple[str, str]] = set()
         self.views = {view.name: ViewSnapshot(app_id, view, _reader(view, redis, scripts)) for view in views}

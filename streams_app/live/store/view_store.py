@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from redis.asyncio import Redis
 
 from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text
-from streams_app.delivery.scripts import Script, Timer, unmeasured, with_included
+from streams_app.delivery.scripts import Script, Scripts, Timer, unmeasured, with_included
 from streams_app.live.core.operations import Change
 from streams_app.live.core.state import EMPTY_PAGE, Item, ShardHead, ShardPage
 from streams_app.live.store.keys import PresenceKeys, ViewKeys
@@ -168,15 +168,7 @@ class PresenceReply:
     pages: Mapping[str, PagePresence]
 
 
-class LiveScripts(Protocol):
-    """The scripts of live views, in Redis or elsewhere."""
-
-    @property
-    def by_name(self) -> Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]]:
-        """Name of each script → function that takes keys and arguments and returns the reply, or raises :class:`.FencedError`."""
-
-
-class LiveRedisScripts:
+class LiveScripts:
     """The scripts in Redis, loaded once per process."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
@@ -195,7 +187,7 @@ class ViewStore:
     Each attempt to write gets the next ``seq``, so that (token, seq) never identifies two states.
     """
 
-    def __init__(self, scripts: LiveScripts, keys: ViewKeys, token: str, *, has_data: bool, expiry_ms: int, keep: int) -> None:
+    def __init__(self, scripts: Scripts, keys: ViewKeys, token: str, *, has_data: bool, expiry_ms: int, keep: int) -> None:
         """Create the store of one claim.
 
         Args:
@@ -302,7 +294,7 @@ class ViewStore:
 class ViewReader:
     """Reads the shards of one view, for hubs and commands, without changing them."""
 
-    def __init__(self, redis: Redis, scripts: LiveScripts, show: int, *, has_data: bool = True) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, show: int, *, has_data: bool = True) -> None:
         """Create the reader of one view.
 
         Args:
@@ -363,7 +355,7 @@ async def heads_of(redis: Redis, shards: Sequence[ViewKeys]) -> tuple[int, list[
 class PresenceStore:
     """The open tabs of the pages of one view, written by all hubs."""
 
-    def __init__(self, scripts: LiveScripts, keys: PresenceKeys, expiry_ms: int) -> None:
+    def __init__(self, scripts: Scripts, keys: PresenceKeys, expiry_ms: int) -> None:
         """Create the store of one view.
 
         Args:

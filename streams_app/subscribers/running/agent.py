@@ -22,6 +22,7 @@ from streams_app.delivery.group_consumer import GroupConsumer
 from streams_app.delivery.ownership import LAST_COMMIT_SECONDS, Ownership, OwnershipConfig
 from streams_app.delivery.processor import Processors
 from streams_app.delivery.producer import Producer
+from streams_app.delivery.scripts import Scripts
 from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
@@ -48,7 +49,7 @@ from streams_app.subscribers.guarantees.guarantee import Guarantee
 from streams_app.subscribers.running.processor import RELEASE_SECONDS, SubscriberProcessor
 from streams_app.subscribers.running.subscriber_gauges import SubscriberGauges
 from streams_app.subscribers.state.keys import SubscriberKeys, rate_key
-from streams_app.subscribers.state.store import RateStore, Scripts, ScriptSet, SubscriberStore
+from streams_app.subscribers.state.store import RateStore, SubscriberScripts, SubscriberStore
 from streams_app.subscribers.state.token_bucket import bucket_of
 from streams_app.tracing import tracing_of
 
@@ -288,9 +289,9 @@ class SubscriberAgent:
             settings, subscriber.name, topics, release_seconds=release_seconds(subscriber), stop_seconds=stop_seconds(settings)
         )
         self._dispatcher, subscriber_metrics, self.ownership = serving(
-            settings, subscriber, self._member, topic=topic, dead_letters=dead_letters, decode=decode, scripts=ScriptSet(redis),
-            producer=producer, clock=clock, executor=make_executor, on_fatal=self._member.fail, crash_isolation=crash_isolation,
-            replays_topic=replays_topic, metrics=metrics, schemas=schemas,
+            settings, subscriber, self._member, topic=topic, dead_letters=dead_letters, decode=decode,
+            scripts=SubscriberScripts(redis), producer=producer, clock=clock, executor=make_executor, on_fatal=self._member.fail,
+            crash_isolation=crash_isolation, replays_topic=replays_topic, metrics=metrics, schemas=schemas,
         )  # fmt: skip
         self.subscriber_metrics = subscriber_metrics
         about = f"subscriber:{subscriber.name}"

@@ -6,17 +6,17 @@ rejected script raises :class:`.FencedError`: another process is the owner, or R
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
 
 from streams_app.delivery.processor import OffsetAndMetadata
-from streams_app.delivery.scripts import Script, Timer, unmeasured, with_included
+from streams_app.delivery.scripts import Script, Scripts, Timer, unmeasured, with_included
 from streams_app.subscribers.state.keys import HOUR_MS, SubscriberKeys
 from streams_app.subscribers.state.token_bucket import Leased, TokenBucket
 
@@ -77,15 +77,7 @@ class StoredState:
     metadata: str = ""
 
 
-class Scripts(Protocol):
-    """The scripts, wherever they run."""
-
-    @property
-    def by_name(self) -> Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]]:
-        """Name → function of keys and arguments that returns the reply, or raises :class:`.FencedError`."""
-
-
-class ScriptSet:
+class SubscriberScripts:
     """The scripts in Redis, loaded once per process."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:

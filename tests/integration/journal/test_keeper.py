@@ -20,7 +20,15 @@ from streams_app.journal.agents import keeper as keeping_module
 from streams_app.journal.agents.keeper import Keeper, Keeping
 from streams_app.journal.core.block import decode, encode, stored_bytes
 from streams_app.journal.core.entry import Row
-from streams_app.journal.store.journal_store import Beginning, Found, GapReply, JournalShardReader, JournalStore, ScriptSet, Segment
+from streams_app.journal.store.journal_store import (
+    Beginning,
+    Found,
+    GapReply,
+    JournalScripts,
+    JournalShardReader,
+    JournalStore,
+    Segment,
+)
 from streams_app.journal.store.keys import journal_keys
 from streams_app.settings import JournalSettings
 from tests.conftest import Names
@@ -42,7 +50,7 @@ class Shard:
         self.partitions = 1
         self.keys = journal_keys(names.app_id, "accounts", "t", 0)
         self.client = client
-        self.scripts = ScriptSet(client)
+        self.scripts = JournalScripts(client)
         self.store = JournalStore(self.scripts, self.keys, "a")
         self.reader = JournalShardReader(client, self.scripts)
         self.segments: list[Segment] = []

@@ -10,9 +10,9 @@ import redis.asyncio
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.scripts import FencedError
-from streams_app.journal.agents.shard import Shard
+from streams_app.journal.agents.shard import JournalShard
 from streams_app.journal.core.block import MAX_CHUNK_EVENTS
-from streams_app.journal.store.journal_store import Beginning, Found, JournalShardReader, JournalStore, ScriptSet
+from streams_app.journal.store.journal_store import Beginning, Found, JournalScripts, JournalShardReader, JournalStore
 from streams_app.journal.store.keys import journal_keys
 from streams_app.settings import JournalSettings, Limits
 from tests.conftest import Names
@@ -27,14 +27,14 @@ class Owner:
 
     def __init__(self, client: redis.asyncio.Redis, names: Names) -> None:
         self.keys = journal_keys(names.app_id, "accounts", "t", 0)
-        self._scripts = ScriptSet(client)
+        self._scripts = JournalScripts(client)
         self.reader = JournalShardReader(client, self._scripts)
 
-    async def shard(self, token: str, journal: JournalSettings = JOURNAL) -> Shard:
+    async def shard(self, token: str, journal: JournalSettings = JOURNAL) -> JournalShard:
         store = JournalStore(self._scripts, self.keys, token)
         claimed = await store.claim("", 1) or await store.claim("", 1, begin=Beginning(-1, NOON_MS))
         assert claimed is not None
-        return Shard(journal, TP("t", 0), 1, Limits(), store, token, claimed)
+        return JournalShard(journal, TP("t", 0), 1, Limits(), store, token, claimed)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def records(begin: int, end: int, time_ms: int = NOON_MS) -> list[Any]:
     ]
 
 
-async def file(shard: Shard, begin: int, end: int, now_ms: int = NOON_MS) -> None:
+async def file(shard: JournalShard, begin: int, end: int, now_ms: int = NOON_MS) -> None:
     while shard.fence < end - 1:
         left = [one for one in records(begin, end, now_ms) if one.offset > shard.fence]
         await shard.write(shard.filing_of(left, end, now_ms))

@@ -12,7 +12,7 @@ from streams_app.delivery.scripts import FencedError
 from streams_app.live.core.operations import Change
 from streams_app.live.core.state import Item
 from streams_app.live.store.keys import view_keys
-from streams_app.live.store.view_store import LiveRedisScripts, ViewMetadata, ViewStart, ViewStore
+from streams_app.live.store.view_store import LiveScripts, ViewMetadata, ViewStart, ViewStore
 from streams_app.operations.live import keys_of_view, remove_keys
 from streams_app.settings import Settings
 from tests.conftest import Names, RedisServer
@@ -25,7 +25,7 @@ class Owner:
     """Acts as a worker: it applies its log from the beginning whenever its state is gone."""
 
     def __init__(self, client: redis.asyncio.Redis, app_id: str) -> None:
-        self._scripts = LiveRedisScripts(client)
+        self._scripts = LiveScripts(client)
         self._keys = view_keys(app_id, "v", "t", 0)
         self.claims = 0
 
@@ -89,7 +89,7 @@ async def test_state_of_a_former_source_is_named_by_check_and_removed_by_reset(
         "app_id": names.app_id, "redis": {"url": redis_server.url}, "kafka": {"bootstrap_servers": "127.0.0.1:1"},
         "live": [{"name": "v", "kind": "count", "source": "new", "page": "p", "expiry": "1m", "public": True}],
     })  # fmt: skip
-    scripts = LiveRedisScripts(redis_client)
+    scripts = LiveScripts(redis_client)
     for view, topic, partition in (("v", "new", 0), ("v", "old", 0), ("v", "old", 1), ("removed", "t", 0)):
         store = ViewStore(scripts, view_keys(names.app_id, view, topic, partition), "t", has_data=False, expiry_ms=1, keep=1)
         await store.claim("d", "id", 2, begin=ViewStart(-1, NOW_MS, ViewMetadata()))

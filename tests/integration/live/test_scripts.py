@@ -15,7 +15,7 @@ from streams_app.live.store.view_store import (
     ApplyReply,
     ClosedTab,
     LiveClaim,
-    LiveRedisScripts,
+    LiveScripts,
     PagePresence,
     PageTabs,
     PresenceStore,
@@ -37,7 +37,7 @@ class Shard:
     def __init__(self, client: redis.asyncio.Redis, names: Names) -> None:
         self.client = client
         self.keys = view_keys(names.app_id, "news", "t", 0)
-        self.scripts = LiveRedisScripts(client)
+        self.scripts = LiveScripts(client)
         self.reader = ViewReader(client, self.scripts, show=2)
 
     def store(self, token: str, *, keep: int = 10, has_data: bool = True) -> ViewStore:
@@ -198,7 +198,7 @@ async def test_missing_shard_is_none(shard: Shard) -> None:
 
 
 async def test_tabs_are_counted_across_hubs_and_a_reload_keeps_its_tab(redis_client: redis.asyncio.Redis, names: Names) -> None:
-    store = PresenceStore(LiveRedisScripts(redis_client), presence_keys(names.app_id, "here"), expiry_ms=60_000)
+    store = PresenceStore(LiveScripts(redis_client), presence_keys(names.app_id, "here"), expiry_ms=60_000)
     first = await store.present(
         {"p": PageTabs({"t1": CLOCK_MS + 1.5, "t2": CLOCK_MS + 60_000}), "q": PageTabs({})}, CLOCK_MS, named=True
     )
@@ -215,7 +215,7 @@ async def test_tabs_are_counted_across_hubs_and_a_reload_keeps_its_tab(redis_cli
 
 async def test_wiped_redis_has_another_marker(redis_client: redis.asyncio.Redis, names: Names) -> None:
     keys = presence_keys(names.app_id, "here")
-    store = PresenceStore(LiveRedisScripts(redis_client), keys, expiry_ms=60_000)
+    store = PresenceStore(LiveScripts(redis_client), keys, expiry_ms=60_000)
     first = await store.present({}, CLOCK_MS)
     await redis_client.delete(keys.marker)
     second = await store.present({}, CLOCK_MS)

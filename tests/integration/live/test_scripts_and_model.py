@@ -16,7 +16,7 @@ from streams_app.live.core.operations import Change, PageChange, ViewBatch
 from streams_app.live.core.state import EMPTY_PAGE, Item
 from streams_app.live.store.keys import view_keys
 from streams_app.live.store.view_store import (
-    LiveRedisScripts,
+    LiveScripts,
     ViewMetadata,
     ViewReader,
     ViewStart,
@@ -58,7 +58,7 @@ VARIANTS = [
 ]
 
 
-class Broken(LiveRedisScripts):
+class Broken(LiveScripts):
     """The scripts, one of them broken."""
 
     def __init__(self, client: redis.asyncio.Redis, variant: Variant) -> None:
@@ -79,12 +79,12 @@ class Run:
         *,
         has_data: bool,
         keep: int,
-        scripts: LiveRedisScripts | None = None,
+        scripts: LiveScripts | None = None,
     ) -> None:
         self.client = client
         self.random = random.Random(seed)
         self.keys = view_keys(names.app_id, f"v{seed}-{int(has_data)}", "t", 0)
-        self.scripts = scripts or LiveRedisScripts(client)
+        self.scripts = scripts or LiveScripts(client)
         self.former: ViewStore | None = None
         self.has_data, self.keep = has_data, keep
         self.has_removals = keep > 100

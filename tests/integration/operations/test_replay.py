@@ -21,7 +21,7 @@ from aiokafka.structs import ConsumerRecord
 from streams_app.clock import SystemClock
 from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
-from streams_app.operations.dead_letter import Selection
+from streams_app.operations.dead_letter import DeadLetterSelection
 from streams_app.operations.replay import DeadLetterReplay, ReplayProgress
 from streams_app.operations.replay_destinations import FoldDestination
 from streams_app.settings import Settings
@@ -79,7 +79,7 @@ class Desk:
         settings = Settings.load(self.config, {})
         fold = settings.folds[0]
         to = FoldDestination(self.app_id, fold, settings.limits)
-        made = DeadLetterReplay(settings, to, Selection(self.app_id, fold.name), SystemClock())
+        made = DeadLetterReplay(settings, to, DeadLetterSelection(self.app_id, fold.name), SystemClock())
         stopped: list[int] = []
 
         def on_page(done: ReplayProgress) -> None:

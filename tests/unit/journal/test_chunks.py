@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streams_app.journal.core.block import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, MAX_CHUNK_KEYS
-from streams_app.journal.core.chunk import MAX_COUNTED, Chunk, Chunker, Largest, Open
+from streams_app.journal.core.chunk import MAX_COUNTED, JournalChunk, JournalChunker, Largest, Open
 from streams_app.journal.core.day import day_of
 from streams_app.schemas.values import ValueReader
 from streams_app.settings import JournalSettings, Limits
@@ -25,9 +25,9 @@ def record(offset: int, time_ms: int | None = NOW_MS, value: bytes = b'{"id": 1}
 
 def chunks_of(
     records: list[Any], end: int, clock_ms: int = NOW_MS - DAY_MS, segment: Open | None = None, segment_bytes: int = 10**9
-) -> list[Chunk]:
+) -> list[JournalChunk]:
     """All chunks of a range, each made as its owner makes it."""
-    chunker, found = Chunker(JOURNAL, Limits(), segment_bytes, 10**9), []
+    chunker, found = JournalChunker(JOURNAL, Limits(), segment_bytes, 10**9), []
     fence = -1
     while fence < end - 1:
         left = [one for one in records if one.offset > fence]
@@ -107,7 +107,7 @@ def test_segment_ends_once_it_has_received_its_share() -> None:
 
 @pytest.mark.parametrize(("stored_bytes", "begins"), [(99, False), (100, True)])
 def test_segment_ends_once_its_blocks_take_their_share(stored_bytes: int, begins: bool) -> None:
-    chunk = Chunker(JOURNAL, Limits(), 10**9, 100).chunk_of([record(0)], 1, NOW_MS, NOW_MS, Open(TODAY, 5, stored_bytes))
+    chunk = JournalChunker(JOURNAL, Limits(), 10**9, 100).chunk_of([record(0)], 1, NOW_MS, NOW_MS, Open(TODAY, 5, stored_bytes))
 
     assert begins == chunk.begins
 
@@ -133,6 +133,6 @@ def test_largest_keys_are_found_among_very_many_and_continue_from_stored_counts(
 
 def test_key_in_the_envelope_does_not_hide_the_key_in_the_event() -> None:
     change = record(0, value=b'{"id": "envelope", "op": "c", "after": {"id": "row"}}')
-    chunker = Chunker(JOURNAL, Limits(), 10**9, 10**9, ValueReader("debezium"))
+    chunker = JournalChunker(JOURNAL, Limits(), 10**9, 10**9, ValueReader("debezium"))
 
     assert {b"srow"} == chunker.chunk_of([change], 1, NOW_MS, NOW_MS, None).rows.keys()

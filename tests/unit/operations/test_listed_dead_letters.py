@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from streams_app.cli import group
 from streams_app.cli.dead_letters import _nothing, _print
-from streams_app.operations.dead_letter import RECEIPT_HEADER, ListedDeadLetter, Selection
+from streams_app.operations.dead_letter import RECEIPT_HEADER, DeadLetterSelection, ListedDeadLetter
 from streams_app.operations.dead_letters import OldestDeadLetters, ShownDeadLetter
 from streams_app.reasons import Reason
 
@@ -38,7 +38,7 @@ def test_dead_letter_sent_twice_is_listed_once_and_says_so() -> None:
 
 
 def test_dead_letters_are_listed_from_a_start_time() -> None:
-    wanted = Selection("shop", "ship", since_ms=5)
+    wanted = DeadLetterSelection("shop", "ship", since_ms=5)
 
     assert [5, 6] == [time for time in (4, 5, 6) if wanted.matches(ListedDeadLetter(0, 0, None, b"", time, {}))]
 
@@ -46,18 +46,20 @@ def test_dead_letters_are_listed_from_a_start_time() -> None:
 @pytest.mark.parametrize(
     ("wanted", "has_others", "said"),
     [
-        (Selection("shop", "ship", kind="subscriber"), False, "no dead letters of subscriber ship"),
-        (Selection("shop", "f", event_ids=frozenset({"e"})), False, "no dead letters of fold f"),
-        (Selection("shop", "f", event_ids=frozenset({"e"})), True, "none of the dead letters of fold f fits --event-id"),
+        (DeadLetterSelection("shop", "ship", kind="subscriber"), False, "no dead letters of subscriber ship"),
+        (DeadLetterSelection("shop", "f", event_ids=frozenset({"e"})), False, "no dead letters of fold f"),
+        (DeadLetterSelection("shop", "f", event_ids=frozenset({"e"})), True, "none of the dead letters of fold f fits --event-id"),
         (
-            Selection("shop", "f", frozenset({"failed"}), since_ms=5),
+            DeadLetterSelection("shop", "f", frozenset({"failed"}), since_ms=5),
             True,
             "none of the dead letters of fold f fits --reason and --since",
         ),
-        (Selection("shop", "f", since_ms=5), False, "none of the dead letters of fold f fits --since"),
+        (DeadLetterSelection("shop", "f", since_ms=5), False, "none of the dead letters of fold f fits --since"),
     ],
 )
-def test_empty_list_says_whether_the_topic_is_empty_or_nothing_matches(wanted: Selection, has_others: bool, said: str) -> None:
+def test_empty_list_says_whether_the_topic_is_empty_or_nothing_matches(
+    wanted: DeadLetterSelection, has_others: bool, said: str
+) -> None:
     assert said == _nothing(wanted, has_others=has_others)
 
 
@@ -69,7 +71,7 @@ def test_value_is_whole_or_says_that_it_is_truncated(max_bytes: int | None, show
 @pytest.mark.parametrize(("reasons", "taken"), [((), ["failed", "crashed"]), (("failed", "crashed"), ["failed", "crashed"])])
 def test_dead_letters_of_several_reasons_are_listed_together(reasons: tuple[Reason, ...], taken: list[str]) -> None:
     dead_letters = [ListedDeadLetter(0, 0, None, b"", 0, {"reason": reason}) for reason in ("failed", "crashed", "rejected")]
-    wanted = Selection("shop", "ship", frozenset(reasons))
+    wanted = DeadLetterSelection("shop", "ship", frozenset(reasons))
 
     assert [*taken, *([] if reasons else ["rejected"])] == [
         dead_letter.reason for dead_letter in dead_letters if wanted.matches(dead_letter)
@@ -85,10 +87,16 @@ def test_earlier_offset_of_a_partition_is_older_at_equal_times() -> None:
 
 def test_replay_receipt_applies_only_to_its_own_subscriber() -> None:
     dead_letter = ListedDeadLetter(0, 0, b"o1", b"{}", 0, {"reason": "failed"})
-    receipt = ListedDeadLetter(0, 1, None, dead_letter.digest().encode(), 0, {RECEIPT_HEADER: Selection("shop", "ship").address})
+    receipt = ListedDeadLetter(
+        0, 1, None, dead_letter.digest().encode(), 0, {RECEIPT_HEADER: DeadLetterSelection("shop", "ship").address}
+    )
 
-    assert [dead_letter.digest()] == receipt.receipt(Selection("shop", "deliver", renamed="ship").address)
-    assert [] == receipt.receipt(Selection("shop", "thank").address) == dead_letter.receipt(Selection("shop", "ship").address)
+    assert [dead_letter.digest()] == receipt.receipt(DeadLetterSelection("shop", "deliver", renamed="ship").address)
+    assert (
+        []
+        == receipt.receipt(DeadLetterSelection("shop", "thank").address)
+        == dead_letter.receipt(DeadLetterSelection("shop", "ship").address)
+    )
 
 
 def test_unknown_fold_error_lists_the_subscribers(tmp_path: Path) -> None:

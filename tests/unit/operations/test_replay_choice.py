@@ -9,7 +9,7 @@ import pytest
 from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
 from streams_app.fold import Fold
-from streams_app.operations.dead_letter import ListedDeadLetter, Selection
+from streams_app.operations.dead_letter import DeadLetterSelection, ListedDeadLetter
 from streams_app.operations.replay import DeadLetterReplay, ReplayFilter, ReplayProgress, summary
 from streams_app.operations.replay_destinations import FoldDestination
 from streams_app.settings import Limits, Settings
@@ -36,12 +36,12 @@ def dead_letter(
 
 def choose(
     *dead_letters: ListedDeadLetter,
-    selection: Selection | None = None,
+    selection: DeadLetterSelection | None = None,
     before: tuple[ListedDeadLetter, ...] = (),
     declared: Fold | None = None,
 ) -> tuple[list[ListedDeadLetter], ReplayProgress]:
     done = ReplayProgress()
-    selection = selection or Selection("social", "f")
+    selection = selection or DeadLetterSelection("social", "f")
     destination = FoldDestination("social", declared or fold(), Limits())
     replay_filter = ReplayFilter(destination, selection, PARTITIONS, {each.digest() for each in before})
     return [each for each in dead_letters if replay_filter.selects(each, done)], done
@@ -100,7 +100,7 @@ def test_dead_letter_replayed_earlier_stays_even_if_written_twice() -> None:
 
 
 def test_unselected_dead_letter_is_not_reported_as_replayed_earlier() -> None:
-    only_the_first = Selection("social", "f", positions=frozenset({(3, 1)}))
+    only_the_first = DeadLetterSelection("social", "f", positions=frozenset({(3, 1)}))
 
     chosen, done = choose(
         dead_letter(1), dead_letter(2), dead_letter(3), selection=only_the_first, before=(dead_letter(1), dead_letter(2))
@@ -117,7 +117,9 @@ def test_new_event_at_the_position_of_a_replayed_one_in_a_recreated_topic_is_rep
 
 def test_unselected_dead_letters_are_counted_and_use_no_memory() -> None:
     chosen, done = choose(
-        dead_letter(1), dead_letter(2, reason="not-json"), selection=Selection("social", "f", reasons=frozenset({"not-json"}))
+        dead_letter(1),
+        dead_letter(2, reason="not-json"),
+        selection=DeadLetterSelection("social", "f", reasons=frozenset({"not-json"})),
     )
 
     assert ([dead_letter(2, reason="not-json")], 1) == (chosen, done.unselected)
@@ -131,9 +133,9 @@ def test_dead_letters_are_selected_by_reason_position_and_key() -> None:
         dead_letter(4, key=None),
         dead_letter(1, source_partition="2"),
     ]
-    by_place = Selection("social", "f", positions=frozenset({(3, 1), (3, 3)}))
-    by_key = Selection("social", "f", keys=frozenset({b"b"}))
-    by_both = Selection("social", "f", positions=frozenset({(3, 1)}), keys=frozenset({b"b"}))
+    by_place = DeadLetterSelection("social", "f", positions=frozenset({(3, 1), (3, 3)}))
+    by_key = DeadLetterSelection("social", "f", keys=frozenset({b"b"}))
+    by_both = DeadLetterSelection("social", "f", positions=frozenset({(3, 1)}), keys=frozenset({b"b"}))
 
     assert [dead_letters[0], dead_letters[2]] == choose(*dead_letters, selection=by_place)[0]
     assert [dead_letters[2]] == choose(*dead_letters, selection=by_key)[0]
@@ -141,7 +143,9 @@ def test_dead_letters_are_selected_by_reason_position_and_key() -> None:
 
 
 def test_dead_letters_of_a_renamed_fold_are_selected_by_its_former_name() -> None:
-    assert [dead_letter(fold="old")] == choose(dead_letter(), dead_letter(fold="old"), selection=Selection("social", "old"))[0]
+    assert [dead_letter(fold="old")] == choose(
+        dead_letter(), dead_letter(fold="old"), selection=DeadLetterSelection("social", "old")
+    )[0]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +208,9 @@ def test_summary_counts_replayed_rejected_and_other_dead_letters() -> None:
 
 async def test_unacknowledged_event_is_not_counted_as_replayed() -> None:
     settings = Settings(app_id="social", kafka=KafkaSettings(bootstrap_servers=f"127.0.0.1:{free_port()}"), folds=(fold(),))
-    replay = DeadLetterReplay(settings, FoldDestination("social", fold(), Limits()), Selection("social", "f"), ManualClock())
+    replay = DeadLetterReplay(
+        settings, FoldDestination("social", fold(), Limits()), DeadLetterSelection("social", "f"), ManualClock()
+    )
 
     with pytest.raises(TryAgainError, match="s does not acknowledge events"):
         await replay._replay_events([dead_letter(1), dead_letter(2)])

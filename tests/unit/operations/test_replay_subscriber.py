@@ -8,7 +8,7 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
-from streams_app.operations.dead_letter import ListedDeadLetter, Selection, split_headers
+from streams_app.operations.dead_letter import DeadLetterSelection, ListedDeadLetter, split_headers
 from streams_app.operations.replay import ReplayFilter, ReplayProgress
 from streams_app.operations.replay_destinations import ReplayOverride, SubscriberDestination
 from streams_app.settings import EventsSettings, Settings
@@ -37,7 +37,7 @@ def choose(
     destination = SubscriberDestination(SETTINGS, SHIP, ReplayOverride(interrupted, event_ids, bool(event_sources)))
     ids, sources = frozenset(event_ids), frozenset(event_sources)
     replay_filter = ReplayFilter(
-        destination, Selection("social", "ship", kind="subscriber", event_ids=ids, event_sources=sources), 4, ()
+        destination, DeadLetterSelection("social", "ship", kind="subscriber", event_ids=ids, event_sources=sources), 4, ()
     )
     for one in dead_letters:
         destination.observe(one)

@@ -15,11 +15,11 @@ from streams_app.journal.store.journal_store import (
     Found,
     GapReply,
     Gone,
+    JournalScripts,
     JournalShardReader,
     JournalStore,
     NoState,
     Nothing,
-    ScriptSet,
     Segment,
 )
 from streams_app.journal.store.keys import journal_keys
@@ -37,7 +37,7 @@ class Shard:
     def __init__(self, client: redis.asyncio.Redis, names: Names) -> None:
         self.client = client
         self.keys = journal_keys(names.app_id, "accounts", "t", 0)
-        self.scripts = ScriptSet(client)
+        self.scripts = JournalScripts(client)
         self.reader = JournalShardReader(client, self.scripts)
 
     def store(self, token: str) -> JournalStore:

@@ -12,7 +12,7 @@ from streams_app.delivery.scripts import FencedError
 from streams_app.events.headers import identity_of
 from streams_app.subscribers.declaration.subscriber import Rate
 from streams_app.subscribers.state.keys import HOUR_MS, SubscriberKeys, rate_key
-from streams_app.subscribers.state.store import AttemptEntry, Begin, RateStore, ScriptSet, StoredState, SubscriberStore
+from streams_app.subscribers.state.store import AttemptEntry, Begin, RateStore, StoredState, SubscriberScripts, SubscriberStore
 from streams_app.subscribers.state.token_bucket import bucket_of
 from tests.conftest import Names
 
@@ -27,7 +27,7 @@ class Owners:
     def __init__(self, client: redis.asyncio.Redis, names: Names) -> None:
         self.client = client
         self.keys = SubscriberKeys(names.app_id, "ship", "orders", 0)
-        self._scripts = ScriptSet(client)
+        self._scripts = SubscriberScripts(client)
 
     def store(self, token: str) -> SubscriberStore:
         return SubscriberStore(self._scripts, self.keys, token, remember_ms=REMEMBER_MS)
@@ -258,7 +258,7 @@ async def test_remainder_of_a_state_without_its_metadata_is_dropped(owners: Owne
 
 async def test_workers_lease_from_one_bucket_that_server_time_fills(redis_client: redis.asyncio.Redis, names: Names) -> None:
     key, pace = rate_key(names.app_id, "ship"), bucket_of(Rate(100, 1_000))
-    stores = [RateStore(ScriptSet(redis_client), key, token, pace) for token in "ab"]
+    stores = [RateStore(SubscriberScripts(redis_client), key, token, pace) for token in "ab"]
     leased, begun_ms = 0, SystemClock().monotonic_ms()
     while leased < 150:
         for store in stores:
@@ -272,6 +272,6 @@ async def test_workers_lease_from_one_bucket_that_server_time_fills(redis_client
 
 async def test_state_of_an_unused_rate_expires(redis_client: redis.asyncio.Redis, names: Names) -> None:
     key = rate_key(names.app_id, "ship")
-    await RateStore(ScriptSet(redis_client), key, "a", bucket_of(Rate(1, 60_000))).lease(1)
+    await RateStore(SubscriberScripts(redis_client), key, "a", bucket_of(Rate(1, 60_000))).lease(1)
 
     assert 59_000 < await redis_client.pttl(key) <= 60_000

@@ -13,7 +13,7 @@ from streams_app.delivery.scripts import FencedError
 from streams_app.events.headers import identity_of
 from streams_app.local.scripts import MemoryScripts
 from streams_app.subscribers.state.keys import HOUR_MS, SubscriberKeys, rate_key
-from streams_app.subscribers.state.store import AttemptEntry, Begin, RateStore, ScriptSet, SubscriberStore
+from streams_app.subscribers.state.store import AttemptEntry, Begin, RateStore, SubscriberScripts, SubscriberStore
 from streams_app.subscribers.state.token_bucket import TokenBucket
 from tests.conftest import Names
 
@@ -86,7 +86,7 @@ async def test_memory_replies_like_the_scripts(
 ) -> None:
     keys = SubscriberKeys(f"{names.app_id}.{next(NUMBERS)}", "ship", "orders", 0)
     memory = MemoryScripts(lambda: NOW_MS)
-    there, here = Side(ScriptSet(redis_client), keys), Side(memory, keys)
+    there, here = Side(SubscriberScripts(redis_client), keys), Side(memory, keys)
     every_key = [*keys.state, *keys.ids(NOW_MS + 3 * HOUR_MS, 4 * HOUR_MS)]
     for step in [*steps, ("claim", "b", None, False)]:
         match step:
@@ -114,7 +114,7 @@ async def test_memory_leases_like_the_script(redis_client: redis.asyncio.Redis, 
     key = rate_key(f"{names.app_id}.{next(NUMBERS)}", "ship")
     # So slow that nothing is added while the test runs.
     pace = TokenBucket(HOUR_US, 7 * HOUR_US)
-    there, here = ScriptSet(redis_client), MemoryScripts(lambda: NOW_MS)
+    there, here = SubscriberScripts(redis_client), MemoryScripts(lambda: NOW_MS)
     for token, wanted in steps:
         (one, workers), (other, others) = [await RateStore(scripts, key, token, pace).lease(wanted) for scripts in (there, here)]
 
