@@ -1,4 +1,4 @@
-"""A fetched range of offsets, as a reader delivers it."""
+"""A fetched batch: a range of offsets of one partition, and the records in it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class TP(NamedTuple):
-    """A partition of a topic; equal to the tuples of Faust and aiokafka."""
+    """A partition of a topic; compares equal to ``TP`` of Faust and ``TopicPartition`` of aiokafka."""
 
     topic: str
     partition: int
@@ -22,7 +22,7 @@ class Batch:
 
     The range is ``[begin, end)``: it begins where the previous fetch (or a seek) ended, and ends at the reader's position after
     the fetch. Offsets that the log skips (compacted records, transaction markers, aborted records) lie inside a range, so a gap
-    between two ranges is always a loss in delivery.
+    between two ranges always means that a fetched batch was not delivered.
 
     Attributes:
         tp: The partition.
@@ -30,15 +30,16 @@ class Batch:
             not change them.
         begin: First offset of the range.
         end: The offset after the last one of the range.
-        stable_offset: Last stable offset of the partition by the fetch; None if it has none.
-        fetched_at_ms: When the fetch request was sent, by the wall clock.
+        stable_offset: Last stable offset of the partition in the fetch reply; None if the reply has none.
+        fetched_at_ms: Wall-clock time at which the fetch request was sent.
         seek_number: Number of the last seek before the fetch, see :meth:`streams_app.delivery.group_consumer.GroupConsumer.seek`.
-        connection: The connection to the broker, or a later one; compared by identity. None if there is none.
+        connection: Connection to the broker when the batch was taken from the client, possibly newer than that of the fetch; None
+            if there was none. Compared by identity.
     """
 
     __slots__ = ("__weakref__", "begin", "connection", "end", "fetched_at_ms", "records", "seek_number", "stable_offset", "tp")
 
-    def __init__(  # from the fetch reply
+    def __init__(
         self,
         tp: TP,
         records: list[Any],
@@ -60,7 +61,7 @@ class Batch:
         self.connection = connection
 
     def since(self, offset: int) -> Batch:
-        """Return the part of the range from an offset on."""
+        """Return the part of the range that begins at an offset."""
         if offset <= self.begin:
             return self
         at = bisect_left(self.records, offset, key=attrgetter("offset"))
@@ -76,7 +77,7 @@ class Batch:
         return self.records[at - 1] if at else None
 
     def followed_by(self, later: Batch) -> Batch:
-        """Concatenate this range and the next one, which begins where this one ends; the fetch reply is that of the later one."""
+        """Concatenate this range and the next one, which begins where this one ends; data of the fetch come from the later one."""
         return Batch(
             self.tp, [*self.records, *later.records], self.begin, later.end,
             stable_offset=later.stable_offset, fetched_at_ms=later.fetched_at_ms, seek_number=later.seek_number,

@@ -1,8 +1,8 @@
-"""Claim of a partition: ask Kafka, take over the processors' state, seek the reader.
+"""Claim of a partition: verify the ownership with Kafka, take over the processors' state, seek the reader.
 
-A claim asks Kafka first: it commits the committed offset once more under its own consumer-group generation. If Kafka rejects the
-commit, this member does not own the partition. Then each processor takes over its state, and the reader seeks to the lowest offset
-that a processor needs.
+A claim first commits the already committed offset once more, under its own consumer-group generation. If Kafka rejects that commit,
+this member does not own the partition. Then each processor takes over its state, and the reader seeks to the lowest offset that a
+processor needs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Claimer:
-    """Claims assigned partitions."""
+    """Claims assigned partitions for all processors of each."""
 
     def __init__(self, host: GroupConsumer, processors: Processors, clock: TrustedClock, commits: Commits) -> None:
         self._host = host
@@ -42,15 +42,15 @@ class Claimer:
             was_reset: Whether the client has just reset its position in this partition by itself.
 
         Raises:
-            NotOwnerError: Kafka rejected the commit, or a rebalance intervened.
-            FencedError: Another owner intervened.
+            NotOwnerError: Kafka rejected the commit, or a rebalance began during the claim.
+            FencedError: Another owner took over the state during the claim.
             OtherLogError: The topic was deleted and created again.
             ConfigurationError: The offsets of its processors do not fit into a commit.
-            KafkaError, RedisError, OSError, TimeoutError: Try the claim again.
+            KafkaError, RedisError, OSError, TimeoutError: A dependency failed; retry the claim.
         """
         partition = Partition(tp, Member(generation, self._host.member_id), self._host, owner)
         try:
-            # Before any state is touched: a member that does not own the partition must not take the state from its owner.
+            # Kafka must confirm the ownership before any state is touched, so that a wrong member does not take over the state.
             await self._ask_kafka(partition)
             bounds = await self._claim_all(partition, was_reset=was_reset)
             self._check_generation(generation)
@@ -58,14 +58,14 @@ class Claimer:
             position = bounds.end if lowest == NO_OFFSET else lowest
             seek_number = await self._host.seek(tp, position)
             self._check_generation(generation)
-        except BaseException:  # also if cancelled: processors that have started end with the claim
+        except BaseException:  # Also on cancellation: end the processors that have started.
             await partition.end(0.0)
             raise
         partition.ranges.begin(position, seek_number, self._clock.monotonic_ms())
         return partition
 
     async def _ask_kafka(self, partition: Partition) -> None:
-        """Commit the committed offset again: Kafka rejects that if this member does not own the partition."""
+        """Create the processors, and verify the ownership by committing the committed offset again."""
         host, tp = self._host, partition.tp
         # Read and commit under one lock: otherwise this commit could undo another one made in between.
         async with self._commits.lock:
@@ -75,11 +75,14 @@ class Claimer:
             partition.ranges.served = {name: Served(processor) for name, processor in made.items()}
             if committed is not None:
                 partition.offsets.restore(committed, offsets_of(committed, made))
-                # Kafka decides: under a stale generation it rejects this commit, and no state has been touched.
+                # Kafka rejects this commit under a stale generation. Until then, no state has been touched.
                 await self._commits.send({tp: partition.offsets.committed or committed}, partition.member)
 
     async def _claim_all(self, partition: Partition, *, was_reset: bool) -> LogBounds:
-        """Let the processors take over their states concurrently; a new one waits for the initial offsets of the others."""
+        """Run the claims of all processors concurrently, and return the bounds of the log.
+
+        New processors commit their initial offsets together.
+        """
         host, tp = self._host, partition.tp
         partition.incarnation = (await host.incarnations(tp.topic)).get(tp.partition)
         topic_id = await host.topic_id(tp.topic) if partition.incarnation is None else partition.incarnation.topic_id

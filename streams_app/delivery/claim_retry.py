@@ -1,6 +1,6 @@
-"""Retries of claims with backoff: after a failed claim, and after a resync.
+"""Backoff between claims of a partition: after a failed claim, and after a resync.
 
-Calls of Redis in folding are retried in :mod:`streams_app.folding.agents.processor`, commits in :mod:`.commits`.
+Redis calls of folds are retried in :mod:`streams_app.folding.agents.processor`, commits in :mod:`.commits`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from streams_app.errors import TryAgainError, text_of
 logger = logging.getLogger(__name__)
 
 MANY: Final = 5
-"""After so many claims of a partition in a row without progress, the worker is not ready."""
+"""Number of consecutive claims of a partition without progress after which the worker is not ready."""
 
 LONG_AGO_MS: Final = 60_000
-"""Claims that are further apart do not count as a row."""
+"""Claims that are at least this far apart do not count as consecutive."""
 
 
 class ReclaimBackoff:
@@ -39,7 +39,7 @@ class ReclaimBackoff:
             at: Offset up to which its records are applied.
 
         Returns:
-            Seconds to wait before the claim, and the number of claims in a row without progress.
+            Seconds to wait before the claim, and the number of earlier consecutive claims without progress.
         """
         now_ms = self._clock.monotonic_ms()
         stood_at, before_ms, backoff = self._last.get(tp, (at, now_ms, _backoff()))
@@ -51,7 +51,7 @@ class ReclaimBackoff:
 
 
 class ClaimRetry:
-    """Retries of one claim, until it succeeds or Kafka has rejected it for too long."""
+    """Backoff and time limit for the attempts of one claim."""
 
     def __init__(self, clock: Clock, session_ms: int) -> None:
         self._clock = clock
@@ -67,7 +67,7 @@ class ClaimRetry:
             Seconds until the next attempt.
 
         Raises:
-            TryAgainError: Kafka has rejected the commits of this member for three session timeouts without a rebalance.
+            TryAgainError: Kafka has rejected the commits of this member for three session timeouts and 10 s, without a rebalance.
         """
         now_ms = self._clock.monotonic_ms()
         if type(error) is not self._kind:
@@ -82,5 +82,5 @@ class ClaimRetry:
 
 
 def _backoff() -> Backoff:
-    """Begin with a short wait: usually, another owner is just releasing the partition."""
+    """Return a backoff that begins short, because usually another owner is just releasing the partition."""
     return Backoff(first_seconds=0.05, longest_seconds=2.0)

@@ -1,7 +1,7 @@
-"""The clock of a partition: what a fetch reply tells about its end, and when the wall clock may be used (pure).
+"""The clock of a partition: whether its reader has caught up, and when the wall clock may be used (pure).
 
-A reader that lags reads events whose time has long passed. So the clock follows the newest record time while the reader is behind
-the end of its partition, and the wall clock of the last fetch once it has caught up.
+A lagging reader reads events whose time has long passed. So the partition clock follows the newest record time while the reader is
+behind the end of its partition, and the wall clock of the last fetch once the reader has caught up.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from streams_app.clock import Clock
 
 FRESH_MS: Final = 5_000
-"""Maximum age of a fetch reply that tells the current end of the partition."""
+"""Maximum age of a fetch reply whose end of the partition counts as current."""
 
 SKEW_MS: Final = 5_000
-"""Maximum difference between the wall clock and Redis ``TIME``; beyond it, the wall clock moves no partition clock."""
+"""Maximum difference between the wall clock and Redis ``TIME``; above it, the wall clock does not advance partition clocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class ReaderView:
 
     Attributes:
         stable_offset: Last stable offset, the end of readable records; None before the first reply.
-        fetched_at_ms: When the request was sent, by the wall clock; None before the first reply.
-        high_watermark: End of acknowledged records; an open transaction hides those from the last stable offset on.
+        fetched_at_ms: Wall-clock time at which the request was sent; None before the first reply.
+        high_watermark: End of acknowledged records. An open transaction hides the records from the last stable offset on.
     """
 
     stable_offset: int | None
@@ -35,10 +35,10 @@ class ReaderView:
 
 
 class AcknowledgedUntil:
-    """The time until which all acknowledged records are applied, even while open transactions hide some.
+    """Tracks the time until which all acknowledged records are applied, including those that open transactions hide.
 
-    It waits for one high watermark at a time: while transactions come and go, the answer lags by at most two of them, and while one
-    stays open it does not move.
+    It waits for one high watermark at a time. While transactions open and close, the time lags by at most two of them; while one
+    stays open, the time does not advance.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class AcknowledgedUntil:
         self._known_ms = 0
 
     def at(self, fence: int, view: ReaderView, known_ms: int) -> int:
-        """Return that time, which never goes back.
+        """Return the time until which all acknowledged records are applied; it never decreases.
 
         Args:
             fence: Highest applied offset.
@@ -64,7 +64,7 @@ class AcknowledgedUntil:
 
 
 def is_caught_up(fence: int, view: ReaderView, now_ms: int) -> bool:
-    """Return whether no readable record lies beyond the fence, by a recent fetch.
+    """Return whether a recent fetch shows no readable record above the fence.
 
     Args:
         fence: Highest applied offset.
@@ -77,17 +77,17 @@ def is_caught_up(fence: int, view: ReaderView, now_ms: int) -> bool:
 
 
 def is_close(fetched_ms: int, at_ms: int) -> bool:
-    """Return whether a fetch reply is of about that time. A reply from the future was recorded by a wrong clock."""
+    """Return whether a fetch is at most :data:`FRESH_MS` from a time. A fetch further in the future had a wrong clock."""
     return abs(fetched_ms - at_ms) <= FRESH_MS
 
 
 def advanced(clock_ms: int, now_ms: int, *, caught_up: bool) -> int:
-    """Return the partition clock after reading the wall clock; it never goes back.
+    """Return the partition clock, advanced to the wall clock if the reader has caught up; it never decreases.
 
     Args:
         clock_ms: Partition clock so far.
-        now_ms: Wall clock at the time until which all arrived records are known.
-        caught_up: Whether the reader is at the end of the partition; if not, the wall clock does not apply.
+        now_ms: Wall-clock time until which all arrived records are known.
+        caught_up: Whether the reader is at the end of the partition; if not, the clock is returned unchanged.
     """
     return max(clock_ms, now_ms) if caught_up else clock_ms
 
@@ -100,12 +100,12 @@ class ClockReading(NamedTuple):
 
     @property
     def drift_ms(self) -> int:
-        """Wall clock minus monotonic clock: changes if the wall clock is set, or the machine was asleep."""
+        """Wall clock minus monotonic clock; it changes if the wall clock is set or the machine sleeps."""
         return self.wall_ms - self.monotonic_ms
 
 
 class TrustedClock:
-    """A :class:`Clock` that differs from Redis by at most :data:`SKEW_MS`, as of the last comparison."""
+    """Wall clock that is replaced by an estimate of Redis ``TIME`` while the two differ by more than :data:`SKEW_MS`."""
 
     def __init__(self, clock: Clock) -> None:
         """Trust ``clock`` until the first comparison."""
@@ -114,20 +114,20 @@ class TrustedClock:
         self.skew_ms = 0
 
     def read(self) -> ClockReading:
-        """Read both clocks, trusted or not."""
+        """Read the wall clock and the monotonic clock of this process, even while the wall clock is not trusted."""
         return ClockReading(self._clock.now_ms(), self._clock.monotonic_ms())
 
     def compare(self, asked: ClockReading, redis_ms: int) -> None:
-        """Compare with the reply to Redis ``TIME``; to be called as soon as it arrives.
+        """Compare the clock with a reply to Redis ``TIME``; call it as soon as the reply arrives.
 
         Args:
-            asked: The clocks before the request.
-            redis_ms: The reply.
+            asked: Reading of the clocks before the request.
+            redis_ms: Time in the reply.
         """
         answered = self.read()
         self.skew_ms = asked.wall_ms - redis_ms if redis_ms < asked.wall_ms else min(0, answered.wall_ms - redis_ms)
         self._drift_ms = asked.drift_ms
-        # As if the reply had taken no time: better a little behind Redis than ahead of it.
+        # The transfer of the reply counts as zero, so that the estimate is slightly behind Redis and never ahead.
         self._redis_drift_ms = redis_ms - answered.monotonic_ms
 
     def is_trusted(self) -> bool:
@@ -138,7 +138,7 @@ class TrustedClock:
         return abs(self.skew_ms) <= SKEW_MS and abs(now.drift_ms - self._drift_ms) <= SKEW_MS
 
     def now_ms(self) -> int:
-        """Return the wall clock; while it is not trusted, the time of Redis, extrapolated from the last comparison."""
+        """Return the wall clock; while it is not trusted, the time of Redis extrapolated from the last comparison."""
         now = self.read()
         return now.wall_ms if self._agrees(now) else now.monotonic_ms + self._redis_drift_ms
 

@@ -1,12 +1,12 @@
-"""Commits to Kafka: the offsets of a partition's processors together, one commit in flight, and no offset goes back.
+"""Commits to Kafka: all processors of a partition share one commit, one commit is in flight, and no offset goes back.
 
 Low watermarks are committed every few seconds, on revocation and at shutdown. If the outcome of a commit is unknown, the next one
-repeats it. A low watermark stays true, so a repeated or late commit of one does no harm under its own generation.
+repeats it. A low watermark remains valid, so a repeated or late commit of it is harmless under its own generation.
 
-Metadata does not stay true: metadata that names what has started must not be overwritten by an older one. A broker handles the
-requests of a connection in order, so a commit can only be late if its connection was cut or it is still on its way. If metadata
-matters, no commit follows such a commit in the name of the same member, except the last one of a claim, which starts nothing. The
-member rejoins its group, and the broker rejects the late commit because it names a former member and generation.
+Metadata does not remain valid: metadata that lists started work must not be overwritten by older metadata. A broker handles the
+requests of a connection in order, so a commit can only be late if it is still in flight or its connection was cut. If metadata
+matters, the member makes no further commit after that one, except the last commit of a claim, which starts nothing. Instead, the
+member rejoins its group, and the broker rejects the late commit because it names the previous member and generation.
 """
 
 from __future__ import annotations
@@ -30,17 +30,12 @@ class Commits:
     """Commits the offsets of many partitions in one request.
 
     Attributes:
-        lock: Held during each commit, and while a claim reads the committed offset and commits it again: that would undo a
-            commit made in between.
+        lock: Held during each commit. A claim also holds it while it reads the committed offset and commits it again; without the
+            lock, it would undo a commit made in between.
     """
 
     def __init__(self, host: GroupConsumer, on_doubt: Callable[[InDoubtError], None] | None = None) -> None:
-        """Create it without a commit in flight.
-
-        Args:
-            host: Commits.
-            on_doubt: See :class:`streams_app.delivery.ownership.OwnershipConfig`.
-        """
+        """Commit through ``host``; call ``on_doubt`` as :class:`streams_app.delivery.ownership.OwnershipConfig` describes."""
         self.lock = asyncio.Lock()
         self._host = host
         self._on_doubt = on_doubt
@@ -56,15 +51,15 @@ class Commits:
             )
 
     async def commit_once(self, partitions: Collection[Partition], *, is_last: bool = False) -> bool:
-        """Commit the low watermarks that have moved. An unavailable broker or Redis is logged, not raised.
+        """Commit the low watermarks that have changed. An unavailable broker or Redis is logged, not raised.
 
         Args:
-            partitions: Claimed by this process.
-            is_last: Whether these partitions were just released. Otherwise a partition that was released while offsets were read is
-                left out: it may have been claimed again.
+            partitions: Partitions that this process has claimed.
+            is_last: Whether these partitions were just released. If not, a partition that is released while offsets are read is
+                skipped, because it may already be claimed again.
 
         Returns:
-            False if Kafka rejected it.
+            False if Kafka rejected the commit.
         """
         async with self.lock:
             try:
@@ -122,15 +117,15 @@ class Commits:
             self._committing_now.remove(partition)
 
     async def send(self, positions: Mapping[TP, Committed], member: Member, *, is_last: bool = False) -> None:
-        """Send one request; the caller holds :attr:`lock`.
+        """Send one commit request; the caller must hold :attr:`lock`.
 
         Args:
             positions: Offsets and metadata to commit.
-            member: Member of the claim.
-            is_last: Whether nothing starts after it in the name of this member.
+            member: Member that made the claim.
+            is_last: Whether this is the last commit of a claim, which starts nothing.
 
         Raises:
-            NotOwnerError: Kafka rejected it, or a commit of this member had no answer, so that it must rejoin.
+            NotOwnerError: Kafka rejected the commit, or an earlier commit of this member had no answer, so that it must rejoin.
             KafkaError, TimeoutError: The outcome is unknown.
         """
         if self._on_doubt is not None and member == self._in_doubt and not is_last:
@@ -140,12 +135,12 @@ class Commits:
             await self._host.commit(positions, member)
         except NotOwnerError:
             raise
-        except BaseException:  # also if cancelled: the request may be on its way
+        except BaseException:  # Also on cancellation: the request may have been sent.
             self._in_doubt = member
             raise
 
 
 def _forget(partitions: Iterable[Partition]) -> None:
-    """Forget the committed offsets until the commit is answered: they may have to be committed again."""
+    """Set the committed offsets to unknown until the commit is answered, so that a failed commit is repeated."""
     for partition in partitions:
         partition.offsets.committed = None

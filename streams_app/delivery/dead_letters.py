@@ -1,4 +1,4 @@
-"""Dead letters before the fence: the broker acknowledges the dead letter of a rejected record before the fence passes it.
+"""Dead letters of processors: the fence passes a rejected record only after the broker has acknowledged its dead letter.
 
 A processor calls :meth:`DeadLetters.send` before it writes the fence of a range. After a crash in between, the next owner rejects
 the record again, and its dead letter appears twice. Key and value of a dead letter are as received; the headers hold the reason and
@@ -32,12 +32,12 @@ EncodedDeadLetter: TypeAlias = tuple[Reason, Outgoing]
 
 
 class RejectingComponent(NamedTuple):
-    """The component that rejects records, as its dead letters name it.
+    """The component that rejects records, as the headers of its dead letters identify it.
 
     Attributes:
-        kind: Kind of the component: the header that holds its name.
+        kind: Kind of the component, which is the key of the header with its name.
         name: Its name; another component may have accepted the same record.
-        app_id: Its application; another one may have the same names and the same dead-letter topic.
+        app_id: Its application; other applications may have the same names and the same dead-letter topic.
         topic: Its dead-letter topic.
     """
 
@@ -66,7 +66,7 @@ class DeadLetters:
     on_kept: Callable[[str, Reason], None]
 
     async def send(self, rejected: Sequence[RejectedEvent], on_failed: Callable[[str, BaseException], None] | None = None) -> None:
-        """Send dead letters until the broker has acknowledged all of them; outages are waited for.
+        """Send dead letters; retry until the broker has acknowledged all of them.
 
         Args:
             rejected: The rejected records.
@@ -86,7 +86,7 @@ class DeadLetters:
             dead_letters, failed = await self._send(dead_letters)
 
     async def send_once(self, rejected: Sequence[RejectedEvent]) -> BaseException | None:
-        """Send dead letters once; return an error of the producer if one of them is not acknowledged."""
+        """Send dead letters once; return None if all are acknowledged, else an error of the producer."""
         _, failed = await self._send(self._encoded(rejected))
         return failed
 
@@ -95,10 +95,10 @@ class DeadLetters:
         return [(one.reason, dead_letter_of(self.component, self.source, one, now_ms)) for one in rejected]
 
     async def _send(self, dead_letters: Sequence[EncodedDeadLetter]) -> tuple[list[EncodedDeadLetter], BaseException | None]:
-        """Send dead letters; one that is too large for its topic is sent without its content, and its headers locate the record.
+        """Send dead letters; if one is too large for its topic, send it without its content. Its headers locate the record.
 
         Returns:
-            The dead letters that are not acknowledged, in the form in which to send them next, and an error of the producer.
+            The dead letters that are not acknowledged, as they are to be retried, and an error of the producer for one of them.
         """
         waiting, unsent = list(dead_letters), list[EncodedDeadLetter]()
         failed: BaseException | None = None
@@ -134,7 +134,7 @@ def dead_letter_of(component: RejectingComponent, source: TP, rejected: Rejected
         ("source-partition", str(source.partition).encode()),
         ("source-offset", str(rejected.record.offset).encode()),
         ("failed-at-ms", str(now_ms).encode()),
-        # The error of a user's function may contain half a surrogate pair.
+        # The error of a user's function may contain a lone surrogate, which UTF-8 cannot encode.
         ("detail", rejected.detail.encode(errors="backslashreplace")[:DETAIL_BYTES]),
         ("app-id", component.app_id.encode()),
         *rejected.headers,
@@ -143,9 +143,9 @@ def dead_letter_of(component: RejectingComponent, source: TP, rejected: Rejected
 
 
 def without_content(dead_letter: Outgoing) -> Outgoing:
-    """Return a dead letter without its value, then without its key, for a topic with a lower size limit than the source.
+    """Return a dead letter without its value or, if it has none, without its key.
 
-    A header and the detail hold the size of the missing part.
+    This is for a topic with a lower size limit than the source. A header and the detail give the size of the removed part.
     """
     what, dropped = ("value", dead_letter.value) if dead_letter.value else ("key", dead_letter.key or b"")
     suffix = f"; {what} of {len(dropped)} bytes not kept".encode()
@@ -155,7 +155,7 @@ def without_content(dead_letter: Outgoing) -> Outgoing:
 
 
 def unacknowledged_text(topic: str, error: BaseException) -> str:
-    """Say why a topic does not acknowledge dead letters, and what to do about it if that is known."""
+    """Describe why a topic does not acknowledge dead letters, with the remedy if it is known."""
     if isinstance(error, UnknownTopicOrPartitionError):
         return f"its dead-letter topic {topic!r} does not exist: create it with `streams-app topics create`"
     if isinstance(error, TopicAuthorizationFailedError):

@@ -1,4 +1,4 @@
-"""Errors that mean that Kafka or Redis is not available: the caller waits and tries again."""
+"""Errors of an unavailable Kafka or Redis, after which the caller waits and retries."""
 
 from __future__ import annotations
 

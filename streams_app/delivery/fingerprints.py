@@ -1,10 +1,10 @@
 """Fingerprints of records that were read, to detect a truncated log (pure).
 
-A topic keeps its id if a broker restarts on an older copy of its disk, or an out-of-date replica is elected: the log ends lower,
-and new records get offsets that were read before. So the state keeps a fingerprint of the record at the fence, and of some older
-records, denser towards the fence: the newest one that is still in the log shows up to where the log is unchanged. A fingerprint is
-a checksum of what producers sent, so that it survives any change of brokers. Leader epochs do not suffice: a broker with an older
-copy continues from the epochs of that copy, and assigns the same numbers again.
+A broker may restart on an older copy of its disk, or an out-of-date replica may be elected leader. The topic keeps its id, but the
+log ends at a lower offset, and new records get offsets that were read before. So the state stores fingerprints of the record at the
+fence and of some older records, denser towards the fence. The newest one that matches the log shows up to where the log is
+unchanged. A fingerprint is a checksum of what producers sent, so it does not depend on brokers. Leader epochs do not suffice: a
+broker with an older copy continues from the epochs of that copy and assigns the same numbers again.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 GONE: Final = -1
-"""Instead of a checksum: retention or compaction has removed the record, so that it cannot be compared."""
+"""Returned instead of a checksum if retention or compaction has removed the record, so that it cannot be compared."""
 
 OTHER: Final = -2
-"""Instead of a checksum: the log ends below, or has no record at the offset."""
+"""Returned instead of a checksum if the log ends below the offset or has no record there."""
 
 MAX_NEAR: Final = 8
-"""Number of the newest fingerprints that are kept whatever their distance."""
+"""Number of newest fingerprints that are always retained."""
 
 SPREAD: Final = 3
-"""Density of older fingerprints: one is dropped if its neighbours are this many times closer to each other than to the newest."""
+"""An older fingerprint is dropped if the distance between its neighbours times this factor is at most that to the newest one."""
 
 _SHAPE: Final = re.compile(r"(?:[0-9]+:[0-9a-f]{8}(?:,|$))*", re.ASCII)
 
@@ -37,10 +37,10 @@ class Fingerprint(NamedTuple):
 
 
 class Incarnation(NamedTuple):
-    """The identity of a partition's log by the broker.
+    """Identity of a partition's log, as the broker reports it.
 
     Attributes:
-        topic_id: Id of the topic, which changes if it is created again; "" if the broker gives none.
+        topic_id: Id of the topic, which changes if the topic is created again; "" if the broker has no topic ids.
         leader_epoch: Epoch of the current leader.
     """
 
@@ -49,20 +49,20 @@ class Incarnation(NamedTuple):
 
 
 def checksum_of(record: Any) -> int:
-    """Return the checksum of a record's time, key and value; a missing one differs from an empty one."""
+    """Return the checksum of a record's time, key and value; a key or value of None counts differently from an empty one."""
     key, value = record.key, record.value
     begin = f"{record.timestamp}:{-1 if key is None else len(key)}:{-1 if value is None else len(value)}:".encode()
     return crc32(value or b"", crc32(key or b"", crc32(begin)))
 
 
 def followed_by(kept: Sequence[Fingerprint], record: Any) -> tuple[Fingerprint, ...]:
-    """Add the fingerprint of a record; some older ones are dropped."""
+    """Return the fingerprints with that of a new record added and some older ones dropped."""
     newest = Fingerprint(record.offset, checksum_of(record))
     return thinned([*(one for one in kept if one.offset < newest.offset), newest])
 
 
 def thinned(kept: Sequence[Fingerprint], near: int = MAX_NEAR, spread: int = SPREAD) -> tuple[Fingerprint, ...]:
-    """Drop fingerprints between close neighbours: the farther from the newest, the fewer remain. The oldest is never dropped."""
+    """Drop fingerprints so that fewer remain the farther they are from the newest. The oldest is never dropped."""
     newest = kept[-1].offset
     left = list(kept)
     at = len(left) - near - 1
@@ -79,7 +79,7 @@ def up_to(kept: Iterable[Fingerprint], below: int) -> tuple[Fingerprint, ...]:
 
 
 def to_text(kept: Iterable[Fingerprint]) -> str:
-    """Format fingerprints as stored text."""
+    """Format fingerprints as text for the state."""
     return ",".join(f"{offset}:{checksum:08x}" for offset, checksum in kept)
 
 
@@ -99,7 +99,7 @@ async def common_end(kept: Sequence[Fingerprint], checksum_at: Callable[[int], A
         checksum_at: Returns the checksum of the record at an offset of the current log; :data:`GONE` or :data:`OTHER`.
 
     Returns:
-        None if no change is found. Else the highest known offset below which everything is unchanged; 0 if no fingerprint is found.
+        None if no change is found. Else the highest known offset below which everything is unchanged; 0 if no fingerprint matches.
     """
     went_back = False
     for offset, checksum in reversed(kept):

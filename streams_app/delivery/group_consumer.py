@@ -1,4 +1,4 @@
-"""The member of a consumer group through which a partition is read and committed."""
+"""The port to a consumer group: how one of its members reads and commits its partitions."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class GroupConsumer(Protocol):
       auto commit, ``read_committed``, ``auto_offset_reset="earliest"``.
     * **Ranges.** Each fetch becomes one :class:`streams_app.delivery.batch.Batch` for each partition, given to
       ``ownership.deliver``. ``begin`` is the reader's position before the records were taken, ``end`` its position afterwards,
-      ``seek_number`` the number of the last seek; nothing may be awaited between the three, or a seek could come in between. A
-      fetch that moved the position without a record is a batch, too. ``fetched_at_ms`` is when the request was *sent*. A batch
-      may be dropped at any time: the chain rule detects it. It may not be delivered twice or changed.
+      ``seek_number`` the number of the last seek. No await may separate reading these three, because a seek could intervene. A
+      fetch that moved the position without a record also becomes a batch. ``fetched_at_ms`` is when the request was *sent*. A
+      batch may be dropped at any time, which the chain rule detects, but must not be delivered twice or changed.
     * **Timers.** ``ownership.tick_once()`` every tick and ``ownership.commit_once()`` every ``worker.commit_every``, from the
       loop on which all methods of the ownership are called.
 
-    :mod:`streams_app.kafka.members` has the requests to the broker for any aiokafka consumer: committed offsets, the commit under
-    a claim, bounds of the log.
+    :mod:`streams_app.kafka.members` implements requests to the broker for any aiokafka consumer: committed offsets, the commit
+    under a claim, bounds of the log.
 
     Methods are called from that loop; ``generation``, ``assignment`` and ``reader_view`` also from the watchdog's thread.
     """
@@ -46,7 +46,7 @@ class GroupConsumer(Protocol):
         """Id that the coordinator gave this member; a claim reads it together with :attr:`generation`."""
 
     def assignment(self) -> Collection[TP]:
-        """Return the partitions that are assigned to this member, as far as it knows."""
+        """Return the partitions that the group last assigned to this member."""
 
     def partition_count(self, topic: str) -> int:
         """Return the number of partitions of a topic by the cluster metadata; 1 while it is unknown."""
@@ -67,19 +67,19 @@ class GroupConsumer(Protocol):
     async def commit(self, positions: Mapping[TP, Committed], claim: Member) -> None:
         """Commit under the generation *and the member id* of a claim, even if this member has rejoined since.
 
-        A client commits under its current generation, and may repeat the request after a rejoin: an offset from before the rejoin
-        would be accepted. So the request has the generation and member id of the claim, and is sent once.
+        A client commits under its current generation and may repeat the request after a rejoin, so that Kafka would accept an
+        offset from before the rejoin. So this request carries the generation and member id of the claim, and is sent once.
 
         Raises:
-            NotOwnerError: Kafka rejected the commit: the group does not have this generation or member any more.
+            NotOwnerError: Kafka rejected the commit, because the group no longer has this generation or member.
             KafkaError, TimeoutError: The outcome is unknown; a low watermark may be committed again at any time.
         """
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
-        """Return the first offset of the log, and its last stable offset."""
+        """Return the first offset and the last stable offset of the log."""
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:
-        """Return the offset of the first record that is not older than a time, or a lower one; without one, the end of the log."""
+        """Return an offset at or below the first record that is not older than a time; the end of the log if none is."""
 
     async def checksum_at(self, tp: TP, offset: int) -> int:
         """Return the checksum of the record at an offset, see :func:`streams_app.delivery.fingerprints.checksum_of`.
@@ -123,7 +123,7 @@ class NotOwnerError(Exception):
 
 
 class InDoubtError(TryAgainError):
-    """A commit had no answer: the broker may execute it after a newer one, as long as this member is in the group."""
+    """A commit had no answer: while this member is in the group, the broker may still execute it after a newer one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +135,11 @@ class Committed:
 
 
 class Member(NamedTuple):
-    """The member of a consumer group that commits.
+    """Identity under which a member of a consumer group commits.
 
     Attributes:
-        generation: Generation in which it owns its partitions.
-        member_id: Its id in that generation, given by the coordinator.
+        generation: Generation in which the member owns its partitions.
+        member_id: Its id in that generation, assigned by the coordinator.
     """
 
     generation: int

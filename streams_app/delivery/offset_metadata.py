@@ -1,9 +1,9 @@
 """Offsets of several processors in one Kafka commit (pure).
 
 The committed offset is the lowest offset of all processors. The commit metadata contains the offset of each processor by name. A
-processor whose state is lost resumes at its own offset, and a new one chooses where it starts. Names unknown to this worker stay:
-another worker of the application, newer or older, may run them. If the broker keeps no metadata (the embedded one), the committed
-offset applies to all processors.
+processor whose state is lost resumes at its own offset, and a new one chooses where it starts. Offsets of names without a processor
+in this worker are retained, because a newer or older worker of the application may run them. If the broker stores no metadata, as
+the embedded one, the committed offset applies to all processors.
 
 The metadata is JSON, ``{"<name>": offset, …}``, with the metadata of each processor under ``"@notes"``. If that exceeds the limit
 of a broker, it is packed: ``~<lowest offset>;<name>=<difference>,…``. Names are sorted, and ``17*eu`` repeats the first 17
@@ -23,7 +23,7 @@ from streams_app.delivery.group_consumer import Committed
 from streams_app.delivery.processor import OffsetAndMetadata
 
 METADATA_KEY: Final = "@notes"
-"""Key of the processors' own metadata; the name of a processor contains no ``@``."""
+"""Key for the metadata of the processors; it is no processor's name, because names contain no ``@``."""
 
 
 def offsets_of(committed: Committed, names: Iterable[str]) -> dict[str, OffsetAndMetadata]:
@@ -34,15 +34,15 @@ def offsets_of(committed: Committed, names: Iterable[str]) -> dict[str, OffsetAn
         names: Names of this worker's processors.
 
     Returns:
-        Name → offset and metadata. Without commit metadata, the committed offset for each of ``names``. If there is metadata, a
-        missing name is a new processor.
+        Name → offset and metadata. A processor whose name is missing is new. If the commit has no metadata, each of ``names`` has
+        the committed offset.
     """
     in_metadata = offsets_in(committed)
     return dict.fromkeys(names, OffsetAndMetadata(committed.offset)) if in_metadata is None else in_metadata
 
 
 def offsets_in(committed: Committed) -> dict[str, OffsetAndMetadata] | None:
-    """Read the offsets in the metadata of a commit; None if there is no metadata, or it is of another application."""
+    """Read the offset of each processor from the metadata of a commit; None if there is none in this format."""
     found = unpacked(committed.metadata)
     if found is None:
         found = _decoded(committed.metadata)
@@ -63,9 +63,9 @@ def commit_of(positions: Mapping[str, OffsetAndMetadata]) -> Committed:
 
 
 def raised(positions: Mapping[str, OffsetAndMetadata], lows: Mapping[str, OffsetAndMetadata]) -> dict[str, OffsetAndMetadata]:
-    """Raise offsets to low watermarks; no offset goes back.
+    """Return offsets raised to low watermarks; no offset is lowered.
 
-    If Redis was rolled back, a low watermark may be below the committed offset. What was committed has been delivered nevertheless.
+    After Redis was rolled back, a low watermark may be below the committed offset, although events up to there were delivered.
     """
     kept = {name: position for name, position in positions.items() if name in lows and lows[name].offset < position.offset}
     return {**positions, **lows, **kept}
@@ -85,27 +85,27 @@ def _decoded(metadata: str) -> tuple[dict[str, int], dict[str, str]] | None:
 
 
 MAX_METADATA_BYTES: Final = 4_096
-"""``offset.metadata.max.bytes`` of a broker, by default."""
+"""Default of the broker setting ``offset.metadata.max.bytes``."""
 
 PREFIX: Final = "~"
-"""First character of packed metadata; the JSON that is not packed begins otherwise."""
+"""First character of packed metadata; JSON never begins with it."""
 
 _ENTRY: Final = re.compile(r"(?:([0-9]+)\*)?([a-z0-9_-]*)=([0-9]+)(?:/([^,;/=]+))?")
 
 
 def packed(positions: Mapping[str, int], metadata_by_name: Mapping[str, str]) -> str:
-    """Return the metadata of a commit.
+    """Return packed commit metadata.
 
     Args:
         positions: Name → offset; at least one.
-        metadata_by_name: Name → metadata, of some names.
+        metadata_by_name: Name → metadata; only of processors that have some.
     """
     lowest = min(positions.values())
     return text_of(lowest, {name: position - lowest for name, position in positions.items()}, metadata_by_name)
 
 
 def text_of(lowest: int, differences: Mapping[str, int], metadata_by_name: Mapping[str, str]) -> str:
-    """Return packed metadata: the lowest offset, and the difference of each offset to it."""
+    """Format packed metadata from the lowest offset and the difference of each offset to it."""
     entries = []
     before = ""
     for name in sorted(differences):
@@ -118,7 +118,7 @@ def text_of(lowest: int, differences: Mapping[str, int], metadata_by_name: Mappi
 
 
 def unpacked(text: str) -> tuple[dict[str, int], dict[str, str]] | None:
-    """Parse the result of :func:`packed` into offsets and metadata; None for anything else."""
+    """Parse the result of :func:`packed` into offsets and metadata; None for any other text."""
     lowest, _, rest = text.removeprefix(PREFIX).partition(";")
     if not text.startswith(PREFIX) or not lowest.isdecimal():
         return None

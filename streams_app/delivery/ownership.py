@@ -30,14 +30,13 @@ from streams_app.health.status import Status
 logger = logging.getLogger(__name__)
 
 CLAIM_SECONDS: Final = 30.0
-"""Timeout of a claim, which is then tried again."""
+"""Timeout of one attempt of a claim, which is then retried."""
 
 LAST_COMMIT_SECONDS: Final = 2.0
-"""Part of the time for a revocation that is reserved for the last commit."""
-
+"""Part of the timeout of a revocation that is reserved for the last commit."""
 
 CHECK_LOGS_MS: Final = 2_000
-"""How often the broker is asked whether the logs were replaced: a client would read a new log without an error."""
+"""Interval of checks whether a log was replaced; a client would continue reading a new log without an error."""
 
 
 class Ownership:
@@ -69,8 +68,8 @@ class Ownership:
         """Claim all assigned partitions, in the background."""
         self.assignment = {tp for tp in self._host.assignment() if tp.topic in self._processors.topics}
         if self._is_stopping:
-            return  # a claim would start work and interrupt it at once
-        # Partitions that stay assigned are claimed again, too: Kafka rejects commits under the former generation.
+            return  # A claim would start work and interrupt it at once.
+        # Partitions that stay assigned are also claimed again, because Kafka rejects commits under the previous generation.
         for tp in list(self.partitions):
             self._release_partition(tp, self._config.reclaim_seconds)
         self._config.status.clear(self._config.about)
@@ -83,19 +82,19 @@ class Ownership:
 
         Args:
             tps: The partitions.
-            seconds: Timeout; None for as long as a rebalance waits.
+            seconds: Timeout; None for ``release_seconds`` of the configuration.
         """
         seconds = self._config.release_seconds if seconds is None else seconds
         given = list(tps)
         claimed = [self.partitions[tp] for tp in given if tp in self.partitions]
         for tp in given:
-            # A partition may be releasing already: its running work gets the same deadline, and is waited for, too.
+            # A partition may already be releasing: its running work gets the same deadline, and is also awaited.
             self._releases.shorten_deadline(tp, seconds - LAST_COMMIT_SECONDS)
             self._release_partition(tp, seconds - LAST_COMMIT_SECONDS, is_last=True)
         await self._releases.release(given, claimed, seconds)
 
     async def stop(self, seconds: float | None = None) -> None:
-        """Release all partitions after a last commit, within the timeout of :meth:`revoked`; claim nothing meanwhile."""
+        """Release all partitions and commit their offsets as :meth:`revoked` does; claim no partition meanwhile."""
         self._is_stopping = True
         try:
             await self.revoked({*self.partitions, *self._claims, *self._releases.tps}, seconds)
@@ -132,7 +131,7 @@ class Ownership:
             wait_seconds = await self._claim_once(tp, generation, tries, was_reset=was_reset)
 
     async def _claim_once(self, tp: TP, generation: int, tries: ClaimRetry, *, was_reset: bool) -> float | None:
-        """Try to claim a partition.
+        """Make one attempt to claim a partition.
 
         Returns:
             Seconds until the next attempt; None if the partition is claimed, or no longer assigned to this process.
@@ -152,7 +151,7 @@ class Ownership:
                 about = f"cannot claim {tp}: {text_of(failure)}"
                 self._config.status.set_not_ready(self._config.about, about)
             return tries.failed(tp, failure)
-        # Nothing is awaited from here on, so that a revocation finds either the claim or the partition.
+        # No await follows, so that a revocation sees either the claim or the claimed partition.
         self._hold(partition)
         return None
 
@@ -197,7 +196,7 @@ class Ownership:
         self._apply_back_pressure(partition)
 
     def now_ms(self) -> int:
-        """Trusted wall clock in Unix milliseconds."""
+        """Return the trusted wall clock in Unix milliseconds."""
         return self._config.clock.now_ms()
 
     async def commit_now(self, partition: Partition, name: str, position: OffsetAndMetadata) -> None:
@@ -205,7 +204,7 @@ class Ownership:
         await self._commits.commit_now(partition, name, position)
 
     def went_back(self, partition: Partition, name: str, common: int, read_to: int) -> None:
-        """See :class:`streams_app.delivery.partition.Owner`."""
+        """Log and count records that the broker lost after a processor had read them: offsets ``common`` to ``read_to`` - 1."""
         logger.error(
             "the log went back: the broker has lost events that were read, as after a restore from an older copy or an unclean "
             "election; reading again from %d name=%s source=%s offsets=%d-%d",
@@ -216,7 +215,7 @@ class Ownership:
     # ---- ranges
 
     def deliver(self, batch: Batch) -> None:
-        """Deliver a fetched range to its partition. If the partition is not claimed, drop it: the claim reads it again."""
+        """Deliver a fetched range to its partition. If the partition is not claimed, drop the range: the claim reads it again."""
         partition = self.partitions.get(batch.tp)
         if partition is None:
             return
@@ -252,7 +251,7 @@ class Ownership:
         self.resync(partition, ResyncCause(cause, CAUSES[cause], "deliver"))
 
     def in_flight(self) -> int:
-        """Count records that were delivered and are not applied, without those of partitions that are stuck."""
+        """Return the number of records that are delivered but not applied, without those of stuck partitions."""
         now_ms = self._config.clock.monotonic_ms()
         claimed = (partition.ranges for partition in self.partitions.values())
         return sum(ranges.in_flight for ranges in claimed if not ranges.is_stuck(now_ms))
@@ -267,12 +266,12 @@ class Ownership:
         return {tp: claimed[tp].ranges.done if tp in claimed else UNCLAIMED for tp in assigned}
 
     def progress(self, ends: Mapping[TP, int], monotonic_ms: int) -> dict[Hashable, Progress]:
-        """Return the progress of each partition and of the processors' own work, without what a known pause explains.
+        """Return the progress of each partition and of the processors' own work, without paused topics and work.
 
         Safe to call from any thread.
 
         Args:
-            ends: Known ends of partitions; for others, the end named by the last fetch is used.
+            ends: Known ends of partitions; for others, the end in the last fetch reply is used.
             monotonic_ms: Monotonic clock.
         """
         found: dict[Hashable, Progress] = {}
@@ -296,16 +295,16 @@ class Ownership:
         return self._host.reader_view(tp)[0].stable_offset
 
     def backlog(self) -> int:
-        """Return how many records of the claimed partitions are known and not applied yet; safe to call from any thread."""
+        """Return how many records lie between the positions of claimed partitions and their ends; safe to call from any thread."""
         ends = ((self.read_end(tp) or 0, position) for tp, position in self.positions().items() if position != UNCLAIMED)
         return sum(max(0, end - position) for end, position in ends)
 
     # ---- every tick
 
     def tick_once(self) -> None:
-        """Call the timers of processors, and resync partitions whose reader is ahead although no batch is on its way.
+        """Call the timers of processors, and resync partitions whose reader is at a wrong position.
 
-        The turns of partitions are spread evenly over the tick: if all ran at once, they would wait for each other. A partition
+        The timers of partitions are spread evenly over the tick: if all ran at once, they would wait for each other. A partition
         that was claimed since the last tick also runs now, because its turn may be a tick away.
         """
         now_ms = self._config.clock.monotonic_ms()
@@ -344,7 +343,7 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipConfig:
-    """What the ownership of one consumer group needs of its worker.
+    """Settings and callbacks for the ownership of one consumer group.
 
     Attributes:
         clock: Trusted wall clock and monotonic clock.
@@ -353,12 +352,12 @@ class OwnershipConfig:
         on_resync: Called with name and cause for each processor whose partition is claimed again.
         session_ms: Session timeout of the group.
         tick_seconds: How often :meth:`streams_app.delivery.ownership.Ownership.tick_once` is called.
-        release_seconds: Timeout of a revocation with its last commit. The group waits for this member, and removes it after the
-            rebalance timeout.
+        release_seconds: Timeout of a revocation with its last commit. The group waits for this member up to the rebalance timeout,
+            then removes it.
         reclaim_seconds: Grace period of processors whose partition is claimed again by this process.
         on_doubt: Called if a commit had no answer, so that this member must leave its group and join as a new one; None if a late
-            commit does no harm.
-        on_went_back: Called with the name of a processor and the number of events that it read and the broker lost.
+            commit is harmless.
+        on_went_back: Called with the name of a processor and the number of events that the broker lost after it had read them.
         about: Key of this group in the status.
     """
 

@@ -1,4 +1,4 @@
-"""A claimed partition: its processors, the ranges they are handed, and what they say."""
+"""A claimed partition: its processors, the ranges delivered to them, and their reports to the owner."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class ResyncCause:
 
     Attributes:
         cause: One word, for metrics.
-        why: The cause in words, for people.
-        script: Name of the script, or of the step, that was refused.
+        why: The cause as text, for logs.
+        script: Name of the script or step that detected it.
     """
 
     cause: str
@@ -36,13 +36,13 @@ class ResyncCause:
 
 
 class Owner(Protocol):
-    """The owner of a claimed partition, which reacts to what its processors report."""
+    """The owner of a claimed partition, which receives the reports of its processors."""
 
     def resync(self, partition: Partition, cause: ResyncCause) -> None:
         """Claim the partition again."""
 
     def fatal(self, error: BaseException) -> None:
-        """Ends the process."""
+        """End the process with an error."""
 
     def on_progress(self, partition: Partition) -> None:
         """Record that processors have applied delivered records."""
@@ -51,7 +51,7 @@ class Owner(Protocol):
         """Report that the broker lost records that a processor had read: offsets ``common`` to ``read_to`` - 1."""
 
     def now_ms(self) -> int:
-        """Return the wall clock, as far as it is trusted."""
+        """Return the trusted wall clock in Unix milliseconds."""
 
     async def commit_now(self, partition: Partition, name: str, position: OffsetAndMetadata) -> None:
         """Commit the offset of one processor together with those of the others of the partition."""
@@ -67,9 +67,9 @@ class Partition:
         offsets: Offsets of its processors.
         resync_cause: Why it must be claimed again, if that was reported during the claim.
         read: Fingerprints of records that were read before and since the claim.
-        incarnation: Topic id and leader epoch before the claim compared the log; None if the broker gives none.
-        reconnection: Holds batches of a new connection until the log is compared.
-        is_paused: Whether its reader waits for a processor.
+        incarnation: Topic id and leader epoch as of the last comparison of the log; None if the broker has no topic ids.
+        reconnection: Buffers batches of a new connection until the log is compared.
+        is_paused: Whether its reader is paused because records wait for a processor.
         is_over: Whether it is being released: reports of its processors are ignored, except their last commits.
         is_ended: Whether its processors have ended; only the last commit remains.
     """
@@ -97,7 +97,7 @@ class Partition:
                 served.processor.tick(now_ms)
 
     def remember(self, batch: Batch) -> None:
-        """Keep the fingerprint of the last record of a batch."""
+        """Add the fingerprint of the last record of a batch to :attr:`read`."""
         if batch.records and (not self.read or self.read[-1].offset < batch.records[-1].offset):
             self.read = fingerprints.followed_by(self.read, batch.records[-1])
 
@@ -115,7 +115,7 @@ class Partition:
             self.incarnation = now
 
     async def _is_same_log(self) -> bool:
-        """Compare the log with the fingerprints of what was read; if it differs, claim the partition again.
+        """Return whether the log matches the fingerprints of what was read; if not, claim the partition again.
 
         Raises:
             KafkaError, TimeoutError: The broker does not answer.
@@ -165,7 +165,7 @@ class Partition:
         await self._owner.commit_now(self, name, position)
 
     async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
-        """Read the commits of the other partitions of the topic under the name of a processor."""
+        """Read the offsets of a processor in the other partitions of the topic from their commits, by partition number."""
         found: dict[int, OffsetAndMetadata | None] = {}
         for number, committed in (await self._host.commits(self.tp.topic)).items():
             in_commit = offsets_in(committed)
@@ -174,7 +174,7 @@ class Partition:
         return found
 
     async def log_bounds_now(self) -> LogBounds:
-        """Ask the broker for the current bounds of the log."""
+        """Query the broker for the current bounds of the log."""
         asked_ms = self._owner.now_ms()
         return LogBounds(*await self._host.log_range(self.tp), asked_ms)
 
@@ -191,12 +191,12 @@ class Partition:
         return common
 
     async def broker_keeps_metadata(self) -> bool:
-        """Ask whether the broker keeps commit metadata."""
+        """Return whether the broker stores commit metadata."""
         committed = await self._host.committed(self.tp)
         return committed is not None and committed.metadata != ""
 
     async def offset_at(self, time_ms: int) -> int:
-        """Return the offset of the first record that is not older than a time, or a lower one."""
+        """Return an offset at or below the first record that is not older than a time."""
         return await self._host.offset_at(self.tp, time_ms)
 
     def reader_view(self) -> ReaderView:

@@ -17,7 +17,7 @@ class PartitionOffsets:
     Attributes:
         by_name: Processor name → offset and metadata that are committed, or will be with the next commit. Includes names without a
             processor in this worker.
-        committed: The commit that the broker holds; None if that is unknown.
+        committed: The commit that the broker stores; None if that is unknown.
         beginning: Barrier for the first commits of new processors.
     """
 
@@ -27,7 +27,7 @@ class PartitionOffsets:
         self.beginning = FirstCommitBarrier()
 
     def restore(self, committed: Committed, by_name: Mapping[str, OffsetAndMetadata]) -> None:
-        """Start from the commit that the broker holds and the offset of each name in it."""
+        """Set the offsets to those of the commit that the broker stores."""
         self.by_name = dict(by_name)
         self.committed = commit_of(by_name) if by_name else committed
 
@@ -37,12 +37,12 @@ class PartitionOffsets:
         return commit_of(self.by_name)
 
     def went_back(self, name: str, common: int) -> None:
-        """Lower the offset of a processor after the log was truncated at ``common``."""
+        """Lower the offset of a processor to ``common`` after the log was truncated there."""
         if name in self.by_name and self.by_name[name].offset > common:
             self.by_name[name] = self.by_name[name]._replace(offset=common)
 
     async def low(self, served: Mapping[str, Served]) -> Committed | None:
-        """Ask all processors for their low watermarks and return the next commit; None if a processor has no state."""
+        """Collect the low watermarks of all processors and return the next commit; None if a processor has no state."""
         lows: dict[str, OffsetAndMetadata] = {}
         for name, one in served.items():
             position = await one.processor.position_to_commit()
@@ -55,7 +55,7 @@ class PartitionOffsets:
 class FirstCommitBarrier:
     """Delays the first commit of a new processor until the initial offsets of all new processors are known.
 
-    A broker that keeps no commit metadata stores only the lowest offset. If one processor committed alone, the others would start
+    A broker without commit metadata stores only the lowest offset. If one processor committed alone, the others would start
     at its offset, which may be above their own.
     """
 
@@ -77,6 +77,6 @@ class FirstCommitBarrier:
             self._known.set()
 
     async def announce(self, name: str) -> None:
-        """Record that the initial offset of a processor is known, and wait until those of all are."""
+        """Record that the initial offset of a processor is known, and wait for those of the other new processors."""
         self.discard(name)
         await self._known.wait()

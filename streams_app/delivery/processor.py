@@ -1,4 +1,4 @@
-"""The port of the delivery layer: :class:`Processor` handles one partition for one declaration, from a :class:`Claim` on.
+"""The port to the users of this layer: a :class:`Processor` handles one partition for one declaration, under a :class:`Claim`.
 
 The delivery layer decides who owns a partition, in which ranges its log is delivered, and what is committed. A processor decides
 what happens to the records of a range, and where its state is kept.
@@ -40,7 +40,7 @@ class LogBounds(NamedTuple):
     Attributes:
         begin: First offset.
         end: Last stable offset, the offset after the last readable record.
-        asked_ms: When the broker was asked, by the wall clock.
+        asked_ms: Wall-clock time of the request to the broker.
     """
 
     begin: int
@@ -49,7 +49,7 @@ class LogBounds(NamedTuple):
 
 
 class ClaimedPartition(Protocol):
-    """The partition behind a claim; its methods are those of :class:`Claim`, with the name of the processor."""
+    """The partition behind a claim. Its methods do the work of those of :class:`Claim`, for the processor with a given name."""
 
     def resync(self, cause: str, why: str, script: str) -> None:
         """Claim the partition again, unless it is being released."""
@@ -64,19 +64,19 @@ class ClaimedPartition(Protocol):
         """Commit the offset of one processor together with those of the others, and wait for the answer."""
 
     async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
-        """Read the commits of the other partitions of the topic under the name of a processor."""
+        """Read the offsets of a processor in the other partitions of the topic from their commits, by partition number."""
 
     async def log_bounds_now(self) -> LogBounds:
-        """Ask the broker for the current bounds of the log."""
+        """Query the broker for the current bounds of the log."""
 
     async def broker_keeps_metadata(self) -> bool:
-        """Ask whether the broker keeps commit metadata."""
+        """Return whether the broker stores commit metadata."""
 
     async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
         """Compare the log with fingerprints; return the end of the common part if it was truncated, else None."""
 
     async def offset_at(self, time_ms: int) -> int:
-        """Return the offset of the first record that is not older than a time, or a lower one."""
+        """Return an offset at or below the first record that is not older than a time."""
 
     def reader_view(self) -> ReaderView:
         """Return the last fetch reply of the partition."""
@@ -96,11 +96,11 @@ class Claim:
             transaction checks it.
         generation: Generation of the consumer group. Commits under this claim use this generation and no later one.
         member_id: Id of this member in that generation.
-        committed: Offset and metadata of this processor; None for a new one. If the broker keeps no metadata, the committed
+        committed: Offset and metadata of this processor; None for a new one. If the broker stores no metadata, the committed
             offset without metadata.
         log_bounds: Bounds of the log when the claim began.
         partitions: Number of partitions of the topic.
-        topic_id: Id that the broker gave the topic when it was created; "" if it gives none.
+        topic_id: Id that the broker gave the topic when it was created; "" if the broker has no topic ids.
         was_reset: Whether the client has just reset its position by itself: the log was truncated, or the topic was created again.
     """
 
@@ -122,36 +122,36 @@ class Claim:
         Args:
             cause: One word, for metrics.
             why: The cause as text, for logs.
-            script: Name of the script, or of the step, that was fenced.
+            script: Name of the script or step that detected it.
         """
         self._partition.resync(cause, why, script)
 
     def fatal(self, error: BaseException) -> None:
-        """End the process: an unexpected error, or one that only an operator can resolve."""
+        """End the process because of an unexpected error, or one that only an operator can resolve."""
         self._partition.fatal(error)
 
     def on_progress(self) -> None:
-        """Report that ``in_flight`` has fallen, so that the reader of this partition may continue; to be called once a script."""
+        """Report that ``in_flight`` has fallen, so that the reader of this partition may continue; call it once per script."""
         self._partition.on_progress()
 
     async def commit_now(self, position: OffsetAndMetadata) -> None:
         """Commit the offset of this processor together with those of the others, and wait for the answer of Kafka.
 
-        Within :meth:`Processor.claim` it commits the initial offset of a new processor, *before* that one starts. New processors of
-        a partition are committed together: a broker without metadata would apply the first offset to all.
+        A new processor commits its initial offset by this method within :meth:`Processor.claim`, *before* it starts. The new
+        processors of a partition are committed together, because a broker without metadata would apply the first offset to all.
 
         Raises:
-            NotOwnerError: Kafka rejected it, or the processors of the partition have ended.
+            NotOwnerError: Kafka rejected the commit, or the processors of the partition have ended.
             KafkaError, TimeoutError: The outcome is unknown; an offset may be committed again at any time.
         """
         await self._partition.commit_now(self.name, position)
 
     async def offsets_in_other_partitions(self) -> Mapping[int, OffsetAndMetadata | None]:
-        """Read the commits of the other partitions of the topic under this name, by their numbers.
+        """Read the offsets of this processor in the other partitions of the topic from their commits.
 
         Returns:
-            Partition → offset and metadata. A partition whose commit does not have this name is left out; None if the broker has
-            kept no metadata, so that the offset is unknown.
+            Partition number → offset and metadata; None if that commit has no metadata, so that the offset is unknown. Partitions
+            whose commit does not contain this name are left out.
 
         Raises:
             KafkaError, TimeoutError: The broker does not answer; try again.
@@ -159,27 +159,27 @@ class Claim:
         return await self._partition.offsets_in_other_partitions(self.name)
 
     async def log_bounds_now(self) -> LogBounds:
-        """Ask the broker for the current bounds of the log.
+        """Query the broker for the current bounds of the log.
 
-        Records may be appended between :attr:`log_bounds` and the moment at which a processor has taken over its state. To find out
-        whether it is at the end of the log, a processor asks after that moment.
+        Records may be appended after :attr:`log_bounds` was read. To determine whether it is at the end of the log, a processor
+        calls this method after it has taken over its state.
 
         Raises:
-            KafkaError, TimeoutError: To be tried again.
+            KafkaError, TimeoutError: The broker does not answer; try again.
         """
         return await self._partition.log_bounds_now()
 
     async def common_end(self, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        """Compare the log with fingerprints of what was read: a broker may have restarted on an older copy of its disk.
+        """Compare the log with fingerprints of what was read, to detect that it was truncated.
 
-        A truncated log is logged and counted.
+        A broker may have restarted on an older copy of its disk, for example. A truncated log is logged and counted.
 
         Args:
             kept: Fingerprints of records that were read, of a topic with the same id as :attr:`topic_id`.
             read_to: Offset below which everything was read.
 
         Returns:
-            None if it is the same log. Else the offset from which to read again: records from there on may have been replaced.
+            None if the log is unchanged. Else the offset from which to read again: records from there on may have been replaced.
 
         Raises:
             KafkaError, TimeoutError: The broker does not answer; try again.
@@ -187,7 +187,7 @@ class Claim:
         return await self._partition.common_end(self.name, kept, read_to) if self.topic_id else None
 
     async def broker_keeps_metadata(self) -> bool:
-        """Return whether the broker keeps commit metadata; the embedded one does not.
+        """Return whether the broker stores commit metadata; the embedded one does not.
 
         Raises:
             KafkaError, TimeoutError: The broker does not answer; try again.
@@ -195,10 +195,10 @@ class Claim:
         return await self._partition.broker_keeps_metadata()
 
     async def offset_at(self, time_ms: int) -> int:
-        """Return the offset of the first record that is not older than a time, or a lower one; the end of the log if there is none.
+        """Return an offset at or below the first record that is not older than a time; the end of the log if none is.
 
         Raises:
-            KafkaError, TimeoutError: To be tried again.
+            KafkaError, TimeoutError: The broker does not answer; try again.
         """
         return await self._partition.offset_at(time_ms)
 
@@ -218,36 +218,37 @@ class Processor(Protocol):
 
     @property
     def in_flight(self) -> int:
-        """Number of records that are delivered and not applied; the reader of the partition is paused while it is not 0.
+        """Number of records that are delivered but not applied; the reader of the partition is paused while it is not 0.
 
         It must fall during a long range: the watchdog considers a partition stuck if it does not.
         """
 
     async def claim(self, claim: Claim) -> int:
-        """Take over the processor's state under ``claim.token``; is cancelled after a timeout.
+        """Take over the processor's state under ``claim.token``. After a timeout, the call is cancelled.
 
-        A processor without state starts at ``claim.committed``. If there is none, it chooses where it starts and commits that by
-        :meth:`Claim.commit_now` before it writes anything.
+        A processor without state starts at ``claim.committed``. If that is None, it chooses where it starts and commits the offset
+        by :meth:`Claim.commit_now` before it writes anything.
 
         Returns:
-            The first offset the processor needs: fence + 1, below or above the committed offset; :data:`NO_OFFSET` for none.
+            The first offset that the processor needs: fence + 1, which may be below or above the committed offset.
+            :data:`NO_OFFSET` if it needs none.
 
         Raises:
-            FencedError: Another owner intervened; the claim is tried again.
+            FencedError: Another owner took over the state during the call; the claim is retried.
             OtherLogError: The processor's state belongs to another log.
-            KafkaError, RedisError, OSError, TimeoutError: The claim is tried again.
+            KafkaError, RedisError, OSError, TimeoutError: A dependency failed; the claim is retried.
         """
 
     def deliver(self, batch: Batch) -> None:
-        """Accept the next range, which begins where the previous one ended, the first one at the offset of the claim."""
+        """Accept the next range. The first one begins at the offset of :meth:`claim`, each later one where the previous one ended."""
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the offset and metadata to commit; None without state: then nothing is committed for the partition.
+        """Return the offset and metadata to commit; None without state, so that nothing is committed for the partition.
 
         Also called after :meth:`revoke`, for the last commit.
 
         Raises:
-            KafkaError, RedisError, OSError, TimeoutError: Called again later.
+            KafkaError, RedisError, OSError, TimeoutError: A dependency failed; the method is called again later.
         """
 
     def tick(self, now_ms: int) -> None:
@@ -258,14 +259,14 @@ class Processor(Protocol):
         """Return the progress of the processor's own work, besides its ranges; called from any thread.
 
         Returns:
-            None if there is no such work, or a known pause explains that it does not progress.
+            None if there is no such work, or it does not progress because of a known pause.
         """
         return None
 
     async def revoke(self, seconds: float) -> None:
-        """End the processor, with a grace period of ``seconds`` for running work; its state stays for the next owner.
+        """End the processor, with a grace period of ``seconds`` for running work; its state remains for the next owner.
 
-        Nothing is delivered any more. Called once, also after a failed claim.
+        No range is delivered afterwards. The method is called once, also after a failed claim.
         """
 
     def shorten_deadline(self, seconds: float) -> None:
@@ -273,7 +274,7 @@ class Processor(Protocol):
         return
 
     async def on_commit_rejected(self) -> None:
-        """Handle that Kafka rejected the commit after :meth:`revoke`: the next owner does not see its metadata."""
+        """Handle a rejected last commit, made after :meth:`revoke`: the next owner does not see its metadata."""
         return
 
 
@@ -290,14 +291,14 @@ class Processors(Protocol):
         Args:
             tp: A partition that is assigned to this member.
             committed: Names in the partition's last commit. A processor may be created for a name that is no longer declared; the
-                offset of a name without a processor is kept as it is.
+                offset of a name without a processor is retained.
 
         Raises:
             ConfigurationError: The offsets and metadata of so many processors do not fit into a commit.
         """
 
     def is_paused(self, topic: str) -> bool:
-        """Return whether a known pause explains that a topic makes no progress; called from any thread."""
+        """Return whether a topic makes no progress because of a known pause; called from any thread."""
         return False
 
 
@@ -305,11 +306,11 @@ class ImpossibleClaimError(Exception):
     """A partition cannot be claimed without an operator's action.
 
     Attributes:
-        advice: What to do.
+        advice: What the operator should do.
     """
 
     def __init__(self, tp: TP, what: str, advice: str) -> None:
-        """Create the error from a partition, its fault and an advice."""
+        """Create the error; its message is the partition followed by ``what``."""
         super().__init__(f"{tp} {what}")
         self.advice = advice
 

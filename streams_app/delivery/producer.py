@@ -11,7 +11,7 @@ TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 """Errors of a record that its topic will never accept."""
 
 Outcomes: TypeAlias = list[BaseException | None]
-"""One entry for each record: None if the broker has acknowledged it, else the error; after an error it may have been appended."""
+"""One entry per record: None if the broker has acknowledged it, else the error. After an error, it may still have been appended."""
 
 
 class Outgoing(NamedTuple):
@@ -20,7 +20,7 @@ class Outgoing(NamedTuple):
     topic: str
     key: bytes | None
     value: bytes | None
-    headers: list[tuple[str, bytes]] = []  # noqa: RUF012  # nobody changes the list
+    headers: list[tuple[str, bytes]] = []  # noqa: RUF012  # the list is never changed
     timestamp_ms: int | None = None
     partition: int | None = None
 

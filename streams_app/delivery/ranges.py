@@ -14,12 +14,12 @@ CAUSES: Final = {
     RESET: "the client has reset its position to another offset",
     IDLE: "the reader is ahead of the fence and nothing arrives",
 }
-"""Why a partition is claimed again by this rule, for people."""
+"""Cause of a resync by the chain rule → its explanation for logs."""
 
 IDLE_MS: Final = 10_000
-"""So long a reader may stand ahead of a processor although nothing is on its way: a fetch takes a fraction of it."""
+"""Time after which a reader that is ahead of an idle processor counts as wrong; a fetch takes a fraction of it."""
 STUCK_MS: Final = 1_000
-"""A partition in which nothing is applied for so long is stuck; one step of a processor takes a fraction of it."""
+"""Time without progress after which a partition counts as stuck; one step of a processor takes a fraction of it."""
 
 
 @dataclass(slots=True)
@@ -37,14 +37,14 @@ class Served:
 
 @dataclass(slots=True)
 class Ranges:
-    """The ranges of one partition that were delivered; times are of the monotonic clock.
+    """The delivered ranges of one partition; times are of the monotonic clock.
 
     Attributes:
         served: The partition's processors by their names.
         seek_number: Number of the last seek; batches with another one were fetched before it.
         position: Offset at which the next range begins.
         applied: Offset below which everything is applied.
-        progress_ms: When something was last delivered or applied.
+        progress_ms: When records were last delivered or applied.
     """
 
     served: dict[str, Served] = field(default_factory=dict)
@@ -61,31 +61,31 @@ class Ranges:
 
     @property
     def in_flight(self) -> int:
-        """Number of records that were delivered and are not yet applied; processors share them."""
+        """Number of delivered records that the slowest processor has not applied."""
         return max(served.processor.in_flight for served in self.served.values())
 
     @property
     def done(self) -> int:
-        """Approximate offset up to which all processors are done; it advances with every applied record."""
+        """Approximate offset up to which all processors have applied records; it advances with each of them."""
         return min(served.next for served in self.served.values()) - self.in_flight
 
     def is_stuck(self, monotonic_ms: int) -> bool:
-        """Return whether nothing is being applied; then no other partition waits for this one."""
+        """Return whether no record was delivered or applied for :data:`STUCK_MS`, so that other partitions need not wait."""
         return monotonic_ms - self.progress_ms > STUCK_MS
 
     def deliver(self, batch: Batch, monotonic_ms: int) -> str | None:
-        """Deliver a range to the processors that do not have it; a range fetched before the last seek is dropped silently.
+        """Deliver a range to the processors that do not have it. A range that was fetched before the last seek is dropped.
 
         Returns:
-            Why the partition has to be claimed again; then nothing was delivered.
+            Cause of a resync, in which case nothing was delivered; else None.
         """
         if batch.seek_number != self.seek_number:
             return None
         if batch.begin < self.position:
-            # The client reset its position by itself: what it read from was removed, or the topic was created again.
+            # The client reset its position by itself: the records there were removed, or the topic was created again.
             return RESET
         if any(batch.begin > served.next for served in self.served.values()):
-            # An earlier range was dropped with the buffers of a rebalance; with this one it would be lost for good.
+            # An earlier range was dropped with the buffers of a rebalance. Delivering this one would skip it for good.
             return HOLE
         self.position = batch.end
         self.progress_ms = monotonic_ms
@@ -96,10 +96,10 @@ class Ranges:
         return None
 
     def check(self, position: int | None, monotonic_ms: int) -> str | None:
-        """Check the position of the reader, because no range arrives that would show a gap.
+        """Check the position of the reader, to detect a gap while no range arrives that would show it.
 
         Returns:
-            Why the partition has to be claimed again.
+            Cause of a resync, or None.
         """
         if position is None:
             return None
@@ -107,7 +107,7 @@ class Ranges:
             return RESET
         is_ahead = any(position > served.next for served in self.served.values())
         if is_ahead and not self.in_flight and monotonic_ms - self.progress_ms > IDLE_MS:
-            # The last range before a silence was dropped: no later one will show the hole.
+            # The last range before a time without records was dropped: no later range shows the gap.
             return IDLE
         return None
 

@@ -1,7 +1,7 @@
-"""Holds fetched batches back after a reconnection until the log is compared: it may be another log.
+"""Buffers fetched batches after a reconnection until the log is compared with what was read, because it may be another log.
 
-A broker that restarts on an older copy of its disk may have the same topic id and leader epoch as before, but connections to it are
-gone. Without the comparison, a reader beyond the lost events would continue after them, and the records that it reads there would
+A broker that restarts on an older copy of its disk may have the same topic id and leader epoch as before, but its connections are
+closed. Without the comparison, a reader beyond the lost events would continue after them. The records that it reads there would
 hide the loss from every later comparison.
 """
 
@@ -19,14 +19,14 @@ from streams_app.errors import text_of
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.5
-"""Pause after a comparison without an answer of the broker."""
+"""Delay before a comparison is repeated that the broker did not answer."""
 
 
 class Reconnection:
-    """Batches of one partition that wait for the comparison of its log."""
+    """Buffer for the batches of one partition until its log is compared."""
 
     def __init__(self, tp: TP, is_same_log: Callable[[], Awaitable[bool]], on_fatal: Callable[[BaseException], None]) -> None:
-        """Start without a connection, so that the first batch is compared, too.
+        """Start without a connection, so that the first batch also causes a comparison.
 
         Args:
             tp: The partition.
@@ -42,15 +42,15 @@ class Reconnection:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether batches are held back."""
+        """Whether batches are buffered."""
         return bool(self._waiting)
 
     def keeps(self, batch: Batch, deliver: Callable[[Batch], None]) -> bool:
-        """Hold a batch back if the client has connected since the last comparison, or if earlier batches wait.
+        """Buffer a batch if the client has connected since the last comparison or earlier batches wait; return whether it did.
 
         Args:
             batch: A batch of this partition.
-            deliver: Called with each held batch in order, once the comparison shows that the log is the same.
+            deliver: Called with each buffered batch in order, once the comparison shows that the log is unchanged.
         """
         if batch.connection is self._connection and not self._waiting:
             return False
@@ -61,7 +61,7 @@ class Reconnection:
         return True
 
     def end(self) -> None:
-        """Drop the held batches: the next claim of the partition reads them again."""
+        """Drop the buffered batches: the next claim of the partition reads them again."""
         self._waiting.clear()
         if self._task is not None:
             self._task.cancel()

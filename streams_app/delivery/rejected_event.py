@@ -8,8 +8,8 @@ from typing import Any, Final
 from streams_app.reasons import Reason
 
 NOT_KEPT: Final = {"value": "value-bytes-not-kept", "key": "key-bytes-not-kept", "headers": "header-bytes-not-kept"}
-"""Part of a record → header of a dead letter that was sent without it; the header holds the size of the missing part. Such a dead
-letter cannot be replayed."""
+"""Part of a record → header of a dead letter that was sent without this part; its value is the size of the part. A dead letter with
+this header cannot be replayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class RejectedEvent:
         record: The record as received: its offset, key and value are used.
         reason: Reason of its dead letter.
         detail: What is wrong, as text.
-        addressee: Processor for which it was replayed, if that is not the one that rejects it.
+        addressee: Processor for which the record was replayed, if that is not the one that rejects it.
         headers: Additional headers of the dead letter.
     """
 

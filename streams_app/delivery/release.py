@@ -22,7 +22,7 @@ class Releasing(NamedTuple):
 
 
 class PartitionReleases:
-    """The partitions that are being released."""
+    """Ends the processors of released partitions, and commits their last offsets."""
 
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
@@ -40,7 +40,7 @@ class PartitionReleases:
         return None if ending is None else ending.task
 
     def begin(self, partition: Partition, seconds: float, *, is_last: bool = False) -> None:
-        """Start to end the processors of a partition. From now on, all they report is ignored, except their last commits.
+        """Start ending the processors of a partition. From now on, their reports are ignored, except their last commits.
 
         Args:
             partition: A claimed partition.
@@ -56,7 +56,7 @@ class PartitionReleases:
     async def _end(self, partition: Partition, seconds: float, *, is_last: bool) -> None:
         await partition.end(seconds)
         if seconds and not is_last:
-            # Otherwise the next claim would find work that has ended recorded as started.
+            # Without this commit, the next claim would read metadata in which finished work is still recorded as started.
             await self._commits.commit_last([partition])
 
     def shorten_deadline(self, tp: TP, seconds: float) -> None:
@@ -65,7 +65,7 @@ class PartitionReleases:
             ending.partition.shorten_deadline(seconds)
 
     async def release(self, tps: Collection[TP], claimed: Collection[Partition], seconds: float) -> None:
-        """Wait until the processors of partitions have ended and the last commit is made, at most ``seconds``.
+        """Wait until the processors of partitions have ended and the last commit is made, for at most ``seconds``.
 
         Also waits for releases that began earlier: shutdown may arrive during a rebalance, and afterwards this member can no longer
         commit. After the timeout, releases continue in the background.

@@ -1,7 +1,7 @@
 """Redis scripts on fenced state: arguments by name, with a timer.
 
-A script takes its arguments as one map. Its text may have a line ``-- include fenced.lua``, which is replaced by
-``delivery/lua/fenced.lua``: that checks the token and the fence.
+A script takes its arguments as one map. A line ``-- include fenced.lua`` in its text is replaced by ``delivery/lua/fenced.lua``,
+which checks the token and the fence.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ import msgpack
 _INCLUDE: Final = re.compile(r"^-- include (\w+)\.lua$", re.MULTILINE)
 
 Timer = Callable[[str], AbstractContextManager[Any]]
-"""Returns a context that measures one call of a script, by its name."""
+"""Takes the name of a script, and returns a context manager that measures one call of it."""
 
 
 def unmeasured(_: str) -> AbstractContextManager[Any]:
-    """Return a timer that measures nothing."""
+    """Return a context manager that measures nothing."""
     return nullcontext()
 
 
 def fenced(name: str) -> str:
-    """Return Lua that scripts on fenced state share; "" if this layer has no file of that name."""
+    """Return the text of a Lua file of this layer that scripts include; "" if it has no file of that name."""
     found = files("streams_app.delivery") / "lua" / f"{name}.lua"
     return found.read_text("utf-8") if found.is_file() else ""
 
 
 def with_included(text: str, shared: Callable[[str], str] = lambda _: "") -> str:
-    """Return the source of a script as it runs: include lines are replaced recursively.
+    """Return the source of a script, with include lines replaced recursively.
 
     Args:
         text: The text of the script file.
-        shared: Name → shared Lua of the processor's own scripts, used if this layer has no file of that name.
+        shared: Returns the text of a Lua file of the processor's layer by name; used if this layer has no file of that name.
     """
     return _INCLUDE.sub(lambda found: with_included(fenced(found[1]) or shared(found[1]), shared), text)
 
 
 class FencedError(Exception):
-    """The state is not as the caller left it; nothing was written.
+    """A script or step wrote nothing, because the state is not as the caller left it.
 
     Attributes:
-        script: Name of the script, or of the step.
+        script: Name of the script or step.
         cause: The cause, one word; those of ``fenced.lua`` are ``no-state``, ``token`` and ``fence``.
     """
 
@@ -72,11 +72,11 @@ class Script:
         self._pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
     async def __call__(self, keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
-        """Run the script; redis-py loads it again if the server has lost it.
+        """Run the script; redis-py loads it if the server does not have it.
 
         Args:
             keys: Keys of the state in the order of the script; the first one is the hash with the fence.
-            arguments: Arguments by name; None means that the script does not get it.
+            arguments: Arguments by name; the script does not see those that are None.
 
         Raises:
             FencedError: The script has returned ``refused`` and a cause.

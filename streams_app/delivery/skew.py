@@ -14,11 +14,11 @@ from streams_app.health.status import Status
 logger = logging.getLogger(__name__)
 
 SKEW_EVERY_SECONDS: Final = 5.0
-"""How often a worker compares its clock."""
+"""Interval of comparisons."""
 
 
 class SkewWatch:
-    """Reports when the two clocks differ too much, and when they agree again; meanwhile, partition clocks do not move.
+    """Reports when the two clocks differ too much, and when they agree again. In between, partition clocks do not advance.
 
     Attributes:
         clock: The clock that is compared.
@@ -35,8 +35,8 @@ class SkewWatch:
     async def check_once(self) -> None:
         """Compare the wall clock with that of Redis once.
 
-        The worker does so before its first claim: a wall clock that is ahead would close every group, and would leave the moved
-        partition clocks to the next owner.
+        The worker calls it before its first claim: a wall clock that is ahead would close every group, and the next owner would
+        inherit the advanced partition clocks.
 
         Raises:
             RedisError, OSError: Redis does not answer.
@@ -56,7 +56,7 @@ class SkewWatch:
             logger.info("wall clock agrees with Redis TIME again")
 
     async def try_once(self) -> None:
-        """Compare them once; if Redis does not answer, report it once until it does."""
+        """Compare the clocks once; if Redis does not answer, log that only for the first failure in a row."""
         try:
             await self.check_once()
         except DEPENDENCY_ERRORS as error:

@@ -18,7 +18,7 @@ NO_WORDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def run(claim: Claim, work: Coroutine[Any, Any, None], name: str, words: Mapping[str, str] = NO_WORDS) -> asyncio.Task[None]:
-    """Run a task: a FencedError calls :meth:`.Claim.resync`, any other error :meth:`.Claim.fatal`.
+    """Start a task; if it fails with a FencedError, call :meth:`.Claim.resync`, on any other error :meth:`.Claim.fatal`.
 
     Args:
         claim: Claim of the processor, which cancels the task when it is revoked.
@@ -34,8 +34,8 @@ def run(claim: Claim, work: Coroutine[Any, Any, None], name: str, words: Mapping
 async def ended(tasks: Collection[asyncio.Task[None]]) -> None:
     """Cancel tasks repeatedly until each has ended.
 
-    Once is not enough: ``asyncio.wait_for`` of Python 3.11, by which redis-py sends, drops a cancellation that comes in the very
-    moment in which its call completes (python/cpython#86296). A caller that waits for such a task would wait for ever.
+    Once is not enough: ``asyncio.wait_for`` of Python 3.11, which redis-py uses to send, drops a cancellation that arrives at the
+    moment when its call completes (python/cpython#86296). A caller that awaits that task would wait forever.
     """
     left = set(tasks)
     while left:
