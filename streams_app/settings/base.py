@@ -26,14 +26,14 @@ def redacted(url: str) -> str:
     """Return a URL without its credentials, including those in its query."""
     address, has_query, query = url.partition("?")
     scheme, is_url, place = address.partition("://")
-    if not place.startswith("/"):  # the path of a file may contain an @
-        place = place.rpartition("@")[2]  # the last one: a password may contain / and @, although it should not
+    if not place.startswith("/"):  # a file path may contain an @, and has no credentials
+        place = place.rpartition("@")[2]  # the last @: passwords may contain an unescaped / or @
     shown = "&".join(map(_without_secret, query.split("&")))
     return f"{scheme}{is_url}{place}{has_query}{shown}"
 
 
 def has_late_at(url: str) -> bool:
-    """Return whether an ``@`` follows the host: then a ``/`` of the password was taken for the end of the host."""
+    """Return whether the path has an ``@``: then a ``/`` in the password was probably parsed as the end of the host."""
     _, _, path = url.partition("://")[2].partition("/")
     return "@" in path
 
@@ -44,7 +44,7 @@ def _without_secret(parameter: str) -> str:
 
 
 def secret(label: str, path: Path | None) -> str | None:
-    """Read a secret from a file, without surrounding white space; None without a file.
+    """Read a secret from a file, without surrounding white space; None if ``path`` is None.
 
     Args:
         label: Name of the setting, for messages.
@@ -65,6 +65,6 @@ def secret(label: str, path: Path | None) -> str | None:
 
 
 def suggestion(name: str, known: list[str]) -> str:
-    """Return a suggestion of a similar name for an error message, or an empty text."""
+    """Return a suggestion of a similar name for an error message; an empty string if no name is similar."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f", did you mean {near[0]!r}?" if near else ""

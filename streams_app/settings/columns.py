@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, Field
 
 COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
-"""Pattern of column names: they are quoted in SQL, which keeps their case; PostgreSQL would truncate longer ones."""
+"""Pattern of column names. SQL statements quote them, so their case is kept; PostgreSQL would truncate longer names."""
 
 OWN_COLUMNS: Final = ("fold", "group_key", "versions", "updated_ms")
-"""Columns of a table of groups besides those of names."""
+"""Columns that every table of groups has besides those of names."""
 
 EXAMPLE: Final = 'columns = { "click-rate" = "click_rate" }'
 
@@ -20,7 +20,7 @@ MAX_COLUMNS: Final = 1_000
 
 
 def _by_name(given: Any) -> dict[str, str]:
-    """Convert a list: each column has the name that it stores."""
+    """Convert a list of names to a mapping in which each column is called like its name."""
     if isinstance(given, (list, tuple)) and all(isinstance(name, str) for name in given):
         if len(set(given)) != len(given):
             raise ValueError("a name stands there twice")
@@ -31,9 +31,9 @@ def _by_name(given: Any) -> dict[str, str]:
 
 
 def _checked(columns: dict[str, str]) -> dict[str, str]:
-    """Validate all columns at once.
+    """Validate all columns; the error lists every fault.
 
-    Columns that differ only in case are the same for SQLite, and in SQL without quotes.
+    Columns must differ in more than case: SQLite, and SQL without quotes, treat them as the same column.
     """
     faults = []
     seen: dict[str, str] = {}

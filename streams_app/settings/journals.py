@@ -18,7 +18,7 @@ MIN_KEEP: Final = timedelta(minutes=1)
 MAX_KEEP: Final = timedelta(days=3_650)
 
 MIN_BYTES: Final = 1_000_000
-"""A journal is removed by the segment; one takes at most about a quarter of its share of ``max_bytes``."""
+"""Minimum of ``max_bytes``. Events are removed by the segment, which takes at most about a quarter of a partition's share."""
 
 
 MAX_SEGMENT_BYTES: Final = 64_000_000
@@ -27,22 +27,22 @@ STORED_SEGMENTS_OF_SHARE: Final = 4
 
 
 class JournalSettings(Section):
-    """``[journals.NAME]``: every event of a topic, found by its key, for as long as is said here."""
+    """``[journals.NAME]``: stores every event of a topic, by its key, for the time given here."""
 
     name: str
-    """Name of the journal, by which it is read; label ``journal`` of its metrics."""
+    """Name of the journal, for readers; label ``journal`` of its metrics."""
     source: str
     """Topic of its events."""
     key: str | tuple[str, ...]
-    """A field, a dotted path, a list of them, or ``@key`` for the record key, with which values may be any bytes."""
+    """A field, a dotted path, a list of them, or ``@key`` for the record key. With ``@key``, values may be any bytes."""
     format: Format = "json"
     """Where the fields of ``key`` are: ``json``; ``debezium``: in the row of a change event; ``cloudevents``: in the ``data`` of a
     CloudEvent in structured mode; ``avro``, ``protobuf`` or ``json-schema``: in a value framed by a schema registry. Values are
-    kept as they were produced, and decoded when they are read."""
+    stored as produced, and decoded when they are read."""
     keep: Duration = timedelta(days=30)
-    """Events are removed once they are older, by the segment: at most a UTC day later; 1m to 3650d."""
+    """Retention: older events are removed by the segment, at most a UTC day later; 1m to 3650d."""
     max_bytes: Annotated[int, Field(ge=MIN_BYTES)] = 8_000_000_000
-    """Maximum size in Redis in bytes; each partition has an equal share, best of 1 MB or more, and its oldest events go first."""
+    """Maximum size in Redis in bytes. Each partition has an equal share, best of 1 MB or more; oldest events are removed first."""
     compress_after: Duration = timedelta(0)
     """A segment (a day, or a part of a large one) is compressed this long after its newest event."""
     compress_rate: Annotated[int, Field(ge=0)] = 8_000_000
@@ -119,7 +119,7 @@ class JournalSettings(Section):
         return milliseconds(self.compress_after)
 
     def share(self, partitions: int) -> int:
-        """Return the bytes that one of this many partitions may take in Redis."""
+        """Return the bytes that one partition may take in Redis, for this many partitions."""
         return self.max_bytes // max(1, partitions)
 
     def segment_bytes(self, partitions: int) -> int:
@@ -127,7 +127,7 @@ class JournalSettings(Section):
         return max(1, min(MAX_SEGMENT_BYTES, self.share(partitions) // SEGMENTS_OF_SHARE))
 
     def stored_segment_bytes(self, partitions: int) -> int:
-        """Return the bytes in Redis at which a segment ends: small events of many keys take several times their size there."""
+        """Return the bytes in Redis at which a segment ends. Small events of many keys take several times their size there."""
         return max(1, self.share(partitions) // STORED_SEGMENTS_OF_SHARE)
 
     @property
@@ -137,11 +137,11 @@ class JournalSettings(Section):
 
     @property
     def section(self) -> str:
-        """The section in the file, for messages."""
+        """Name of the section in the file, for messages."""
         return f"journals.{self.name}"
 
 
 def faults_of_journals(journals: Sequence[JournalSettings]) -> list[str]:
-    """Return the faults of the journals of an application, a sentence each."""
+    """Return the faults of an application's journals, one sentence for each."""
     names = [journal.name for journal in journals]
     return ["two journals have the same name"] if len(set(names)) != len(names) else []

@@ -17,7 +17,7 @@ from streams_app.formatting import Duration, milliseconds
 from streams_app.settings.base import Section, secret
 
 TYPE_HEADER: Final = "@type"
-"""Name of the header ``ce_type`` of a record in ``only`` and ``remove``; with ``format = "cloudevents"`` the attribute ``type``."""
+"""Name in ``only`` and ``remove`` for the header ``ce_type``; with ``format = "cloudevents"``, for the attribute ``type``."""
 
 MAX_SHOWN: Final = 50
 LIST_ITEMS: Final = 1_000
@@ -26,7 +26,7 @@ SECRET_BYTES: Final = 32
 
 MIN_EXPIRY: Final = timedelta(seconds=1)
 MIN_EXPIRY_OF_PRESENCE: Final = timedelta(seconds=5)
-"""Minimum expiry of presence. Hubs write their tabs once a second: with less, tabs would flicker if several hubs serve a page."""
+"""Minimum expiry of presence. Hubs refresh their open tabs once a second: with a shorter one, tabs of other hubs would flicker."""
 
 MAX_EXPIRY: Final = timedelta(days=30)
 
@@ -60,44 +60,44 @@ Conditions = Annotated[dict[str, tuple[Any, ...]], BeforeValidator(_as_list)]
 
 
 class LiveView(Section):
-    """``[live.NAME]``: what a page shows now, of one topic or of the browsers that are connected."""
+    """``[live.NAME]``: the current state of a topic, or the connected browsers, for each page."""
 
     name: str
-    """Name of the view, which pages ask for; label ``view`` of its metrics."""
+    """Name of the view, for pages; label ``view`` of its metrics."""
     kind: Literal["count", "list", "presence"]
     """``count``: how many items; ``list``: the newest items; ``presence``: how many browsers have the page open."""
     source: str = ""
     """Topic of its events: a raw topic or the output of a fold; required unless ``presence``."""
     format: Format = "json"
-    """``json``; ``debezium``: the row of a change event, with ``@op``, ``@before`` and so on beside it; ``cloudevents``: the
-    ``data`` of a CloudEvent in structured mode, with its attributes as ``@type`` and so on beside it; ``avro``, ``protobuf`` or
+    """``json``; ``debezium``: the row of a change event, with further fields ``@op``, ``@before`` and so on; ``cloudevents``: the
+    ``data`` of a CloudEvent in structured mode, with its attributes as ``@type`` and so on; ``avro``, ``protobuf`` or
     ``json-schema``: values framed by a schema registry."""
     page: str = ""
     """Field or dotted path that names the page; 1 and ``"1"`` are one page; required unless ``presence``."""
     item: str = ""
-    """Field or dotted path that names the item. None: the fold id of a folded record, otherwise the position of the record in its
-    topic, so an event that is sent twice counts twice."""
+    """Field or dotted path that names the item. None: the fold id of a folded record; of other records, the position in the topic,
+    so an event that is sent twice counts twice."""
     expiry: Duration
-    """An item expires this long after its record timestamp, a browser this long after its hub was last alive; 1s to 30d, for
-    ``presence`` at least 5s."""
+    """An item expires this long after its record timestamp, a browser this long after the last sign of life of its hub; 1s to 30d,
+    for ``presence`` at least 5s."""
     only: Conditions = Field({})
-    """Field → value or list of values: only matching events are shown; ``@type`` is the header ``ce_type``, of CloudEvents in
-    structured mode their type."""
+    """Field → value or list of values: only matching events are shown. ``@type`` is the header ``ce_type``; of CloudEvents in
+    structured mode, their type."""
     remove: Conditions = Field({})
     """Field → value or list of values: a matching event removes its item."""
     payload: tuple[str, ...] = ()
-    """For a ``list``: fields or dotted paths of an event that are shown; none: the whole event without what stands beside it; at
+    """For a ``list``: fields or dotted paths of an event that are shown; none: the whole event without its fields ``@…``; at
     most 1 kB per item."""
     show: Annotated[int, Field(ge=1)] = 10
     """For a ``list``: number of newest items that are sent; at most 50."""
     max_items: Annotated[int, Field(ge=0, le=COUNT_ITEMS)] = 0
-    """Maximum number of items of a page, of which the newest are kept; 0: 1000 for a ``list``, 100000 for a ``count``."""
+    """Maximum number of items of a page; the newest are kept. 0: 1000 for a ``list``, 100000 for a ``count``."""
     people: bool = False
     """For ``presence``: also show who has the page open, by the ``sub`` of their tokens."""
     public: bool = False
     """Whether the view can be read without a token."""
     dead_letters: str = ""
-    """Topic of the events that cannot be shown."""
+    """Topic for events that cannot be shown."""
 
     if TYPE_CHECKING:
         # For type checkers: a field accepts more types than it holds after validation.
@@ -172,7 +172,7 @@ class LiveView(Section):
 
     @property
     def is_of_topic(self) -> bool:
-        """Whether a worker reads events for it; hubs alone keep presence."""
+        """Whether a worker reads events for the view; presence needs only hubs."""
         return self.kind != "presence"
 
     @property
@@ -187,12 +187,12 @@ class LiveView(Section):
 
     @property
     def section(self) -> str:
-        """The section in the file, for messages."""
+        """Name of the section in the file, for messages."""
         return f"live.{self.name}"
 
 
 class LiveServer(Section):
-    """``[live_server]``: how live views are served to browsers, and to which."""
+    """``[live_server]``: the server that streams live views to browsers, and the pages that may connect."""
 
     host: str = "127.0.0.1"
     """Address on which live views are served."""
@@ -207,7 +207,7 @@ class LiveServer(Section):
     origins: tuple[str, ...] = ()
     """Origins of pages from other hosts that may connect, exactly as a browser sends them: ``https://www.example.com``."""
     secret_file: Path | None = None
-    """File with the secret that signs tokens, at least 32 bytes; further lines hold former secrets, which are accepted."""
+    """File with the secret that signs tokens, at least 32 bytes; further lines hold earlier secrets, which stay valid."""
 
     @field_validator("origins")
     @classmethod
@@ -230,17 +230,17 @@ class LiveServer(Section):
 
     @property
     def interval_ms(self) -> int:
-        """How often Redis is polled for open pages."""
+        """Interval at which Redis is polled for open pages, ms."""
         return milliseconds(self.interval)
 
     @property
     def beat_ms(self) -> int:
-        """How often the server confirms to an open page that its connection is alive."""
+        """Interval at which the server confirms to an open page that its connection is alive, ms."""
         return milliseconds(self.beat)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Read the secrets from ``secret_file``: the first one signs, all are accepted; empty without a file.
+        """Read the secrets from ``secret_file``: the first one signs, all are accepted. Empty if no file is set.
 
         Raises:
             ConfigurationError: The file cannot be read, or a secret is too short.
@@ -255,7 +255,7 @@ class LiveServer(Section):
 
 
 def faults_of_views(views: Sequence[LiveView], server: LiveServer, taken: Collection[str]) -> list[str]:
-    """Return the faults of the live views of an application, a sentence each.
+    """Return the faults of an application's live views, one sentence for each.
 
     Args:
         views: All views.

@@ -35,7 +35,7 @@ PREFIX: Final = "STREAMS_APP_"
 CONFIG_VARIABLE: Final = "STREAMS_APP_CONFIG"
 DEFAULT_FILE: Final = "streams.toml"
 FOLD_KEY: Final = 2
-"""Index of the key in the location of an error within a fold: folds, number, key."""
+"""Index of the key in the location of pydantic's error, as in ``("folds", 0, "quiet_period")``."""
 
 KINDS: Final = {
     "group_key": 'must be a field, a dotted path, a list of them, or "@key"',
@@ -49,14 +49,14 @@ KINDS: Final = {
 
 
 def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
-    """See :meth:`streams_app.settings.Settings.load`."""
+    """Load the file, then apply the environment; see :meth:`streams_app.settings.Settings.load`."""
     values, faults = _given(path, environ)
     if values.pop(FORMER, None) is not None:
         faults.append(f"{FORMER}: every read store has a name: write [read_stores.NAME] instead of [{FORMER}]")
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:
-        # The model reports this itself only if there is no other fault.
+        # The model checks this only if every section is valid.
         is_declared = (
             values.get("folds") or values.get("live") or values.get("journals") or _section(values, "events").get("catalogue")
         )
@@ -68,11 +68,11 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
 
 
 def legible(path: Path | None, environ: Mapping[str, str]) -> tuple[EventsSettings | None, tuple[SubscriberSettings, ...]]:
-    """Return ``[events]`` and ``[subscribers.NAME]`` without invalid keys, for settings that :func:`load` rejects."""
+    """Return the valid keys of ``[events]`` and ``[subscribers.NAME]``, for settings that :func:`load` rejects."""
     try:
         values, _ = _given(path, environ)
     except ConfigurationError:
-        return None, ()  # no part of it can be read
+        return None, ()  # the file cannot be read or parsed
     tables = values.get("subscribers")
     found = [_without_faults(SubscriberSettings, table) for table in (tables if isinstance(tables, list) else ())]
     return _without_faults(EventsSettings, values.get("events", {})), tuple(one for one in found if one is not None)
@@ -90,7 +90,7 @@ def _without_faults(model: type[S], table: Any) -> S | None:
 
 
 def _given(path: Path | None, environ: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """Return the values of the file and the environment, and their syntax errors."""
+    """Return the unvalidated values of the file and the environment, and the faults found so far."""
     values = _read_file(path, environ)
     faults = _apply_environment(values, environ)
     for section, (_, what) in _NAMED.items():
@@ -99,13 +99,13 @@ def _given(path: Path | None, environ: Mapping[str, str]) -> tuple[dict[str, Any
 
 
 def _section(values: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a section as given; empty if it is not a table."""
+    """Return a section before validation; empty if it is not a table."""
     table = values.get(name)
     return table if isinstance(table, dict) else {}
 
 
 def _listed(values: dict[str, Any], section: str, what: str) -> list[str]:
-    """Convert tables ``[section.NAME]`` to a list with their names; return the faults."""
+    """Convert the tables ``[section.NAME]`` to a list of tables with a key ``name``; return the faults."""
     faults = []
     tables = values.get(section, {})
     if isinstance(tables, dict):
@@ -153,10 +153,10 @@ _NAMED: Final[dict[str, tuple[type[BaseModel], str]]] = {
     "live": (LiveView, "live view"),
     "journals": (JournalSettings, "journal"),
 }
-"""Sections with a table for each name → description of the table, and of its name."""
+"""Sections with a table for each name → model of a table, and noun for messages."""
 
 FORMER: Final = "read_store"
-"""Section of earlier versions, which had a single store."""
+"""Section of earlier versions, which supported a single store."""
 
 _OTHER_VARIABLES: Final = re.compile(r"^STREAMS_APP_(CONFIG|TEST_\w+)$")
 
@@ -190,7 +190,7 @@ def _unknown(variable: str, known: list[str]) -> str:
         return f"{variable}: every read store has a name: write {PREFIX}READ_STORES_NAME_..."
     for section, (_, what) in _NAMED.items():
         if any(variable.startswith(f"{PREFIX}{other}_".upper()) for other in _SECTIONS if other.startswith(f"{section}_")):
-            continue  # of live_server, not of a view [live.server]
+            continue  # a misspelled key of [live_server], not a view [live.server]
         if variable.startswith(prefix := f"{PREFIX}{section}_".upper()):
             near = suggestion(variable, [one for one in known if one.startswith(prefix)])
             return f"{variable}: no such setting{near} (of a {what}, only where the file has its [{section}.NAME])"
@@ -198,12 +198,12 @@ def _unknown(variable: str, known: list[str]) -> str:
 
 
 def _keys(model: type[BaseModel]) -> list[str]:
-    """Return the keys of a table that has its name as its head."""
+    """Return the keys of a table ``[section.NAME]``: all fields except ``name``."""
     return [key for key in model.model_fields if key != "name"]
 
 
 def _put(values: dict[str, Any], target: tuple[str, ...], text: str) -> bool:
-    """Apply one override; return whether its table exists."""
+    """Apply one override; return False if its section is not a table."""
     table: Any = values
     for step in target[:-1]:
         table = table.setdefault(step, {}) if isinstance(table, dict) else None
@@ -213,7 +213,7 @@ def _put(values: dict[str, Any], target: tuple[str, ...], text: str) -> bool:
 
 
 def _from_text(target: tuple[str, ...], text: str) -> Any:
-    """Return the value of a variable: a list if its setting may be one, else text, which the model converts."""
+    """Return the value of a variable: a list if its setting may be a list, otherwise text that the model converts."""
     if target[-1] in ("folds", "fields", "columns", "payload", "origins") or (target[-1] in ("group_key", "key") and "," in text):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text

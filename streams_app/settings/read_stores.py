@@ -1,4 +1,4 @@
-"""``[read_stores.NAME]``: the read stores that are kept in sync, each independently."""
+"""``[read_stores.NAME]``: tables and indexes that are kept in sync with folds, independently of each other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_
 
 
 class ReadStoreSettings(Section):
-    """``[read_stores.NAME]``: one read side that is kept in sync."""
+    """``[read_stores.NAME]``: a table or an index that is kept in sync with folds."""
 
     name: str
     """Label ``store`` of its metrics, and part of its consumer group ``<app_id>.read-store.<name>``."""
@@ -48,7 +48,7 @@ class ReadStoreSettings(Section):
     table: str = "folded_values"
     """Name of the table, at most 45 characters; in PostgreSQL also ``SCHEMA.TABLE``. See [read-stores.md](read-stores.md)."""
     dead_letters: str = ""
-    """Topic of the folded records that the store can never hold, and of records that are not folded records."""
+    """Topic for folded records that the store rejects permanently, and for records that are not folded records."""
     shape: Literal["cells", "groups"] = "cells"
     """A row for each name of a group (``cells``), or a row for each group with a column for each name (``groups``)."""
     columns: Columns = Field({})
@@ -121,7 +121,7 @@ class ReadStoreSettings(Section):
 
     @property
     def timeout_ms(self) -> int:
-        """Timeout of a statement."""
+        """Timeout of a connection, a statement or a call of the source, ms."""
         return milliseconds(self.timeout)
 
     @property
@@ -131,18 +131,18 @@ class ReadStoreSettings(Section):
 
     @property
     def section(self) -> str:
-        """The section in the file, for messages."""
+        """Name of the section in the file, for messages."""
         return f"read_stores.{self.name}"
 
 
 def faults_of(stores: Sequence[ReadStoreSettings], folds: Collection[Fold]) -> list[str]:
-    """Return the faults of the read stores of an application, a sentence each."""
+    """Return the faults of an application's read stores, one sentence for each."""
     names = [store.name for store in stores]
     faults = ["two read stores have the same name"] if len(set(names)) != len(names) else []
     places: dict[tuple[str, str], ReadStoreSettings] = {}
     for store in stores:
-        # Each would use the progress of the other, and miss what that has read.
-        # And a rebuild of one store must not remove the table of another.
+        # Stores with a common table would overwrite each other's progress and skip records; and a rebuild of one store must not
+        # remove the table of another.
         owners = [places.setdefault((_database(store.url), _plain(table)), store) for table in _tables(store)]
         if other := next((owner for owner in owners if owner.name != store.name), None):
             faults.append(f"{store.section} and {other.section} have the same url and {_clash(store.table, other.table)}")
@@ -157,7 +157,7 @@ def _clash(table: str, other: str) -> str:
 
 
 def _plain(table: str) -> str:
-    """Return the same text for all spellings of a table; without a schema it is usually in ``public``."""
+    """Return a normal form of a table name; a table without a schema is usually in ``public``."""
     return table.lower().removeprefix("public.")
 
 
@@ -167,7 +167,7 @@ def _tables(store: ReadStoreSettings) -> list[str]:
 
 
 def _database(url: str) -> str:
-    """Return the same text for every spelling of a SQLite path, and of the hosts of a server, for any user."""
+    """Return a normal form of a URL: the absolute path of SQLite; sorted hosts and ports, without the user, of a server."""
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite":
         return str(Path(unquote(rest.removeprefix("/"))).resolve())

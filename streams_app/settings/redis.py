@@ -1,4 +1,4 @@
-"""``[redis]``: the forms of ``redis.url``, and the secrets beside it."""
+"""``[redis]``: the forms of ``redis.url``, and its secrets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REDIS_SCHEMES: Final = {
     "rediss+cluster": "HOST:PORT,HOST:PORT",
     "unix": "/PATH",
 }
-"""Scheme of ``redis.url`` → what follows ``://`` and the credentials."""
+"""Scheme of ``redis.url`` → form of the rest, after ``://`` and the credentials."""
 
 NODE: Final = re.compile(r"([\w.-]*|\[[0-9a-fA-F:.]+\])(?::(\d*))?")
 LAST_PORT: Final = 65_535
@@ -33,7 +33,7 @@ _SERVICE: Final = re.compile(r"/([^/]+)(?:/(\d*))?")
 
 
 class RedisSettings(Section):
-    """``[redis]``: where open groups live."""
+    """``[redis]``: the server that stores open groups and other state."""
 
     url: str = Field("redis://localhost:6379/0", repr=False)
     """``redis://HOST:PORT/DATABASE``; ``rediss://`` for TLS, ``redis+sentinel://HOST:PORT,HOST:PORT,HOST:PORT/SERVICE/DATABASE``
@@ -42,7 +42,7 @@ class RedisSettings(Section):
     password_file: Path | None = None
     """File with the password."""
     sentinel_username: str | None = None
-    """User at the Sentinels; without it, they get the password alone. User and password of the URL are those of Redis."""
+    """User at the Sentinels; none: only the password is sent. User and password of the URL are those of Redis."""
     sentinel_password_file: Path | None = None
     """File with the password of the Sentinels."""
     ssl_cafile: Path | None = None
@@ -82,7 +82,7 @@ class RedisSettings(Section):
 
     @property
     def has_sentinels(self) -> bool:
-        """Whether Sentinels name the primary."""
+        """Whether Sentinels are queried for the primary."""
         return urlsplit(self.url).scheme.endswith("+sentinel")
 
     @property
@@ -97,7 +97,7 @@ class RedisSettings(Section):
 
     @property
     def service(self) -> tuple[str, int]:
-        """Name of the primary at the Sentinels, and its database.
+        """Service name of the primary at the Sentinels, and its database.
 
         Raises:
             ValueError: The URL names no Sentinels.
@@ -118,7 +118,7 @@ def _hosts(parts: SplitResult) -> str:
 
 
 def _fault(parts: SplitResult, form: str) -> str | None:
-    """Return the fault of a URL; the URL is not shown, as a part of the password may be in place of the port or the database."""
+    """Return the fault of a URL, without the URL: a part of the password may be in place of the port or the database."""
     _, _, kind = parts.scheme.partition("+")
     nodes = _hosts(parts).split(",")
     if len(nodes) > 1 and not kind:

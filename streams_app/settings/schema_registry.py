@@ -1,4 +1,4 @@
-"""``[schema_registry]``: where the schemas of framed events are."""
+"""``[schema_registry]``: address of the registry with the schemas of framed events."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from streams_app.settings.base import Section, redacted, secret
 
 
 class SchemaRegistrySettings(Section):
-    """``[schema_registry]``: a registry with the REST interface of Confluent, such as Karapace and Apicurio have, too."""
+    """``[schema_registry]``: a registry with the REST interface of Confluent, which Karapace and Apicurio also provide."""
 
     url: str | None = Field(None, repr=False)
-    """``https://HOST:PORT``, with the path of the interface if it has one (Apicurio: ``/apis/ccompat/v7``); needed for the formats
+    """``https://HOST:PORT``, and the path of the interface, if any (Apicurio: ``/apis/ccompat/v7``); needed for the formats
     ``avro``, ``protobuf`` and ``json-schema``."""
     username: str | None = None
     """User for HTTP basic authentication; none: no authentication."""
@@ -28,7 +28,7 @@ class SchemaRegistrySettings(Section):
     timeout: Duration = timedelta(seconds=10)
     """How long a request may take before it is retried; 100ms to 10m."""
     cache_size: Annotated[int, Field(ge=10, le=100_000)] = 1_000
-    """Number of schemas that are kept in memory."""
+    """Maximum number of schemas in memory."""
 
     @field_validator("url")
     @classmethod
@@ -57,5 +57,5 @@ class SchemaRegistrySettings(Section):
 
     @property
     def redacted_url(self) -> str:
-        """Address for logs."""
+        """Address without credentials, for logs."""
         return redacted(self.url or "")

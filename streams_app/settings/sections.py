@@ -37,10 +37,10 @@ Positive = Annotated[int, Field(ge=1)]
 
 
 class KafkaSettings(Section):
-    """``[kafka]``: how to reach the brokers, and what ``topics create`` makes."""
+    """``[kafka]``: connection to the brokers, and properties of topics that ``topics create`` creates."""
 
     bootstrap_servers: str = "localhost:9092"
-    """``host:port``, several with commas."""
+    """``host:port``; several are separated by commas."""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     """Protocol of the connections to brokers: ``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT`` or ``SASL_SSL``."""
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = "SCRAM-SHA-512"
@@ -139,7 +139,7 @@ class KafkaSettings(Section):
 
 
 class HttpSettings(Section):
-    """``[http]``: metrics, health and groups."""
+    """``[http]``: the server of metrics, health and open groups."""
 
     host: str = "127.0.0.1"
     """Address on which metrics and health are served."""
@@ -155,11 +155,11 @@ class HttpSettings(Section):
 
 
 class WorkerSettings(Section):
-    """``[worker]``: how often things are looked at."""
+    """``[worker]``: intervals of periodic work, and the time for a shutdown."""
 
     tick: Duration = timedelta(seconds=1)
-    """How often due groups are emitted, one partition after the other; the first group after a silence is emitted without waiting
-    for the tick; 10ms to 1m."""
+    """How often due groups are emitted, one partition after the other; 10ms to 1m. The first group after a silence is emitted
+    without waiting for the tick."""
     commit_every: Duration = timedelta(seconds=2)
     """How often low watermarks are committed; 10ms to 1m."""
     grace: Duration = timedelta(seconds=15)
@@ -200,10 +200,10 @@ class TracingSettings(Section):
 
 
 class Limits(Section):
-    """``[limits]``: an event beyond them becomes a dead letter; the size of its value is looked at before it is decoded."""
+    """``[limits]``: an event that exceeds them becomes a dead letter; the size of its value is checked before it is decoded."""
 
     value_bytes: Positive = 1_000_000
-    """Maximum size of the value of an event in bytes; for subscribers, also of its headers together."""
+    """Maximum size of the value of an event in bytes; for subscribers, also of all its headers together."""
     key_bytes: Positive = 512
     """Maximum size of a group key in bytes."""
     names_per_event: Annotated[int, Field(ge=1, le=10_000)] = 256
@@ -237,7 +237,7 @@ class Settings(Section):
     def _default_topics_of_stores(
         cls, stores: tuple[ReadStoreSettings, ...], known: ValidationInfo
     ) -> tuple[ReadStoreSettings, ...]:
-        """Give a store without a dead-letter topic the default one."""
+        """Set the default dead-letter topic of stores without one."""
         app_id = known.data.get("app_id")
         return tuple(
             store if store.dead_letters else store.model_copy(update={"dead_letters": f"{app_id}.{store.group}.dead"})
@@ -247,7 +247,7 @@ class Settings(Section):
     @field_validator("live")
     @classmethod
     def _default_topics_of_views(cls, views: tuple[LiveView, ...], known: ValidationInfo) -> tuple[LiveView, ...]:
-        """Give a view without a dead-letter topic the one that views share."""
+        """Set the dead-letter topic that views share by default."""
         app_id = known.data.get("app_id")
         return tuple(
             view if view.dead_letters or not view.is_of_topic else view.model_copy(update={"dead_letters": f"{app_id}.live.dead"})
@@ -292,7 +292,7 @@ class Settings(Section):
 
     @property
     def live_of_topics(self) -> tuple[LiveView, ...]:
-        """Live views that a worker keeps: all except presence."""
+        """Live views for which a worker reads a topic: all except presence."""
         return tuple(view for view in self.live if view.is_of_topic)
 
     def live_view(self, name: str) -> LiveView:
@@ -322,7 +322,7 @@ class Settings(Section):
         for journal in self.journals:
             if name in (None, journal.name):
                 return journal
-        assert name is not None  # or the only one would have been found
+        assert name is not None  # without a name, the only one was returned above
         raise ConfigurationError([f"there is no journal {name!r}{suggestion(name, names)} (there are: {', '.join(names)})"])
 
     def fold(self, name: str) -> Fold:
@@ -351,7 +351,7 @@ class Settings(Section):
         for store in self.read_stores:
             if name in (None, store.name):
                 return store
-        assert name is not None  # or the only one would have been found
+        assert name is not None  # without a name, the only one was returned above
         raise ConfigurationError([f"there is no read store {name!r}{suggestion(name, names)} (there are: {', '.join(names)})"])
 
     @classmethod
@@ -359,12 +359,12 @@ class Settings(Section):
         """Load the file, then apply the environment.
 
         Args:
-            path: The file; None: ``STREAMS_APP_CONFIG``, else ``./streams.toml``; neither: the environment alone.
+            path: The file; None: ``STREAMS_APP_CONFIG``, otherwise ``./streams.toml``, otherwise only the environment.
             environ: ``STREAMS_APP_<SECTION>_<KEY>``; ``-`` in names becomes ``_``.
 
         Raises:
             ConfigurationError: The settings have faults; it lists all of them.
         """
-        from streams_app.settings.loading import load  # it builds this class
+        from streams_app.settings.loading import load  # imported late: that module imports this class
 
         return load(path, environ)

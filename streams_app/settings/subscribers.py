@@ -1,4 +1,4 @@
-"""``[events]`` and ``[subscribers.NAME]``: the declarations of an application in Python, and overrides of a deployment."""
+"""``[events]`` and ``[subscribers.NAME]``: the module of the declarations in Python, and a deployment's overrides of them."""
 
 from __future__ import annotations
 
@@ -36,16 +36,15 @@ class EventsSettings(Section):
 
 
 class SubscriberSettings(Section):
-    """``[subscribers.NAME]``: what of a declared subscriber is otherwise here; None: as declared.
+    """``[subscribers.NAME]``: overrides of a declared subscriber for one deployment; None: as declared.
 
-    Whether its function is idempotent is a fact about its code: nothing here overrides it.
+    ``idempotent`` cannot be overridden, because it is a property of the function's code.
     """
 
     name: str
-    """That of the function."""
+    """Name of the subscriber, which is that of its function."""
     concurrency: int | None = None
-    """Maximum number of attempts that run at the same time in each process; 1 to 1000. As for all settings below, none: as
-    declared."""
+    """Maximum number of attempts that run at the same time in each process; 1 to 1000. None, here and below: as declared."""
     rate: str | None = None
     """Maximum rate of attempts in the whole application: ``50/s``, ``100/m``, ``1000/h``."""
     timeout: Duration | None = None
@@ -63,7 +62,7 @@ class SubscriberSettings(Section):
     start: Literal["earliest", "latest"] | None = None
     """``earliest`` or ``latest``: where the subscriber begins at its first start."""
     enabled: bool | None = None
-    """Whether it runs at all."""
+    """Whether the subscriber runs."""
 
     if TYPE_CHECKING:
         # For type checkers: a field accepts more types than it holds after validation.

@@ -14,8 +14,8 @@ from streams_app.folding.core.closing import FEW_NAMES
 from streams_app.folding.core.names import names_of_mask
 
 MAX_CACHED_BYTES: Final = 16_000_000
-"""Approximate size limit of the lookup table, in bytes. A set that was removed from the table and occurs again is stored twice until
-duplicates are removed."""
+"""Approximate size limit of the lookup table, in bytes. A set that was removed from the table and occurs again is stored
+twice until duplicates are removed."""
 
 SET_BYTES: Final = 200
 NAME_BYTES: Final = 70

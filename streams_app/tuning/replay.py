@@ -158,7 +158,7 @@ class _Replay:
         return self._with_early(starts) if self.bounds.leading else (starts, None)
 
     def _split_sessions(self) -> Positions:
-        """Return the positions of events whose group was closed or too full before them; without ``leading``, records begin there."""
+        """Return the positions of events before which their group was closed or full; without ``leading``, records begin there."""
         starts, following = self._sessions, self._following
         if following is None:
             return starts
