@@ -1,4 +1,4 @@
-"""Avro by fastavro, which is an optional package."""
+"""Avro, by the optional package fastavro."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class AvroSchema:
     """Decodes and encodes the values of one schema."""
 
     def __init__(self, definition: SchemaDefinition) -> None:
-        """Parse the schema after those that it refers to."""
+        """Parse the schema and the schemas that it refers to."""
         named: dict[str, Any] = {}
         for text in definition.references.values():
             fastavro.parse_schema(orjson.loads(text), named_schemas=named)
         self._parsed = fastavro.parse_schema(orjson.loads(definition.text), named_schemas=named)
 
     def decode(self, body: bytes) -> Any:
-        """Return the value of a body, with times, decimals and UUIDs as Python has them."""
+        """Return the value of a body, with times, decimals and UUIDs as Python objects."""
         stream = BytesIO(body)
         value = fastavro.schemaless_reader(stream, self._parsed, None)
         if (rest := len(body) - stream.tell()) > 0:
@@ -30,7 +30,7 @@ class AvroSchema:
         return value
 
     def encode(self, event: Any) -> bytes:
-        """Return the body of an event; a field that the schema does not have is an error, one without a default must be given."""
+        """Return the body of an event. Unknown fields, and missing fields without a default, are errors."""
         stream = BytesIO()
         fastavro.schemaless_writer(stream, self._parsed, event, strict_allow_default=True)
         return stream.getvalue()

@@ -1,4 +1,4 @@
-"""The schemas that were fetched, and decoding by them (pure)."""
+"""Caches fetched schemas, and decodes values by them (pure)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streams_app.schemas.schema import TYPES, Schema, json_of
 
 
 class NotFetchedError(InternalError):
-    """A value by a schema that has to be fetched first.
+    """The schema of a value was not fetched yet.
 
     Attributes:
         schema_id: Id of the schema.
@@ -25,13 +25,13 @@ class NotFetchedError(InternalError):
 
 
 class SchemaEntry(NamedTuple):
-    """What the registry has of one id.
+    """The registry's answer for one id.
 
     Attributes:
-        type: Its type; empty if it cannot be used.
-        schema: What decodes by it; None if it cannot be used.
-        reason: Why events by it are dead letters.
-        detail: The same in words.
+        type: Type of the schema; empty if it cannot be used.
+        schema: The parsed schema; None if it cannot be used.
+        reason: Reason of the dead letters of its events, if it cannot be used.
+        detail: Text for these dead letters.
     """
 
     type: str
@@ -41,15 +41,15 @@ class SchemaEntry(NamedTuple):
 
 
 class SchemaCache:
-    """The schemas that were used last, up to a number; decoding never waits."""
+    """Least-recently-used cache of schemas; decoding by it never waits."""
 
     def __init__(self, most: int) -> None:
-        """Create an empty cache of at most ``most`` schemas; those that are wanted together may exceed it."""
+        """Create an empty cache of at most ``most`` schemas; more if a single batch needs more."""
         self._most = most
         self._entries: dict[int, SchemaEntry] = {}
 
     def missing(self, ids: Iterable[int]) -> list[int]:
-        """Return the ids whose schemas have to be fetched, and count the others as used."""
+        """Return the ids whose schemas have to be fetched, and mark the others as recently used."""
         missing = []
         for number in ids:
             entry = self._entries.pop(number, None)
@@ -60,7 +60,7 @@ class SchemaCache:
         return missing
 
     def keep(self, number: int, entry: SchemaEntry, wanted: Collection[int] = ()) -> None:
-        """Add a schema; the least recently used one that is not ``wanted`` makes room."""
+        """Add a schema; if the cache is full, drop the least recently used one that is not in ``wanted``."""
         self._entries[number] = entry
         if len(self._entries) > self._most:
             oldest = next((one for one in self._entries if one != number and one not in wanted), None)
@@ -72,7 +72,7 @@ class SchemaCache:
         self._entries.pop(number, None)
 
     def json(self, value: bytes, declared: Format) -> bytes:
-        """Return a framed value as JSON; the body itself for JSON, which is not validated.
+        """Return a framed value as JSON. A JSON body is returned as it is, without validation.
 
         Args:
             value: The framed value.
@@ -96,5 +96,5 @@ class SchemaCache:
             return body
         try:
             return json_of(entry.schema.decode(body))
-        except Exception as error:  # whatever a library raises for bytes that do not fit
+        except Exception as error:  # libraries raise many types for bytes that do not fit
             raise BadEventError("wrong-format", f"the body cannot be decoded by schema {number}: {text_of(error)}") from error

@@ -1,4 +1,4 @@
-"""The frame of a value: which schema it was written by (pure).
+"""Reads and writes the frame of a value, which has the id of its schema (pure).
 
 Source: Confluent's documentation, "Formats, Serializers, and Deserializers", section "Wire format".
 """
@@ -12,17 +12,17 @@ from streams_app.errors import BadEventError
 
 MAGIC: Final = b"\0"
 HEAD_BYTES: Final = 5
-"""The magic byte and the id."""
+"""Length of a frame: the magic byte and the id."""
 
 MAX_ID: Final = 2**31 - 1
-"""Largest id: registries number schemas by a signed integer."""
+"""Largest id: registries use signed 32-bit integers."""
 
 MAX_INDEXES: Final = 32
-"""Maximum depth of a Protobuf message within others."""
+"""Maximum nesting depth of a Protobuf message."""
 
 
 def is_framed(value: bytes | None) -> bool:
-    """Return whether a value looks framed; JSON never begins with a zero byte."""
+    """Return whether a value seems to be framed; JSON never begins with a zero byte."""
     return value is not None and len(value) >= HEAD_BYTES and value[:1] == MAGIC
 
 
@@ -35,7 +35,7 @@ def unframed(value: bytes) -> tuple[int, bytes]:
     """Return the id of the schema of a value, and its body.
 
     Raises:
-        BadEventError: ``wrong-format``: the value has no frame. ``unknown-schema``: no schema can have its id.
+        BadEventError: ``wrong-format``: the value has no frame. ``unknown-schema``: its id is out of range.
     """
     if not is_framed(value):
         raise BadEventError("wrong-format", "the value does not begin with a zero byte and the four bytes of a schema id")
@@ -45,20 +45,20 @@ def unframed(value: bytes) -> tuple[int, bytes]:
 
 
 def framed(number: int, body: bytes) -> bytes:
-    """Return a body with the frame of a schema."""
+    """Prefix a body with the frame of a schema."""
     return MAGIC + number.to_bytes(4, "big") + body
 
 
 def schema_ids(values: Iterable[bytes | None]) -> set[int]:
-    """Return the ids of the schemas of all framed values, without those that no schema can have."""
+    """Return the schema ids of all framed values, without ids out of range."""
     return {number for value in values if value is not None and is_framed(value) and (number := schema_id(value)) <= MAX_ID}
 
 
 def message_indexes(body: bytes) -> tuple[Sequence[int], bytes]:
-    """Return the path of indexes to the message of a Protobuf body, and the message.
+    """Return the message indexes of a Protobuf body, and the rest of the body.
 
     Raises:
-        ValueError: The body ends within the indexes, or they are not possible.
+        ValueError: The body ends within the indexes, or they are invalid.
     """
     count, at = _zigzag(body, 0)
     if count == 0:

@@ -1,4 +1,4 @@
-"""Protobuf: the text of a schema is compiled by the compiler in ``grpcio-tools``, which is an optional package."""
+"""Protobuf: schemas are compiled by the compiler in the optional package ``grpcio-tools``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streams_app.schemas.framing import FIRST_MESSAGE, message_indexes
 from streams_app.schemas.schema import SchemaDefinition, json_of
 
 MAIN: Final = "streams_app_schema.proto"
-"""Name of the file of the schema itself; references have names of their own, by which they are imported."""
+"""File name of the schema itself; the schemas that it imports have the names of their references."""
 
 STANDARD_FILES: Final = Path(grpc_tools.protoc.__file__).parent / "_proto"
 _LONG: Final = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
@@ -26,11 +26,11 @@ class ProtobufSchema:
     """Decodes and encodes the messages of one schema."""
 
     def __init__(self, definition: SchemaDefinition) -> None:
-        """Compile the schema with those that it refers to."""
+        """Compile the schema and the schemas that it refers to."""
         self._file = _compiled(definition)
 
     def decode(self, body: bytes) -> Any:
-        """Return the message of a body as a dict; fields have their names in the schema, and their default values if not set."""
+        """Return the message of a body as a dict, by field name; unset fields have their default values."""
         indexes, content = message_indexes(body)
         descriptor = _message_at(self._file, indexes)
         message = message_factory.GetMessageClass(descriptor).FromString(content)
@@ -38,7 +38,7 @@ class ProtobufSchema:
         return _with_integers(descriptor, found)
 
     def encode(self, event: Any) -> bytes:
-        """Return the body of an event as the first message of the schema; a field that the message does not have is an error."""
+        """Return the body of an event as the first message of the schema; unknown fields are errors."""
         message = message_factory.GetMessageClass(_message_at(self._file, (0,)))()
         json_format.Parse(json_of(event), message)
         return FIRST_MESSAGE + message.SerializeToString()
@@ -75,13 +75,13 @@ def _message_at(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor:
         if not 0 <= index < len(messages):
             raise ValueError(f"the schema has no message {list(indexes)}")
         found = messages[index]
-        # Serializers do not count the messages that the compiler makes of maps.
+        # Message indexes do not count the map entry messages that the compiler generates.
         messages = [nested for nested in found.nested_types if not nested.GetOptions().map_entry]
     return found
 
 
 def _with_integers(descriptor: Descriptor, found: dict[str, Any]) -> dict[str, Any]:
-    """Return a message with integers of 64 bits as numbers; the JSON form of Protobuf has them as text."""
+    """Convert 64-bit integers of a message to numbers; the JSON form of Protobuf has them as text."""
     if descriptor.full_name.startswith("google.protobuf."):
         return found
     return {name: _integers_of(descriptor.fields_by_name[name], value) for name, value in found.items()}

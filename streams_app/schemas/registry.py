@@ -1,8 +1,8 @@
 """Fetches schemas from a registry with the REST interface of Confluent; each is fetched once and cached.
 
-A registry that does not answer raises :class:`RegistryUnavailableError`: the reader that needs the schema waits. A registry that
-answers that it has no such schema makes dead letters; it is asked again after half a minute, because a schema may be registered
-later.
+If the registry does not answer, :class:`RegistryUnavailableError` is raised, and the reader that needs the schema waits. If it has
+no such schema, events of this schema become dead letters; the registry is queried again after half a minute, because the schema
+may be registered later.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from streams_app.settings import SchemaRegistrySettings, Settings
 
 ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 ASKED_ANEW_MS: Final = 30_000
-"""Time after which the registry is asked again for a schema that it did not have, or that could not be used."""
+"""Time after which the registry is queried again for a schema that was missing or could not be used."""
 LATEST_MS: Final = 60_000
-"""Time for which the latest schema of a subject is used for publishing without asking again."""
+"""Time for which the latest schema of a subject is cached for publishing."""
 MAX_REFERENCES: Final = 200
 MAX_BYTES: Final = 5_000_000
 NOT_FOUND: Final = (40401, 40402, 40403)
@@ -49,10 +49,10 @@ class Latest(NamedTuple):
     """The latest schema of a subject.
 
     Attributes:
-        id: Its id.
-        type: Its type.
-        schema: What encodes by it.
-        asked_ms: When the registry was asked, by the monotonic clock.
+        id: Id of the schema.
+        type: Type of the schema.
+        schema: The parsed schema, for encoding.
+        asked_ms: Time of the query, by the monotonic clock.
     """
 
     id: int
@@ -62,10 +62,10 @@ class Latest(NamedTuple):
 
 
 class SchemaRegistry(SchemaCache):
-    """The schemas of one registry, for one event loop."""
+    """Client of one registry with a cache of its schemas, for one event loop."""
 
     def __init__(self, settings: SchemaRegistrySettings, clock: Clock | None = None) -> None:
-        """Create an empty cache, without connecting; ``settings`` have a URL."""
+        """Create an empty cache, without connecting; ``settings.url`` must be set."""
         super().__init__(settings.cache_size)
         self._settings = settings
         self._clock = clock or SystemClock()
@@ -74,7 +74,7 @@ class SchemaRegistry(SchemaCache):
         self._latest: dict[str, Latest] = {}
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
-        """Fetch the schemas of all framed values that are not known yet; they can be decoded until the caller waits again.
+        """Fetch the missing schemas of all framed values; the values can be decoded until the next ``await`` of the caller.
 
         Raises:
             RegistryUnavailableError: The registry does not answer.
@@ -84,7 +84,7 @@ class SchemaRegistry(SchemaCache):
             await self.fetch(ids)
 
     async def fetch(self, ids: Collection[int]) -> None:
-        """Fetch schemas by their ids; see :meth:`prepare`."""
+        """Fetch the missing ones of some schemas; see :meth:`prepare`."""
         now_ms = self._clock.monotonic_ms()
         for number in ids:
             if now_ms - self._unusable.get(number, now_ms) > ASKED_ANEW_MS:
@@ -99,10 +99,10 @@ class SchemaRegistry(SchemaCache):
                     self.keep(number, entry, wanted=ids)
 
     async def latest(self, subject: str, declared: Format) -> Latest:
-        """Return the latest schema of a subject, by which events are published.
+        """Return the latest schema of a subject, for publishing; during an outage, the last one that was fetched.
 
         Raises:
-            RegistryUnavailableError: The registry does not answer, and has not answered before.
+            RegistryUnavailableError: The registry does not answer, and the subject was never fetched.
             ConfigurationError: It has no such subject, or its schema is of another type or cannot be used.
         """
         found = self._latest.get(subject)
@@ -129,7 +129,7 @@ class SchemaRegistry(SchemaCache):
         return latest
 
     async def ping(self) -> None:
-        """Ask the registry for its subjects.
+        """Check that the registry answers, with a query for its subjects.
 
         Raises:
             RegistryUnavailableError: It does not answer, or denies access.
@@ -151,16 +151,16 @@ class SchemaRegistry(SchemaCache):
 
     @staticmethod
     async def _parsed(what: str, definition: SchemaDefinition) -> Schema | str:
-        """Parse a schema in a thread; return its fault if it is not valid."""
+        """Parse a schema in a thread; if it is not valid, return the fault as text."""
         try:
             return await asyncio.to_thread(parsed, definition)
         except ConfigurationError:
             raise
-        except Exception as error:  # noqa: BLE001  # whatever a library raises for a schema that is not valid
+        except Exception as error:  # noqa: BLE001  # libraries raise many types for an invalid schema
             return f"{what} cannot be used: {text_of(error)}"
 
     async def _definition(self, session: aiohttp.ClientSession, answer: Any) -> SchemaDefinition:
-        """Return the schema in an answer with all that it refers to."""
+        """Return the schema in an answer, and all schemas that it refers to."""
         references: dict[str, str] = {}
         await self._add_references(session, answer, references, set())
         return SchemaDefinition(str(answer.get("schemaType") or "AVRO"), str(answer["schema"]), references)
@@ -179,7 +179,7 @@ class SchemaRegistry(SchemaCache):
             found[name] = str(inner["schema"])
 
     def _session(self) -> aiohttp.ClientSession:
-        """Return a session for one fetch; fetches are rare, so connections are not kept."""
+        """Create a session for one fetch; fetches are rare, so connections are not reused."""
         settings = self._settings
         headers = {"Accept": ACCEPT}
         if settings.username is not None:
@@ -202,7 +202,7 @@ class SchemaRegistry(SchemaCache):
 
         Raises:
             UnknownSchemaError: The registry has no such schema.
-            RegistryUnavailableError: Anything else than an answer came.
+            RegistryUnavailableError: The request failed, or the answer is not valid.
         """
         url = f"{(self._settings.url or '').rstrip('/')}/{path}"
         try:

@@ -1,4 +1,4 @@
-"""A schema of a registry, and the JSON that values have by it (pure)."""
+"""Schemas of a registry, and the conversion of decoded values to JSON (pure)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from streams_app.formats import Format
 
 
 class SchemaDefinition(NamedTuple):
-    """The text of a schema, as the registry has it.
+    """A schema as the registry returns it.
 
     Attributes:
         type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
         text: The schema.
-        references: Name → text of the schemas that it refers to, each after those that it refers to itself.
+        references: Name → text of the schemas that it refers to, in the order of their dependencies.
     """
 
     type: str
@@ -29,7 +29,7 @@ class SchemaDefinition(NamedTuple):
 
 
 class Schema(Protocol):
-    """Decodes and encodes the bodies of one schema; both raise any exception for a body or an event that does not fit."""
+    """Decodes and encodes the bodies of one schema; for a body or an event that does not fit, both may raise any exception."""
 
     def decode(self, body: bytes) -> Any:
         """Return the value of a body."""
@@ -44,14 +44,14 @@ class _Module(Protocol):
 
 
 TYPES: Final[Mapping[Format, str]] = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
-"""Format → name of its type of schema in a registry."""
+"""Format → name of its schema type in a registry."""
 
 _PACKAGES: Final = {"AVRO": ("fastavro", "avro"), "PROTOBUF": ("grpc_tools", "protobuf"), "JSON": ("orjson", "")}
-"""Type of schema → package that decodes it, and extra that installs it."""
+"""Schema type → package that decodes it, and extra that installs the package."""
 
 
 class JsonSchema:
-    """JSON whose schema is not looked at: producers have validated it."""
+    """JSON without validation by its schema, because producers have validated it."""
 
     def decode(self, body: bytes) -> Any:
         """Return the JSON value."""
@@ -63,11 +63,11 @@ class JsonSchema:
 
 
 def parsed(definition: SchemaDefinition) -> Schema:
-    """Parse a schema; may take some milliseconds.
+    """Parse a schema; this may take several milliseconds.
 
     Raises:
         ConfigurationError: The package of its type is not installed.
-        Exception: The schema is not valid; which exception is the business of the package.
+        Exception: The schema is not valid; the type of the exception depends on the package.
     """
     if definition.type == "JSON":
         return JsonSchema()

@@ -1,6 +1,7 @@
-"""Reads the event within a value, whatever its format (pure).
+"""Reads the event in a value of any format (pure).
 
-Live views and journals need single fields of it. Folds share what concerns frames, see :mod:`streams_app.folding.reading.formats`.
+Live views and journals read single fields of events by it. Folds use only its handling of frames, see
+:mod:`streams_app.folding.reading.formats`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from streams_app.schemas.framing import is_framed
 
 
 class KeyedValue(Protocol):
-    """The attributes of a consumer record that are decoded."""
+    """A consumer record, of which key and value are decoded."""
 
     @property
     def key(self) -> bytes | None:
@@ -35,7 +36,7 @@ class ValueReader:
 
         Args:
             declared: The format.
-            schemas: Decodes framed values; None: what a frame would contain comes as plain JSON, as in a test.
+            schemas: Schemas of framed values; None: values are plain JSON without frames, as in a test.
         """
         self._format = declared
         self._schemas = schemas
@@ -44,7 +45,7 @@ class ValueReader:
         self._is_registered = declared in REGISTERED
 
     def framed_parts(self, records: Iterable[KeyedValue]) -> Iterator[bytes | None]:
-        """Yield the keys and values whose schemas :meth:`event` needs; none for plain JSON, and for JSON by a schema."""
+        """Yield the keys and values whose schemas :meth:`event` needs; none for ``json`` and ``json-schema``."""
         if self._format in ("json", "json-schema"):
             return
         for record in records:
@@ -53,7 +54,7 @@ class ValueReader:
                 yield record.key
 
     def is_framed(self, value: bytes | None) -> bool:
-        """Return whether a value is decoded by a schema; the values of some formats must be."""
+        """Return whether a value has a frame, or its format requires one."""
         return self._schemas is not None and (self._is_registered or is_framed(value))
 
     def json(self, value: bytes) -> bytes:
@@ -65,7 +66,7 @@ class ValueReader:
         return self._schemas.json(value, self._format) if self._schemas is not None and self.is_framed(value) else value
 
     def key_json(self, key: bytes | None) -> bytes | None:
-        """Return a framed record key as JSON, by a schema of any type; other keys as they are."""
+        """Return a framed record key as JSON, for a schema of any type; other keys as they are."""
         if self._schemas is None or key is None or not is_framed(key):
             return key
         try:
@@ -74,7 +75,7 @@ class ValueReader:
             return key
 
     def event(self, key: bytes | None, value: bytes) -> dict[str, Any] | None:
-        """Return the event, with what stands beside it under ``@op``, ``@type`` and so on; None for a record that is no event.
+        """Return the event, with the rest of its envelope as fields ``@op``, ``@type`` and so on; None if the record is no event.
 
         Args:
             key: Key of the record.
@@ -93,6 +94,6 @@ class ValueReader:
         try:
             return self._view_of(key, decode_object(json))
         except BeyondDoubleError as error:
-            if self._is_of_rows:  # its numbers would have to be compared
+            if self._is_of_rows:  # all numbers of a row are compared, so this one is needed
                 raise BadEventError(error.reason, error.detail) from error
             raise BeyondDoubleError(error.detail, self._view_of(key, error.rest) or {}) from error

@@ -1,4 +1,4 @@
-"""Waits for a schema registry that does not answer, with a log line at the begin and the end of the outage."""
+"""Waits while a schema registry does not answer, and logs the beginning and the end of the outage."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ ABOUT: Final = "schema-registry"
 
 
 class PatientRegistry:
-    """The schemas of a registry, for those who wait until it answers.
+    """Schema registry whose callers wait during an outage.
 
     Attributes:
         registry: The registry.
     """
 
     def __init__(self, registry: SchemaRegistry, clock: Clock, report: Callable[[str | None], None] = lambda _: None) -> None:
-        """Initialize a registry without an outage.
+        """Create a registry, initially without an outage.
 
         Args:
             registry: The registry.
             clock: Clock of the worker.
-            report: Called with the fault in words, or None once the registry answers again.
+            report: Called with the text of the fault, and with None when the registry answers again.
         """
         self.registry = registry
         self._report = report
@@ -37,15 +37,15 @@ class PatientRegistry:
 
     @property
     def is_away(self) -> bool:
-        """Whether somebody waits for the registry."""
+        """Whether a caller is waiting for the registry."""
         return self._outage.fault is not None
 
     async def prepare(self, values: Iterable[bytes | None], who: Hashable) -> None:
         """Fetch the schemas of framed values, however long that takes; see :meth:`.SchemaRegistry.prepare`.
 
         Args:
-            values: Keys and values of records; others than framed ones are left out.
-            who: Distinguishes those who wait.
+            values: Keys and values of records; those without a frame are ignored.
+            who: Identifies the caller among those that wait.
         """
         wanted = list(values)
         try:
@@ -67,7 +67,7 @@ class PatientRegistry:
 
 
 def report_to(status: Status) -> Callable[[str | None], None]:
-    """Return what reports a fault as the reason why a worker is not ready."""
+    """Return a function that sets a fault as the reason why the worker is not ready; None clears it."""
 
     def report(fault: str | None) -> None:
         if fault is None:
