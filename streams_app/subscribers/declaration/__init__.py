@@ -1,1 +1,1 @@
-"""Declarations of subscribers: functions, retries, the catalogue, and what the settings override."""
+"""Declarations of subscribers: functions, retries and the catalogue, combined with the settings."""

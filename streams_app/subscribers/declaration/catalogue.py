@@ -24,8 +24,8 @@ class Catalogue:
     Attributes:
         events: Events that are published or subscribed to.
         subscribers: Subscribers that a worker runs.
-        lifespan: Called once in each worker. The context manager that it returns is entered before the first event and left after
-            the last one: the place for clients and connection pools.
+        lifespan: Called once in each worker. The context manager that it returns is entered before the first event and exited after
+            the last one; use it for clients and connection pools.
     """
 
     events: tuple[Event[Any, Any], ...]
@@ -41,7 +41,7 @@ class Catalogue:
         """Declare the catalogue.
 
         Raises:
-            ConfigurationError: With all faults.
+            ConfigurationError: The catalogue is not valid; the error lists all faults.
         """
         if faults := _one_alone("events", events) + _one_alone("subscribers", subscribers):
             raise ConfigurationError([f"catalogue: {fault}" for fault in faults])
@@ -71,7 +71,7 @@ class Catalogue:
 
 
 def _one_alone(label: str, given: Any) -> list[str]:
-    """Report a single event or subscriber where a tuple was meant: parentheses alone make no tuple."""
+    """Return a fault if ``given`` is a single event or subscriber, as in ``(it)``, which is not a tuple without a comma."""
     if not isinstance(given, (Event, Subscriber)):
         return []
     return [f"{label} = {given!r} is not a tuple or list: a tuple of one element needs a comma, as in {label}=(it,)"]

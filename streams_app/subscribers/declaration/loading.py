@@ -1,4 +1,4 @@
-"""Import of the catalogue that the setting ``events.catalogue`` names."""
+"""Imports the catalogue that the setting ``events.catalogue`` names."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def catalogue_of(settings: Settings) -> Catalogue:
     """Import the catalogue of an application.
 
     Raises:
-        ConfigurationError: The settings name no catalogue, it cannot be imported, or it is not a :class:`.Catalogue`.
+        ConfigurationError: The setting is missing, the import fails, or the object is not a :class:`.Catalogue`.
     """
     return _named(settings.events)
 
 
 def faults_beside(path: Path | None, environ: Mapping[str, str]) -> list[str]:
-    """Check ``[subscribers.NAME]`` although the settings have other faults, so that all faults are reported at once.
+    """Return the faults of ``[subscribers.NAME]`` when the settings have other faults too, so that all are reported at once.
 
     Args:
         path: The settings file, as for :meth:`Settings.load`.
@@ -51,10 +51,10 @@ def _named(events: EventsSettings) -> Catalogue:
 
 
 def subscription_named(settings: Settings, name: str) -> Subscription:
-    """Find a subscriber by its name.
+    """Return the subscription of a subscriber.
 
     Raises:
-        ConfigurationError: It does not exist; or as for :func:`catalogue_of`.
+        ConfigurationError: The catalogue has no subscriber of that name; or as for :func:`catalogue_of`.
     """
     found = {one.subscriber.name: one for one in subscriptions_of(catalogue_of(settings), settings)}
     if name not in found:

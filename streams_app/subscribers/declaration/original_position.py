@@ -1,8 +1,8 @@
-"""Events that are replayed for one subscriber: their topic, and the headers that say where they were (pure).
+"""Replay of events for one subscriber: the replay topic, and the headers that contain the original position (pure).
 
-They are in a topic that only the subscribers of the application read: a replay into the topic of the event would reach
-its other consumers again. Two headers precede those of the event: ``streams-app-replay`` names the subscriber, and
-``streams-app-origin`` is ``<topic>:<partition>:<offset>:<timestamp in ms>`` of the event.
+Replayed events are written to a separate topic that only the subscribers of the application read, because in their own topic all
+other consumers would receive them a second time. Two headers precede those of the event: ``streams-app-replay`` names the
+subscriber, and ``streams-app-origin`` is ``<topic>:<partition>:<offset>:<timestamp in ms>`` of the event.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from streams_app.events.headers import Headers
 REPLAY_HEADER: Final = "streams-app-replay"
 ORIGIN_HEADER: Final = "streams-app-origin"
 ADDED: Final = 2
-"""Number of headers that precede those of the event."""
+"""Number of headers that a replay puts before those of the event."""
 
 RECEIVED_HEADER: Final = "received-headers"
-"""Header of a dead letter: the number of headers after it that are the event's own."""
+"""Header of a dead letter whose value is the number of original event headers that follow it."""
 
 RECEIVED_BYTES: Final = 16_384
-"""Headers that are larger together are not copied into a dead letter, which might have to leave out its value instead."""
+"""Maximum total size of event headers that are copied into a dead letter; larger ones could force it to leave out the value."""
 
 _ORIGIN: Final = re.compile(rb"([a-zA-Z0-9._-]{1,249}):(\d{1,9}):(\d{1,18}):(\d{1,15})")
 
@@ -32,8 +32,8 @@ class OriginalPosition(NamedTuple):
     """The position of an event in its own topic.
 
     Attributes:
-        tp: The partition.
-        offset: Its offset.
+        tp: Topic and partition.
+        offset: Offset of the event.
         timestamp_ms: Timestamp of its record.
     """
 
@@ -46,15 +46,15 @@ class OriginalPosition(NamedTuple):
 
 
 def replay_topic(app_id: str) -> str:
-    """Return the topic of events that are replayed for the subscribers of an application."""
+    """Return the name of the topic for events that are replayed for the subscribers of an application."""
     return f"{app_id}.again"
 
 
 def replay_headers(subscriber: str, origin: OriginalPosition, headers: Headers) -> list[tuple[str, bytes]]:
-    """Make the headers of a replayed event.
+    """Return the headers of a replayed event.
 
     Args:
-        subscriber: The subscriber that is to run it.
+        subscriber: Name of the subscriber that will process it.
         origin: Its original position.
         headers: Its original headers.
     """
@@ -67,7 +67,7 @@ def is_replay_for(subscriber: str, headers: Headers) -> bool:
 
 
 def parse_replay(headers: Headers) -> tuple[OriginalPosition, Headers] | None:
-    """Return original position and headers of a replayed event; None if the headers are not valid."""
+    """Return the original position and headers of a replayed event; None if its headers are not valid."""
     if len(headers) < ADDED or headers[1][0] != ORIGIN_HEADER:
         return None
     found = _ORIGIN.fullmatch(headers[1][1] or b"")
@@ -77,7 +77,10 @@ def parse_replay(headers: Headers) -> tuple[OriginalPosition, Headers] | None:
 
 
 def received_headers(headers: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
-    """Return the headers of a dead letter that preserve those of its event, so that it can be replayed unchanged."""
+    """Return headers for a dead letter that preserve those of its event for a replay.
+
+    Headers larger than :data:`RECEIVED_BYTES` are replaced by one header with their size.
+    """
     size = sum(len(name.encode()) + len(value or b"") for name, value in headers)
     if size > RECEIVED_BYTES:
         return [("header-bytes-not-kept", str(size).encode())]

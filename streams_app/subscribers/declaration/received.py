@@ -1,4 +1,4 @@
-"""What the function of a subscriber receives, and the exceptions by which it decides what becomes of the event (pure)."""
+"""The argument of a subscriber's function, and the exceptions by which the function retries or rejects its event (pure)."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from streams_app.formatting import milliseconds, parse_duration
 
 
 class Retry(Exception):
-    """Raised by a function that has done nothing: the event is retried, whatever the guarantee of its subscriber.
+    """Raised by a function that had no effect: the event is retried under every delivery guarantee.
 
     Attributes:
-        after_ms: Delay of the next attempt; None: as the subscriber's retries say.
+        after_ms: Delay before the next attempt; None: the delay of the subscriber's retry rule.
     """
 
-    after_ms: int | None = None  # also for subclasses of users that do not call the constructor
+    after_ms: int | None = None  # a class attribute, because subclasses of users may not call the constructor
 
     def __init__(self, after: str | timedelta | None = None) -> None:
         """Set the delay.
 
         Args:
-            after: ``30s``, at most ``1h``; None: as the subscriber's retries say.
+            after: Delay such as ``30s``, at most ``1h``; None: the delay of the subscriber's retry rule.
 
         Raises:
-            ValueError: It is not a valid duration, or longer than ``1h``.
+            ValueError: The delay is not a valid duration, or longer than ``1h``.
         """
         self.after_ms = None if after is None else milliseconds(parse_duration(after))
         if self.after_ms is not None and not 0 <= self.after_ms <= milliseconds(timedelta(hours=1)):
@@ -40,19 +40,19 @@ class Retry(Exception):
 
 
 class Reject(Exception):
-    """Raised by a function to dead-letter the event at once; the message becomes the detail of the dead letter."""
+    """Raised by a function to dead-letter its event without a retry; the message becomes the detail of the dead letter."""
 
 
 class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
-    """One event, or one folded record, in one attempt. Headers are decoded when they are read.
+    """One event or folded record, as one attempt receives it. Headers are decoded only when they are accessed.
 
     A unit test of a function can construct it from ``data`` and ``id`` alone.
     """
 
     data: T
     id: str
-    """``ce_id``, unique within :attr:`source`; of a folded record its fold id; ``topic:partition:offset`` without an
-    id of the publisher."""
+    """``ce_id``, unique within :attr:`source`; for a folded record, its fold id; if the publisher sets no id,
+    ``topic:partition:offset``."""
     before: T | None = None
     """The previous payload, if the publisher provides it."""
     metadata: M | None = None
@@ -63,9 +63,9 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
     partition: int = 0
     offset: int = 0
     version: int = 0
-    """Orders the events of one key within a partition: a version guard for the function's database."""
+    """Increases with each event of a key within a partition; serves as a version guard in the function's database."""
     fold: FoldInfo | None = None
-    """For a folded record: its fold id, the number and time of its events, and why the group was closed."""
+    """For a folded record: its fold id, the number and the times of its events, and the reason why the group was closed."""
     attempt: int = 1
     deadline_ms: int | None = None
     subscriber: str = ""
@@ -84,22 +84,22 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
 
     @property
     def deadline(self) -> datetime | None:
-        """When the attempt times out."""
+        """Time at which the attempt times out."""
         return None if self.deadline_ms is None else datetime.fromtimestamp(self.deadline_ms / 1000, UTC)
 
     @property
     def context(self) -> Mapping[str, str]:
-        """Context that the publisher added; it is passed on to events that the function publishes."""
+        """Key-value pairs that the publisher added; they are copied to events that the function publishes."""
         return context_of(self.headers)
 
     @property
     def correlation_id(self) -> str:
-        """Shared by all events that follow from one first event; for a first event, its own id."""
+        """Id shared by all events that the same first event caused, directly or indirectly; for a first event, its own id."""
         return header(self.headers, CORRELATION_ID) or self.id
 
     @property
     def source(self) -> str | None:
-        """The publisher (``ce_source``), within which the id is unique; None if it is not named, and for folded records."""
+        """The publisher (``ce_source``), within which the id is unique; None for folded records and without that header."""
         found = source_of(self.headers)
         return found.decode("utf-8", "surrogateescape") if found else None
 
@@ -117,14 +117,14 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
         metadata: N | None = None,
         context: Mapping[str, str] | None = None,
     ) -> Coroutine[Any, Any, str]:
-        """Publish an event that follows from this one, under an id that is the same in each attempt.
+        """Publish an event that this one causes, with an id that is the same in every attempt.
 
         Returns:
-            An awaitable of the id, which returns once the broker has acknowledged the event.
+            An awaitable that returns the id when the broker has acknowledged the event.
 
         Raises:
-            NotPublishedError: The broker has not acknowledged the event; it may have stored it or not.
-            RuntimeError: The function is not ``async``, and could not await the result.
+            NotPublishedError: The broker has not acknowledged the event; it may or may not have stored it.
+            RuntimeError: The function is not ``async``; use :meth:`publish_sync`.
         """
         publisher, parent = self._publishing()
         return publisher.publish_child(parent, event, data, before=before, metadata=metadata, context=context or {})
@@ -147,7 +147,7 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
             raise RuntimeError("this event was constructed without a publisher, so it cannot publish")
         if self.parent is None:
             envelope = Envelope(self.correlation_id, self.causation_id, self.context, header(self.headers, TRACE_PARENT))
-            # Created by the first publication, because most functions publish nothing. It counts the publications of the attempt.
+            # Created at the first publication, because most functions publish nothing. It counts the publications of the attempt.
             msgspec.structs.force_setattr(self, "parent", Parent(self.id, self.subscriber, envelope, self.source))
         assert self.parent is not None  # it was just made
         return self.publisher, self.parent

@@ -15,21 +15,21 @@ from streams_app.subscribers.declaration.received import Retry
 MAX_ATTEMPTS: Final = 1_000
 LARGEST_FACTOR: Final = 100.0
 LONGEST_IN_ALL: Final = timedelta(hours=1)
-"""Maximum of all delays of one event together. The low watermark stays at the oldest waiting event, and the topic has to retain all
-later ones."""
+"""Maximum sum of the retry delays of one event. While an event waits, the low watermark cannot pass it, and the topic has to retain
+all later events."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Retries:
-    """A rule for retries: by default 8 attempts, 1 s, 3 s, 9 s … 5 m apart, about 11 minutes in all.
+    """Retry rule of a subscriber: by default 8 attempts with delays of 1 s, 3 s, 9 s … 5 m, about 11 minutes in all.
 
     Attributes:
         attempts: Maximum number of attempts for one event.
         first: Maximum delay after the first attempt.
         factor: Ratio of each delay to the one before it.
-        longest: Maximum delay between attempts; shorter if all delays together would exceed an hour, see :attr:`longest_ms`.
-        never: Errors after which the event becomes a dead letter at once.
-        by: Other rules for some errors.
+        longest: Maximum delay between attempts. It is reduced if all delays together would exceed an hour, see :attr:`longest_ms`.
+        never: Exception classes after which the event becomes a dead letter at once.
+        by: Separate rules for some exception classes.
     """
 
     attempts: int
@@ -39,7 +39,7 @@ class Retries:
     never: tuple[type[BaseException], ...]
     by: Mapping[type[BaseException], Retries] = field(hash=False)
     longest_ms: int = field(init=False, repr=False, compare=False)
-    """Effective maximum delay, with which all delays together are at most one hour."""
+    """Effective maximum delay: ``longest``, reduced so that all delays together take at most one hour."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Retries:
         """Declare a rule.
 
         Raises:
-            ConfigurationError: With all faults.
+            ConfigurationError: The rule is not valid; the error lists all faults.
         """
         faults: list[str] = []
         rules: Any = by  # users without a type checker may pass anything
@@ -77,23 +77,24 @@ class Retries:
 
     @property
     def first_ms(self) -> int:
-        """Maximum delay after the first attempt."""
+        """Maximum delay after the first attempt, in ms."""
         return milliseconds(self.first)
 
     @property
     def total_ms(self) -> int:
-        """Maximum sum of all delays between the attempts of one event."""
+        """Maximum sum of all delays between the attempts of one event, in ms."""
         return round(sum(self.max_ms(attempt) for attempt in range(1, self.attempts)))
 
     def max_ms(self, attempt: int) -> float:
-        """Maximum delay after an attempt; the first attempt has number 1."""
-        # The exponent is limited, because the power for a thousand attempts would overflow a double.
+        """Return the maximum delay after an attempt, in ms; the first attempt has number 1."""
+        # The exponent is limited because the power for a thousand attempts would overflow a double.
         return min(self.longest_ms, self.first_ms * self.factor ** min(attempt - 1, 64))
 
     def rule_for(self, error: BaseException) -> Retries | None:
-        """Return the rule for an error: that of its nearest class in ``by`` or ``never``; None: no retry.
+        """Return the rule for an error, by the nearest of its base classes in ``by`` or ``never``; None: no retry.
 
-        A rule for all exceptions does not apply to :class:`Retry`, by which the function says that it did nothing.
+        A rule for a base class of :class:`Retry`, such as ``Exception``, does not apply to it: a function that raises ``Retry``
+        has had no effect.
         """
         for kind in type(error).__mro__:
             if kind in self.never:
@@ -133,7 +134,7 @@ def _faults(rule: Any, *, are_spans: bool) -> list[str]:
 
 
 def _longest_ms(rule: Retries) -> int:
-    """Return the longest delay with which all delays are at most one hour together; shorter delays stay as they are."""
+    """Return the largest limit for a single delay with which all delays together take at most one hour."""
     left_ms: float = milliseconds(LONGEST_IN_ALL)
     for attempt in range(1, rule.attempts):
         share_ms = left_ms / (rule.attempts - attempt)

@@ -1,7 +1,7 @@
 """The declaration of a subscriber: its function, its source and its delivery guarantee (pure).
 
-A declaration is frozen and checked when it is made; all faults are reported at once. Nothing registers itself: a subscriber runs if
-a catalogue names it.
+A declaration is immutable and validated when it is created; all faults are reported at once. The decorator registers nothing: a
+subscriber runs only if the catalogue lists it.
 """
 
 from __future__ import annotations
@@ -39,18 +39,17 @@ BOUNDS: Final = {
     "patience": (timedelta(0), timedelta(days=1)),
 }
 LONGEST_UNREPEATABLE: Final = timedelta(minutes=5)
-"""Longest time-out of a function that must not run twice: a rebalance waits for its attempts to end."""
+"""Maximum time-out of a function that must not run twice, because a rebalance waits until its attempts have ended."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Records(Generic[T]):
-    """The records of one fold as the source of a subscriber.
+    """The output records of one fold as the source of a subscriber.
 
     Attributes:
         fold: Name of the fold; the source is its output topic.
-        payload: Type of the value of a record; :attr:`Received.fold` describes the fold itself. ``list[T]``: the events of a
-            record of a fold with ``keep = "events"``.
-        value_type: Type of the whole value: the payload, or an object with the list.
+        payload: Type of the value of a record; ``list[T]`` for the events of a record if the fold has ``keep = "events"``.
+        value_type: Type to which a whole value is decoded: the payload, or an object that contains the list.
     """
 
     fold: str
@@ -58,10 +57,10 @@ class Records(Generic[T]):
     value_type: type[Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Check the declaration.
+        """Validate the declaration.
 
         Raises:
-            ConfigurationError: With all faults.
+            ConfigurationError: The declaration is not valid; the error lists all faults.
         """
         item = get_args(self.payload)[0] if self.is_list else self.payload
         faults = payload_faults("the payload", item)
@@ -74,14 +73,14 @@ class Records(Generic[T]):
 
     @property
     def is_list(self) -> bool:
-        """Whether the function receives the list of the events of a record."""
+        """Whether the function receives a list with the events of a record, instead of one value."""
         return get_origin(self.payload) is list and len(get_args(self.payload)) == 1
 
 
 def records_of(fold: str, payload: type[T]) -> Records[T]:
-    """Subscribe to the records of a fold: ``@subscriber(records_of("account-metrics", AccountChanged), …)``.
+    """Return the records of a fold as a source: ``@subscriber(records_of("account-metrics", AccountChanged), …)``.
 
-    With ``keep = "events"``, ``records_of("chats", list[Message])`` passes the list of the events of a record, in their order.
+    If the fold has ``keep = "events"``, ``records_of("chats", list[Message])`` passes the events of a record as a list, in order.
 
     Raises:
         ConfigurationError: The name or the type is not valid.
@@ -91,7 +90,7 @@ def records_of(fold: str, payload: type[T]) -> Records[T]:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Maximum number of attempts that start in each period, in the whole application."""
+    """Maximum number of attempts that may start in each period, in all workers together."""
 
     count: int
     period_ms: int
@@ -102,23 +101,23 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Subscriber(Generic[T, M, R_co]):
-    """A function that is called for each event, and how it is called; calling the subscriber calls the function.
+    """A function that is called for each event, and its options; calling the subscriber calls the function.
 
     Attributes:
-        name: Name of the function, which is part of the consumer group ``<app_id>.<name>``, of metrics and of settings.
-        function: Called with each event: awaited if it is ``async``, otherwise called in a thread.
+        name: Name of the function; part of the consumer group ``<app_id>.<name>``, of metrics and of settings.
+        function: Called with each event. It is awaited if it is ``async``, otherwise called in a thread.
         source: The event, or the records of a fold.
-        description: For people, and for the AsyncAPI document.
-        idempotent: Whether the function may run twice for one event, which decides the delivery guarantee.
-        ordered: ``key``: the events of one record key run one after another, in log order.
+        description: What the function does, for readers of the code and of the AsyncAPI document.
+        idempotent: Whether the function may run twice for one event; determines the delivery guarantee.
+        ordered: ``key``: the events of one record key run one after another, in log order. None: in any order.
         concurrency: Maximum number of attempts that run at the same time in each process.
         timeout: Maximum duration of an attempt.
-        rate: Maximum rate at which attempts start, in the whole application.
+        rate: Maximum rate at which attempts start in all workers together; None: no limit.
         retry: How often and how soon an event is retried.
-        remember: How long an event id is remembered, unless ``idempotent`` is ``yes``.
-        patience: How long failures do not count against an event while all attempts fail.
+        remember: How long event ids are stored for deduplication; unused if ``idempotent`` is ``yes``.
+        patience: While the circuit breaker is open, failures do not count as attempts of their event, for at most this long.
         start: Where the subscriber begins at its first start.
-        is_enabled: Whether it runs at all.
+        is_enabled: Whether workers run it.
         tombstones: Whether records without a value become dead letters or are skipped.
     """
 
@@ -139,10 +138,10 @@ class Subscriber(Generic[T, M, R_co]):
     tombstones: Tombstones = "dead-letter"
 
     def __post_init__(self) -> None:
-        """Check the declaration.
+        """Validate the declaration.
 
         Raises:
-            ConfigurationError: With all faults.
+            ConfigurationError: The declaration is not valid; the error lists all faults.
         """
         if faults := faults_of(self):
             raise ConfigurationError([f"subscriber {self.name!r}: {fault}" for fault in faults])
@@ -151,12 +150,12 @@ class Subscriber(Generic[T, M, R_co]):
         return f"<Subscriber {self.name}>"
 
     def __call__(self, event: Received[T, M]) -> R_co:
-        """Call the function."""
+        """Call the function with an event and return its result."""
         return self.function(event)
 
     @property
     def event_key(self) -> str:
-        """Key of the event, or name of the fold."""
+        """Key of the source event; for the records of a fold, the name of the fold."""
         return self.source.fold if isinstance(self.source, Records) else self.source.key
 
     @property
@@ -166,17 +165,17 @@ class Subscriber(Generic[T, M, R_co]):
 
     @property
     def timeout_ms(self) -> int:
-        """Maximum duration of an attempt."""
+        """Maximum duration of an attempt, in ms."""
         return milliseconds(self.timeout)
 
     @property
     def remember_ms(self) -> int:
-        """How long an event id is remembered."""
+        """How long event ids are stored for deduplication, in ms."""
         return milliseconds(self.remember)
 
     @property
     def patience_ms(self) -> int:
-        """How long failures do not count against an event while all attempts fail."""
+        """Maximum time, in ms, during which failures do not count while the circuit breaker is open."""
         return milliseconds(self.patience)
 
 
@@ -201,24 +200,24 @@ def subscriber(
     Args:
         source: The event, or the records of a fold.
         idempotent: ``yes``: the function may run twice for one event, and an event that fails is retried. ``no``: never twice.
-            ``unknown``: once while Redis keeps its data.
+            ``unknown``: once, unless Redis loses data.
         description: What the function does.
         ordered: ``key``: the events of one record key run one after another.
         concurrency: Maximum number of attempts that run at the same time in each process.
         timeout: Maximum duration of an attempt.
         rate: ``50/s``, ``100/m`` or ``1000/h`` for the whole application; None: no limit.
         retry: How often and how soon an event is retried.
-        remember: How long an event id is remembered.
-        patience: How long failures do not count against an event while all attempts fail.
+        remember: How long event ids are stored for deduplication; unused if ``idempotent`` is ``yes``.
+        patience: While the circuit breaker is open, failures do not count as attempts of their event, for at most this long.
         start: ``earliest`` or ``latest``: where the subscriber begins at its first start.
-        enabled: Whether it runs at all.
+        enabled: Whether workers run it.
         tombstones: ``ignore``: records without a value are skipped; otherwise they become dead letters.
 
     Returns:
         A decorator. The subscriber that it returns can be called like the function.
 
     Raises:
-        ConfigurationError: From the decorator, with all faults.
+        ConfigurationError: Raised by the decorator; lists all faults of the declaration.
     """
     faults: list[str] = []
     spans = {
@@ -229,7 +228,7 @@ def subscriber(
 
     def declare(function: Callable[[Received[T, M]], R_co]) -> Subscriber[T, M, R_co]:
         name = getattr(function, "__name__", repr(function))
-        # An invalid duration has been reported: a valid one takes its place, so that it is not reported twice.
+        # Invalid durations are in `faults` already; valid ones replace them so that they are not reported twice.
         checked = {label: span if span or not faults else BOUNDS[label][0] for label, span in spans.items()}
         try:
             declared = Subscriber(
@@ -316,14 +315,14 @@ def _promise_faults(declared: Any) -> list[str]:
 def annotation_faults(function: Callable[..., Any], payload: Any) -> list[str]:
     """Check the annotated type of the function's argument, as far as that is possible without a type checker.
 
-    Without this check, a wrong annotation would show only in the dead letters of the first events.
+    Without this check, a wrong annotation would be noticed only when the first events become dead letters.
 
     Args:
         function: A function with one argument.
-        payload: Payload of its event.
+        payload: Payload type of its event.
 
     Returns:
-        One sentence if the annotation is certainly wrong.
+        One sentence if the annotation is certainly wrong, otherwise an empty list.
     """
     hint = _hint_of(function)
     called = getattr(payload, "__name__", repr(payload))
@@ -339,7 +338,7 @@ def annotation_faults(function: Callable[..., Any], payload: Any) -> list[str]:
 
 
 def _hint_of(function: Callable[..., Any]) -> Any:
-    """Return the annotated type of the argument; ``Any`` if there is none, or it cannot be determined."""
+    """Return the annotated type of the argument; ``Any`` if it has no annotation or the type cannot be determined."""
     if hasattr(function, "__wrapped__"):
         return Any  # the annotations belong to the wrapped function, which may receive something else
     try:

@@ -20,9 +20,9 @@ class Subscription:
     """A subscriber with its topics and its consumer group.
 
     Attributes:
-        subscriber: The declaration, overridden by the settings.
-        topic: The topic of its events.
-        group: Its consumer group.
+        subscriber: The declaration, with the settings applied.
+        topic: The topic that it reads.
+        group: Its consumer group, ``<app_id>.<name>``.
         dead_letters: Its dead-letter topic, which no other subscriber uses.
     """
 
@@ -36,7 +36,7 @@ def subscriptions_of(catalogue: Catalogue, settings: Settings) -> tuple[Subscrip
     """Combine the catalogue with the settings; disabled subscribers are included, in the order of the catalogue.
 
     Raises:
-        ConfigurationError: The catalogue and the settings contradict each other; with all faults.
+        ConfigurationError: The catalogue and the settings contradict each other; the error lists all faults.
     """
     all_chosen, faults = overridden(catalogue, settings.subscribers)
     found = []
@@ -75,8 +75,8 @@ def dead_letter_topic(topic: str, subscriber: str) -> str:
     """Return the name of a subscriber's dead-letter topic.
 
     Args:
-        topic: The topic of its events.
-        subscriber: Its name.
+        topic: The topic that the subscriber reads.
+        subscriber: Name of the subscriber.
     """
     return f"{topic}.{subscriber}.dead"
 
@@ -99,7 +99,7 @@ def _overridden(declared: Subscriber[Any, Any, Any], settings: SubscriberSetting
     try:
         chosen = replace(declared, retry=retry, **given)
     except ConfigurationError as error:
-        # The caller names the section of the settings instead.
+        # The caller prepends the settings section instead.
         faults += [fault.removeprefix(f"subscriber {declared.name!r}: ") for fault in error.faults]
     if faults:
         raise ConfigurationError(faults)
@@ -121,7 +121,7 @@ def _clashes(catalogue: Catalogue, settings: Settings, found: list[Subscription]
     folds = {fold.name for fold in settings.folds}
     faults = [f"{name!r} is both a fold and a subscriber" for one in found if (name := one.subscriber.name) in folds]
     written = {topic for fold in settings.folds for topic in (fold.output, fold.dead_letters)}
-    # Records in these topics are no events: a fold would read its own output, or a subscriber would process dead letters.
+    # These topics contain no events: a fold would read its own output, or a subscriber would process dead letters.
     faults += [
         f"event {event.key!r}: the topic {event.topic!r} holds what a fold writes"
         for event in catalogue.events

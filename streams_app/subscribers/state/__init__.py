@@ -1,1 +1,1 @@
-"""The durable state of subscribers: finished offsets, the metadata of commits, and the attempts and event ids in Redis."""
+"""Durable state of subscribers: finished offsets and commit metadata in Kafka, attempts and event ids in Redis."""

@@ -1,8 +1,8 @@
 """Initial offsets of a subscriber, which the commands ``topics create`` and ``reset`` commit while no worker runs.
 
-A worker never chooses where a subscriber with ``idempotent = "no"`` begins: it could not tell a lost commit from one that never
-existed, and would run everything again. Its first commit is made once, before its dead-letter topic is created, so the existence
-of that topic shows that there was a commit.
+A worker never chooses the initial offsets of a subscriber with ``idempotent = "no"``: it cannot distinguish a lost commit from one
+that never existed, and would run all events a second time. The first commit is made once, before the dead-letter topic is created,
+so if that topic exists, there was a commit.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ NO_METADATA: Final = "the broker keeps no metadata with commits, as the embedded
 
 
 def initial_commit(subscriber: str, offset: int, topic_id: str) -> Committed:
-    """Return the commit of a subscriber that has finished all offsets below one, and nothing else.
+    """Return a commit by which exactly the offsets below ``offset`` are finished.
 
     Args:
         subscriber: Name of the subscriber.
-        offset: Where it continues.
+        offset: Offset at which it continues.
         topic_id: Id of the topic; "" if the broker provides none.
     """
     return commit_of({subscriber: OffsetAndMetadata(offset, encoded(offset, OffsetMetadata(topic_id, NOTHING)))})
 
 
 def how_to_set_offsets(subscriber: str) -> str:
-    """Tell an operator what to do if a consumer group has no commit that says what was begun."""
+    """Return instructions for an operator whose consumer group has no commit that lists the begun events."""
     return (
         "streams-app topics create where it is new or its topic has new partitions, else streams-app reset --subscriber "
         f"{subscriber} --at ...; while no worker runs it"
@@ -51,10 +51,10 @@ def how_to_set_offsets(subscriber: str) -> str:
 
 
 async def missing_initial_offsets(settings: Settings, subscriptions: Iterable[Subscription]) -> list[str]:
-    """Find subscribers that a worker must not run, because it is unknown which events they have begun.
+    """Find subscribers that a worker must not run because it is unknown which events they have begun.
 
     Returns:
-        One sentence for each of them.
+        One sentence for each such subscriber.
 
     Raises:
         TryAgainError: Kafka does not answer.
@@ -78,9 +78,9 @@ async def missing_initial_offsets(settings: Settings, subscriptions: Iterable[Su
 
 
 def were_added(missing: Iterable[TP], commits: Iterable[TP]) -> bool:
-    """Return whether the partitions can be new: there are committed ones, and all have lower numbers.
+    """Return whether the partitions without a commit may be new: all committed partitions of their topic have lower numbers.
 
-    Kafka loses the commits of a whole topic or consumer group, never those of its last partitions alone.
+    If Kafka loses commits, it loses those of a whole topic or consumer group, never only those of the last partitions.
 
     Args:
         missing: Partitions without a commit.
@@ -93,13 +93,13 @@ def were_added(missing: Iterable[TP], commits: Iterable[TP]) -> bool:
 
 
 async def places(settings: Settings, one: Subscription, at: At, replays_at: At = "latest") -> dict[TP, Committed]:
-    """Determine the commits by which a subscriber begins somewhere else.
+    """Return the commits with which a subscriber begins at given positions.
 
     Args:
         settings: Settings of the application.
         one: The subscriber.
-        at: Where it begins.
-        replays_at: The same for replayed events, which are skipped by default: the topic of the event contains the same events.
+        at: Where it begins in its topic.
+        replays_at: Where it begins in the replay topic. By default it skips replayed events, because its own topic contains them.
 
     Raises:
         ConfigurationError: A topic does not exist.
@@ -135,8 +135,8 @@ async def place(settings: Settings, one: Subscription, offsets: Mapping[TP, Comm
     """Commit offsets, and check that the broker has stored their metadata.
 
     Raises:
-        ConfigurationError: A worker runs the subscriber; or the broker stores no metadata, although the subscriber must not run
-            events twice. In the second case the offsets are committed nevertheless.
+        ConfigurationError: A worker runs the subscriber; or the subscriber must not run events twice, but the broker stores no
+            metadata. In the second case the offsets have been committed.
         TryAgainError: Kafka does not answer.
     """
     async with in_group(settings.kafka, one.group) as consumer:
@@ -147,7 +147,7 @@ async def place(settings: Settings, one: Subscription, offsets: Mapping[TP, Comm
 
 
 async def commit_initial_offsets(settings: Settings, one: Subscription) -> int:
-    """Commit the initial offsets of a subscriber as ``start`` says, in all partitions without a commit.
+    """Commit the offsets given by ``start`` of a subscriber in all partitions that have no commit.
 
     Returns:
         Number of those partitions.

@@ -15,7 +15,7 @@ class Interval(NamedTuple):
 
 
 def merged(runs: Iterable[Interval]) -> list[Interval]:
-    """Merge intervals into ascending ones that do not touch each other."""
+    """Return the union of intervals as ascending intervals that do not touch each other."""
     found: list[Interval] = []
     for run in sorted(runs):
         if found and run.begin <= found[-1].end:
@@ -29,7 +29,7 @@ class IntervalSet:
     """A set of offsets. Its memory grows with the number of gaps: millions of consecutive offsets are one interval."""
 
     def __init__(self, runs: Iterable[Interval] = ()) -> None:
-        """Start with ascending intervals that do not touch each other."""
+        """Create a set from ascending intervals that do not touch each other."""
         self._begins: list[int] = []
         self._ends: list[int] = []
         for run in runs:
@@ -41,7 +41,7 @@ class IntervalSet:
         return at > 0 and offset < self._ends[at - 1]
 
     def reaches(self, offset: int) -> bool:
-        """Return whether the set contains an offset that is not lower than this one."""
+        """Return whether the set contains this offset or a higher one."""
         return bool(self._ends) and self._ends[-1] > offset
 
     def add(self, offset: int) -> None:

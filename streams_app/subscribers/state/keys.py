@@ -3,9 +3,9 @@
 =========================================  ======  =======================================================================
 key (after ``{app/sub/topic/part}:v1:``)   type    holds
 =========================================  ======  =======================================================================
-``meta``                                   hash    token, fence (the low watermark as last written), note (what is finished
-                                                   above the fence), number (of begins, and of requests with event ids),
-                                                   told (number of the last request that wrote outcomes)
+``meta``                                   hash    token, fence (the low watermark as last written), note (metadata: finished and
+                                                   begun offsets above the fence), number (of begins, and of requests with event
+                                                   ids), told (number of the last request that wrote outcomes)
 ``open``                                   hash    offset of an event that is begun or waits → attempts, deaths, due; at -1
                                                    the claim of a subscriber with ``"yes"`` that was not released
 ``known:<hour>``                           hash    identity (digest of the source, event id) → first offset, of events that began
@@ -20,10 +20,10 @@ key (after ``{app/sub}:v1:``)              type    holds
                                                    worker that takes leases → its last request, in us
 =========================================  ======  =======================================================================
 
-Owner of ``rate``: all workers of the subscriber. It expires when the bucket is full and no worker has asked for some seconds.
-Owner of all others: the worker whose token is in ``meta``. Lifetime: ``meta`` while the subscriber is deployed; an entry of
-``open`` until its event is finished; ``known:`` and ``ids:`` while ids are remembered. Nothing here is lost with Redis that is not
-in Kafka, too, or may be lost. Subscribers and folds have different names, so they never share a hash tag.
+Owner of ``rate``: all workers of the subscriber. It expires when the bucket is full and no worker has requested leases for some
+seconds. Owner of all others: the worker whose token is in ``meta``. Lifetime: ``meta`` while the subscriber is deployed; an entry
+of ``open`` until its event is finished; ``known:`` and ``ids:`` while ids are remembered. Data that must survive a loss of Redis is
+in Kafka, too. Subscribers and folds have different names, so they never share a hash tag.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class SubscriberKeys:
         self.state = [f"{self._base}:meta", f"{self._base}:open"]
 
     def ids(self, now_ms: int, remember_ms: int) -> list[str]:
-        """Return the keys that may contain an event id, that of the current hour first.
+        """Return the keys that may contain an event id, with that of the current hour first.
 
-        The second half of them are the keys of earlier versions, which stored ids without their source.
+        The second half are keys of earlier versions, which stored ids without their source.
 
         Args:
             now_ms: Wall clock.
@@ -71,5 +71,5 @@ def rate_key(app_id: str, subscriber: str) -> str:
 
 
 def scan_pattern(app_id: str, subscriber: str) -> str:
-    """Return the ``SCAN`` pattern of all keys of a subscriber's partitions, whatever the topic and the version of the state."""
+    """Return the ``SCAN`` pattern of all keys of a subscriber's partitions, of all topics and state versions."""
     return f"{{{app_id}/{subscriber}/*"

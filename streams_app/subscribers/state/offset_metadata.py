@@ -1,9 +1,9 @@
-"""Commit metadata of a subscriber: which offsets above the committed one are finished, and which are begun (pure).
+"""Encodes the commit metadata of a subscriber: the finished and the begun offsets above the committed one (pure).
 
-``1.<topic id>~<fingerprints>.<body>.<checksum>``. The fingerprints identify records that were read; metadata of an earlier version
-has neither them nor the ``~``. The body lists finished intervals and begun offsets in ascending order, each as its distance from
-the end of the previous one and its length, in base-64 numbers of seven bits a byte. The checksum includes the committed offset:
-metadata is not valid beside another offset.
+The format is ``1.<topic id>~<fingerprints>.<body>.<checksum>``. The fingerprints identify records that were read; metadata of an
+earlier version has neither them nor the ``~``. The body lists finished intervals and begun offsets in ascending order, each as its
+distance from the end of the previous one and its length, as variable-length integers with seven bits a byte, in base 64. The
+checksum includes the committed offset, so metadata is not valid with another offset.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_tracker import Above
 
 MAX_METADATA_BYTES: Final = 3_000
-"""A broker accepts 4 096 bytes of metadata, which also contain names and offsets."""
+"""Limit for the metadata of one processor: a broker accepts 4 096 bytes a commit, which also contain names and offsets."""
 
 _VERSION: Final = "1"
 _SHAPE: Final = re.compile(r"1\.([^.]*)\.([A-Za-z0-9_-]*)\.([0-9a-f]{8})", re.ASCII)
@@ -34,7 +34,7 @@ class OffsetMetadata(NamedTuple):
 
     Attributes:
         topic_id: Id of the topic; "" if the broker provides none.
-        above: What is finished, and begun, from the committed offset on.
+        above: Finished and begun offsets from the committed offset on.
         read: Fingerprints of records that were read.
     """
 
@@ -44,7 +44,7 @@ class OffsetMetadata(NamedTuple):
 
     @property
     def log(self) -> str:
-        """The part of the metadata that identifies the log."""
+        """Encoded part of the metadata that identifies the log: topic id and fingerprints."""
         return f"{self.topic_id}~{to_text(self.read)}" if self.read else self.topic_id
 
 
@@ -57,22 +57,22 @@ class _Part(NamedTuple):
 
 
 def encoded(low: int, metadata: OffsetMetadata) -> str:
-    """Encode metadata, whatever its length.
+    """Encode metadata without limiting its length.
 
     Args:
-        low: The offset beside which it is committed.
-        metadata: Contains nothing below ``low``, and no finished interval at ``low``.
+        low: The offset that is committed with it.
+        metadata: Must contain no offset below ``low``, and no finished interval that begins at ``low``.
     """
     return _text(low, metadata.log, b"".join(data for _, data in _written(low, metadata.above)))
 
 
 def fits(low: int, metadata: OffsetMetadata, max_bytes: int = MAX_METADATA_BYTES) -> bool:
-    """Return whether metadata fits into a commit."""
+    """Return whether the encoded metadata has at most ``max_bytes``."""
     return len(encoded(low, metadata)) <= max_bytes
 
 
 def fitted(low: int, metadata: OffsetMetadata, max_bytes: int = MAX_METADATA_BYTES) -> str:
-    """Encode as much as fits, without the highest offsets; events that are left out run again after a crash."""
+    """Encode metadata in at most ``max_bytes`` by omitting the highest offsets, whose events run a second time after a crash."""
     room_bytes = (max_bytes - len(_text(low, metadata.log, b""))) * 3 // 4
     body = b""
     for _, data in _written(low, metadata.above):
@@ -86,12 +86,12 @@ def decoded(text: str, low: int, log_end: int) -> OffsetMetadata | None:
     """Decode metadata.
 
     Args:
-        text: As it was found.
-        low: The committed offset beside it.
-        log_end: End of the log: metadata with higher offsets belongs to another log.
+        text: Metadata as it was read from the commit.
+        low: The offset of that commit.
+        log_end: End of the log; metadata with higher offsets belongs to another log.
 
     Returns:
-        None if it is not valid: then nothing from ``low`` on is finished.
+        None if the metadata is not valid. Then no offset from ``low`` on counts as finished.
     """
     shape = _SHAPE.fullmatch(text)
     if shape is None or _checksum(low, shape[1], shape[2]) != shape[3]:
@@ -122,7 +122,7 @@ def _read(low: int, body: bytes) -> Iterator[_Part]:
     """Decode the parts of a body.
 
     Raises:
-        ValueError: :func:`_written` has not written this.
+        ValueError: The body is malformed.
     """
     numbers = list(_numbers(body))
     if len(numbers) % 2:

@@ -1,7 +1,7 @@
-"""Which offsets of a partition are finished, begun or neither, under one claim (pure).
+"""Tracks which offsets of a partition are finished, begun or neither, under one claim (pure).
 
 The tracker covers the offsets from the low watermark, the lowest unfinished offset, to the position of the reader. The low
-watermark is committed. What is finished above it is in the metadata of that commit, see :mod:`.offset_metadata`.
+watermark is committed, and the metadata of that commit lists the finished offsets above it, see :mod:`.offset_metadata`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from streams_app.subscribers.state.intervals import Interval, IntervalSet, merge
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """What is known of the offsets from a low watermark on; all others are unfinished.
+    """Finished and begun offsets at or above a low watermark; all other offsets there are unfinished.
 
     Attributes:
         finished: Intervals of finished offsets: ascending, not touching each other, and not containing the watermark.
-        begun: Ascending offsets that are begun and not finished: after a crash, it is unknown whether they had an effect.
+        begun: Begun but unfinished offsets, ascending. After a crash, it is unknown whether their attempts had an effect.
     """
 
     finished: tuple[Interval, ...] = ()
@@ -31,20 +31,20 @@ NOTHING: Final = Above()
 
 
 class OffsetTracker:
-    """The offsets of one partition under one claim.
+    """Tracks the offsets of one partition under one claim.
 
     Attributes:
-        claim: Number of the claim. Results of another claim are ignored: this claim has to finish the record.
-        end: Position of the reader. What is known of later offsets comes from the last commit alone.
+        claim: Number of the claim. Results of another claim are ignored, because this claim has to finish the record itself.
+        end: Position of the reader. The state of later offsets is known only from the last commit.
     """
 
     def __init__(self, claim: int, low: int, before: Above = NOTHING) -> None:
-        """Start with what the claim has found.
+        """Create a tracker from the last commit.
 
         Args:
             claim: Number of the claim.
-            low: The committed offset, which is unfinished in any case.
-            before: Content of the metadata of that commit.
+            low: The committed offset, which is always unfinished.
+            before: Finished and begun offsets in the metadata of that commit.
         """
         self.claim = claim
         self.end = low
@@ -52,13 +52,13 @@ class OffsetTracker:
         # Ascending, because ranges arrive in order: the first key is the lowest unfinished offset that was read.
         self._unfinished: dict[int, None] = {}
         self._begun = set(before.begun)
-        # Finished offsets that may have been begun: if the metadata left them out, they would be begun again.
+        # Finished offsets whose attempts may have begun. If the metadata omitted them, the next owner would begin them once more.
         self._ran = IntervalSet(before.finished)
 
     @property
     def low(self) -> int:
         """The low watermark: all offsets below it are finished."""
-        # If everything that was read is finished, the reader may be within an interval that is finished by the last commit.
+        # If all offsets that were read are finished, the reader may be inside an interval that the last commit lists as finished.
         return next(iter(self._unfinished), self._recorded.after(self.end))
 
     @property
@@ -68,7 +68,7 @@ class OffsetTracker:
 
     @property
     def begun(self) -> Collection[int]:
-        """Offsets that are begun and not finished, including those of former claims."""
+        """Begun but unfinished offsets, including those of earlier claims."""
         return self._begun
 
     def cover(self, begin: int, end: int, offsets: Iterable[int]) -> list[int]:
@@ -82,7 +82,7 @@ class OffsetTracker:
             offsets: Offsets of its records, ascending.
 
         Returns:
-            Offsets to process, ascending; without those that are finished, or were added before.
+            Offsets to process, ascending, without those that are finished or were added earlier.
 
         Raises:
             ValueError: There is a gap between :attr:`end` and the range.
@@ -97,12 +97,12 @@ class OffsetTracker:
             new = [offset for offset in new if offset not in recorded]
         self._unfinished.update(dict.fromkeys(new))
         self.end = max(known_end, end)
-        # A begun offset whose record is no longer in the log is finished, too: nobody can dead-letter it.
+        # A begun offset whose record is no longer in the log counts as finished, because its event can no longer be dead-lettered.
         self._begun -= {offset for offset in self._begun if known_end <= offset < self.end and offset not in self._unfinished}
         return new
 
     def also_finished(self, runs: Iterable[Interval]) -> None:
-        """Add intervals that are finished according to Redis; called before any range is added."""
+        """Add intervals that are finished according to Redis; call it before the first range is added."""
         known = merged([*self._recorded.all(), *runs])
         self._recorded, self._ran = IntervalSet(known), IntervalSet(known)
 
@@ -115,11 +115,11 @@ class OffsetTracker:
         return claim == self.claim and offset in self._unfinished
 
     def begin(self, claim: int, offset: int) -> bool:
-        """Mark an offset as begun; return False if this claim may not begin it, see :meth:`is_open`."""
+        """Mark an offset as begun; return False if it is not open for this claim, see :meth:`is_open`."""
         return self.begin_all(claim, (offset,)) == [offset]
 
     def begin_all(self, claim: int, offsets: Iterable[int]) -> list[int]:
-        """Mark offsets as begun; return those that this claim may begin."""
+        """Mark the offsets that are open for this claim as begun, and return them."""
         if claim != self.claim:
             return []
         begun = [offset for offset in offsets if offset in self._unfinished]
@@ -127,18 +127,18 @@ class OffsetTracker:
         return begun
 
     def put_off(self, claim: int, offset: int) -> bool:
-        """Mark an offset as not begun, because nothing was done for it; return whether it is open."""
+        """Undo :meth:`begin` after an attempt that had no effect; return whether the offset is open for this claim."""
         is_open = self.is_open(claim, offset)
         if is_open:
             self._begun.discard(offset)
         return is_open
 
     def finish(self, claim: int, offset: int) -> bool:
-        """Mark an offset as finished; return False if it was finished already, or is not this claim's to finish."""
+        """Mark an offset as finished; return False if it is not open for this claim."""
         return self.finish_all(claim, (offset,)) == [offset]
 
     def finish_all(self, claim: int, offsets: Iterable[int]) -> list[int]:
-        """Mark offsets as finished; return those that this claim has finished just now."""
+        """Mark the offsets that are open for this claim as finished, and return them."""
         if claim != self.claim:
             return []
         unfinished = self._unfinished
@@ -151,9 +151,9 @@ class OffsetTracker:
         return finished
 
     def above(self) -> Above:
-        """Return all that is known of the offsets from the low watermark on."""
+        """Return the finished and begun offsets from the low watermark on."""
         low = before = self.low
-        # Usually no offset between the first and the last one is finished.
+        # Usually the unfinished offsets have no gaps, so they need not be searched.
         unfinished = [] if self.end - low == len(self._unfinished) else list(self._unfinished)
         finished = [Interval(offset + 1, after) for offset, after in pairwise(unfinished) if after > offset + 1]
         if self._unfinished:
@@ -167,8 +167,8 @@ class OffsetTracker:
     def required(self) -> Above:
         """Return the part of :meth:`above` without which an event could begin twice.
 
-        Its encoding never grows when an event ends, because each begun offset is in it already. Offsets that were finished without
-        having begun (gaps, duplicates, events of other types) are left out: the next owner that reads them finishes them again.
+        Its encoding never grows when an event ends, because it contains each begun offset already. It omits offsets that were
+        finished without an attempt (gaps, duplicates, events of other types), which the next owner reads and finishes once more.
         """
         self._ran.drop_below(self.low)
         return Above(self._ran.all(), tuple(sorted(self._begun)))

@@ -1,7 +1,7 @@
-"""The state of a subscriber's partition in Redis: one method per script. No other code accesses the keys.
+"""State of a subscriber's partition in Redis, with one method per script. No other code accesses the keys.
 
-Kafka decides who owns a partition and what is finished. Redis knows how often an event was tried, and which event ids have run. A
-rejected script raises :class:`.FencedError`: another process is the owner, or Redis has lost data.
+Kafka decides who owns a partition and what is finished. Redis stores how many attempts an event has had, and the ids of events that
+have run. A rejected script raises :class:`.FencedError`: another process is the owner, or Redis has lost data.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ SCRIPTS: Final = ("progress", "claim", "learn", "begin", "end", "lease")
 
 
 GONE_MS: Final = 3_000
-"""A worker that has not asked for leases for this long has no share in the rate any more."""
+"""A worker that has not requested leases for this long no longer counts among the workers that share the rate."""
 
 
 class AttemptEntry(NamedTuple):
-    """What is stored of an event that is begun or waits for its next attempt.
+    """Stored state of an event that has begun or waits for its next attempt.
 
     Attributes:
         attempts: Number of attempts that have begun, including the current one.
-        deaths: Number of attempts during which the process died, as far as is known.
-        due_ms: When the next attempt is due, by the wall clock; 0 while one is running.
+        deaths: Number of attempts during which the process crashed, as far as is known.
+        due_ms: Wall-clock time at which the next attempt is due; 0 while an attempt is running.
     """
 
     attempts: int
@@ -47,12 +47,14 @@ class AttemptEntry(NamedTuple):
 
 
 class Begin(msgspec.Struct, frozen=True, gc=False):
-    """An event that is about to begin: a msgspec struct, which is created in a quarter of the time of a named tuple.
+    """An event whose attempt is about to begin.
+
+    A msgspec struct is created in a quarter of the time of a named tuple.
 
     Attributes:
         offset: Offset of its record.
-        entry: Its entry, including the attempt that begins.
-        event_id: Its identity for deduplication; "" if none is stored, or if its position is its id.
+        entry: Its stored state, including the attempt that begins.
+        event_id: Its identity for deduplication; "" if ids are not stored, or if the event has no id but its position.
     """
 
     offset: int
@@ -66,9 +68,9 @@ class StoredState:
 
     Attributes:
         fence: The low watermark as last written.
-        number: Number of begun events and of requests that added ids.
-        open: Offset → entry.
-        metadata: Metadata of what is finished above the fence, see :mod:`.offset_metadata`; "" if it was never written.
+        number: Counter of begun events and of requests that added ids; if it is not as expected, Redis has lost data.
+        open: Offset → stored state of an event that has begun or waits.
+        metadata: Finished and begun offsets above the fence, encoded by :mod:`.offset_metadata`; "" if it was never written.
     """
 
     fence: int
@@ -78,7 +80,7 @@ class StoredState:
 
 
 class SubscriberScripts:
-    """The scripts in Redis, loaded once per process."""
+    """Scripts that run in Redis, loaded once per process."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
         """Register the scripts, which Redis loads at the first call.
@@ -124,15 +126,15 @@ class SubscriberStore:
             self._asking = 0
 
     def is_waiting(self) -> bool:
-        """Return whether Redis has left the same request unanswered since the last call."""
+        """Return whether Redis has not answered the request that was already waiting at the previous call of this method."""
         before, self._seen_asking = self._seen_asking, self._asking
         return bool(self._asking) and self._asking == before
 
     async def progress(self) -> OffsetAndMetadata | None:
-        """Read the progress of the partition, without its token: low watermark and what is finished above it, as last written.
+        """Read the low watermark and its metadata as last written; needs no claim.
 
         Returns:
-            None if there is no state.
+            None if the partition has no state.
         """
         reply = await self._call("progress")
         return None if reply[0] == b"none" else OffsetAndMetadata(int(reply[1]), reply[2].decode())
@@ -142,13 +144,13 @@ class SubscriberStore:
 
         Args:
             low: Low watermark of a new state; None: do not create one.
-            is_repeated: Whether this claim has been made before, and Redis may have lost it: then another owner keeps the state.
+            is_repeated: Whether this claim was made before and Redis may have lost it. Then it takes the state from no other owner.
 
         Returns:
             None if there is no state and none was created.
 
         Raises:
-            FencedError: Another owner has claimed the state since.
+            FencedError: ``is_repeated`` is true, and another owner has claimed the state in the meantime.
         """
         reply = await self._call("claim", token=self._token, begin="" if low is None else str(low), retried=is_repeated)
         if reply[0] == b"none":
@@ -158,7 +160,7 @@ class SubscriberStore:
         return StoredState(fence, self._number, open_, reply[3].decode())
 
     async def learn(self, ids: Sequence[tuple[int, str]], now_ms: int) -> None:
-        """Store the identities of events that were finished before this claim.
+        """Store the identities of events that were finished before this claim, so that duplicates of them are recognised.
 
         Args:
             ids: Offset and identity of each event.
@@ -205,7 +207,7 @@ class SubscriberStore:
             finished: Offsets of finished events.
             waiting: Events that wait for their next attempt, each with its entry.
             low: The low watermark.
-            metadata: Metadata of what is finished above it.
+            metadata: Finished and begun offsets above it, encoded by :mod:`.offset_metadata`.
 
         Raises:
             FencedError: As for :meth:`begin`.
@@ -240,7 +242,7 @@ class RateStore:
         return await self._scripts[script]([self._key], arguments)
 
     async def lease(self, wanted: int) -> tuple[Leased, int]:
-        """Lease attempts that may start. A request for 0 only counts this worker among those that share the rate.
+        """Lease attempts that may start; a request for 0 only registers this worker among those that share the rate.
 
         Args:
             wanted: Maximum number of leases.
@@ -249,7 +251,7 @@ class RateStore:
             The leases, and the number of workers that share the rate.
 
         Raises:
-            RedisError, OSError, TimeoutError: Leases may have been granted, and are lost.
+            RedisError, OSError, TimeoutError: No reply. Leases may have been granted; they are not used.
         """
         every_us, full_us = self._bucket
         reply = await self._call("lease", token=self._token, wanted=wanted, every_us=every_us, full_us=full_us, gone_ms=GONE_MS)
@@ -257,18 +259,18 @@ class RateStore:
 
 
 def script_source(name: str) -> str:
-    """Return the Lua source of a script as it runs, with its includes."""
+    """Return the Lua source of a script with its includes expanded."""
     return with_included(text_of(name), lambda shared: text_of(f"shared/{shared}"))
 
 
 def text_of(name: str) -> str:
-    """Return the Lua source of a script as it is written."""
+    """Return the Lua source of a script as in its file, with unexpanded includes."""
     return (files("streams_app.subscribers.state") / "lua" / f"{name}.lua").read_text("utf-8")
 
 
 @lru_cache
 def _packed(entry: AttemptEntry) -> str:
-    # Nearly all entries are those of first attempts.
+    # Nearly all entries are those of first attempts, so the cache almost always has them.
     return " ".join(map(str, entry))
 
 

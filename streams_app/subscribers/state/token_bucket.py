@@ -1,6 +1,6 @@
-"""The token bucket of a subscriber with a rate: how many attempts may start now (pure).
+"""Token bucket of a subscriber with a rate limit: how many attempts may start now (pure).
 
-``lua/lease.lua`` computes the same for all workers together, by the clock of Redis.
+``lua/lease.lua`` does the same calculation for all workers together, with the clock of Redis.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Final, NamedTuple
 from streams_app.subscribers.declaration.subscriber import Rate
 
 FULL_US: Final = 1_000_000
-"""A bucket holds the leases of one second, and at least one lease: that many attempts may start at once after a pause."""
+"""Capacity of a bucket, as time in us: the leases of one second, but at least one. After a pause, they may all start at once."""
 
 ROUNDED: Final = 1e-6
-"""Tolerance for the rounding of a quotient of doubles that should be a whole number."""
+"""Tolerance for rounding errors in a quotient of doubles that should be a whole number."""
 
 
 class TokenBucket(NamedTuple):
-    """How a bucket fills.
+    """Fill rate and capacity of a bucket.
 
     Attributes:
         every_us: Time after which one lease is added.
@@ -34,8 +34,8 @@ class Leased(NamedTuple):
 
     Attributes:
         granted: Number of attempts that may start.
-        wait_us: Time until there is another lease; 0: there is one now.
-        empty_us: When the bucket would have been empty, which is all that is stored of it.
+        wait_us: Time until the next lease is available; 0: one is available now.
+        empty_us: Time from which an empty bucket would have filled to its present level. It is the only stored state of a bucket.
     """
 
     granted: int
@@ -44,19 +44,19 @@ class Leased(NamedTuple):
 
 
 def bucket_of(rate: Rate, workers: int = 1) -> TokenBucket:
-    """Return the bucket of a rate, or that of an equal share of it for one of several workers."""
+    """Return the bucket for a rate, divided equally among the workers."""
     every_us = rate.period_ms * 1_000 * workers / rate.count
     return TokenBucket(every_us, max(every_us, FULL_US))
 
 
 def leased(bucket: TokenBucket, empty_us: float | None, wanted: int, now_us: int) -> Leased:
-    """Take leases.
+    """Take leases from a bucket.
 
     Args:
-        bucket: The bucket.
-        empty_us: State of the bucket; None: it is full.
+        bucket: Fill rate and capacity of the bucket.
+        empty_us: State of the bucket, see :class:`Leased`; None: it is full.
         wanted: Maximum number of leases.
-        now_us: Clock of the bucket. If it has gone back, the bucket is empty, not full.
+        now_us: Clock of the bucket. If it was set back, the bucket counts as empty, not as full.
     """
     full_us = now_us - bucket.full_us
     empty_us = full_us if empty_us is None else min(max(empty_us, full_us), now_us)

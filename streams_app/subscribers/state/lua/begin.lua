@@ -7,11 +7,11 @@
 -- events     array: offset, entry, identity of each event; identity "" = do not store it
 -- expire_ms  number: the identities of an hour expire this long after the last one was stored
 --
--- An identity that is stored with another offset makes an event a duplicate, which does not begin. If the reply to a request was lost,
--- its repetition finds the entries, and each identity with its own offset.
+-- An event whose identity is stored with another offset is a duplicate and does not begin. If the reply to a request is lost, the
+-- request can be repeated: it finds its own entries, and each identity with the offset of its own event.
 --
 -- Returns {"ok", number, then for each duplicate its position among the events, from 0 on, and the offset of the first event with its
---         identity} or {"refused", "no-state" | "token" | "number"}. Most events are not in the reply: they may start.
+--         identity} or {"refused", "no-state" | "token" | "number"}. Events that are not in the reply may start.
 -- Cost    O(events x hours): about 2 us an event and hour.
 -- include fenced.lua
 -- include identities.lua
@@ -38,6 +38,6 @@ for i = 1, #events, 3 do
   end
 end
 if #KEYS > 2 then call('PEXPIRE', KEYS[3], arg.expire_ms) end
--- Last, so that a script that was killed half-way can be repeated under the same number.
+-- Written last, so that the request can be repeated with the same number if the script is killed before its end.
 call('HSET', meta, 'number', after)
 return reply

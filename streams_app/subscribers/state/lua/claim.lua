@@ -4,7 +4,7 @@
 -- KEYS   of the shard, see keys.py
 -- token  text: of the claimant, random
 -- begin  text: fence of a new state; "" = do not create one
--- retried boolean: the claimant has claimed before, so a state with another token belongs to a later owner, who keeps it
+-- retried boolean: the claimant has claimed before, so a state with another token belongs to a later owner and is not taken over
 --
 -- Returns {"ok", fence, number, note, offset, entry, offset, entry, …}, {"none"} if there is no state and none is created, or
 --         {"refused", "token"}.
@@ -15,7 +15,7 @@ read_marks('number', 'note')
 if arg.retried and state.token and state.token ~= arg.token then return {'refused', 'token'} end
 if not (state.fence and state.number) then
   if arg.begin == '' then return {'none'} end
-  -- Without its fence, the rest of the state is not reliable. The commit in Kafka is.
+  -- Without its fence, the rest of the state is not reliable; the commit in Kafka replaces it.
   call('DEL', KEYS[2])
   state.fence, state.number, state.note = arg.begin, '0', ''
 end

@@ -8,7 +8,7 @@
 -- finished  array: offsets
 -- waiting   array: offset, entry of each event that waits for its next attempt
 -- low       text: the low watermark, below which all events are finished
--- note      text: metadata of what is finished above it
+-- note      text: metadata: finished and begun offsets above it
 --
 -- A request that arrives after a later one was executed changes nothing.
 --
@@ -21,11 +21,12 @@ local refused = refusal()
 if refused then return refused end
 if state.number ~= arg.number then return {'refused', 'number'} end
 if arg.told <= tonumber(state.told or 0) then return {'ok'} end
--- First: if the script was killed in between, an event without an entry that is not known to be finished would begin again.
+-- Written before entries are removed: if the script were killed in between, an event without an entry that is not stored as finished
+-- would begin a second time.
 call('HSET', meta, 'fence', arg.low, 'note', arg.note)
 for _, offset in ipairs(arg.finished) do call('HDEL', KEYS[2], offset) end
 local waiting = arg.waiting
 for i = 1, #waiting, 2 do call('HSET', KEYS[2], waiting[i], waiting[i + 1]) end
--- Last, so that a repeated request is executed again until it is complete.
+-- Written last, so that a request that was interrupted is executed in full when it is repeated.
 call('HSET', meta, 'told', arg.told)
 return {'ok'}

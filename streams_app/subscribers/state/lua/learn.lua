@@ -7,9 +7,9 @@
 -- events     array: offset, identity of each event, in the order of the log
 -- expire_ms  number: the identities of an hour expire this long after the last one was stored
 --
--- An identity that is stored already keeps the offset at which it was seen first.
+-- An identity that is stored already retains the offset of its first event.
 --
--- The number increases by one: if Redis is rolled back and loses these identities, it rejects the next begin.
+-- The number increases by one, so that the next begin is rejected if Redis is restored from an older copy without these identities.
 --
 -- Returns {"ok", number} or {"refused", "no-state" | "token" | "number"}. Repeating it, also with more events, does no harm.
 -- Cost    O(events x hours): about 2 us an event and hour.
@@ -26,6 +26,6 @@ for i = 1, #events, 2 do
   if not first_seen(events[i + 1]) then call('HSET', KEYS[3], events[i + 1], events[i]) end
 end
 call('PEXPIRE', KEYS[3], arg.expire_ms)
--- Last, so that a script that was killed half-way can be repeated under the same number.
+-- Written last, so that the request can be repeated with the same number if the script is killed before its end.
 call('HSET', meta, 'number', after)
 return {'ok', after}

@@ -6,11 +6,12 @@
 -- wanted    number: maximum number of leases; 0: the worker only reports that it exists
 -- every_us  number: time after which one lease is added
 -- full_us   number: time after which the bucket is full
--- gone_ms   number: a worker that has not asked for this long has no share any more
+-- gone_ms   number: a worker that has not requested leases for this long no longer has a share
 --
--- streams_app/subscribers/state/token_bucket.py computes the same. Leases are never returned: those of a lost reply are lost.
+-- streams_app/subscribers/state/token_bucket.py does the same calculation. Leases are never returned: if a reply is lost, its leases
+-- are not used.
 --
--- Returns {"ok", leases, us until there is another one, number of workers}. Repeating it leases more.
+-- Returns {"ok", leases, us until the next lease, number of workers}. Repeating it grants more leases.
 -- Cost    O(workers): about 10 us.
 
 local arg = cmsgpack.unpack(ARGV[1])

@@ -1,5 +1,5 @@
 #!lua
--- Reads the progress of a partition, whoever owns it; changes nothing.
+-- Reads the progress of a partition without checking its owner; changes nothing.
 --
 -- KEYS  of the shard, see keys.py
 --
