@@ -1,1 +1,1 @@
-"""Queries and actions of operators, from outside a worker: they read Redis and Kafka, and request changes that the owner makes."""
+"""Queries and actions for operators, outside a worker: they read Redis and Kafka, and request changes from the owner of a shard."""

@@ -1,4 +1,4 @@
-"""The audit line that each command which changes something writes to stderr: when, what and who."""
+"""Audit lines: each command that changes something writes one to stderr, with time, action and user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streams_app.formatting import time_text
 
 
 def audit(clock: Clock, action: str, **facts: Any) -> None:
-    """Write the audit line of an action; ``facts`` become ``key=value`` pairs."""
+    """Write an audit line about an action to stderr; ``facts`` become ``key=value`` pairs."""
     pairs = " ".join(f"{name}={value}" for name, value in facts.items())
     print(f"{time_text(clock.now_ms())} audit {action} {pairs} by={user_text()}", file=sys.stderr)
 
@@ -22,5 +22,5 @@ def user_text() -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
-        user = "unknown"  # a container may run as a number without a name
+        user = "unknown"  # the user id of a container may have no name
     return f"{user}@{socket.gethostname()}"

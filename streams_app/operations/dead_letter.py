@@ -1,4 +1,4 @@
-"""One dead letter, and the selection of dead letters by the options of a command (pure)."""
+"""A dead letter as read from its topic, and the filter by which a command selects dead letters (pure)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from streams_app.reasons import FINISHED_LATE, RECORD_TOO_LARGE, Reason
 from streams_app.subscribers.declaration.original_position import RECEIVED_HEADER
 
 RECEIPT_HEADER: Final = "streams-app-put-back"
-"""Header of a receipt: a record in a dead-letter topic that says which events were replayed, and for which component. Its value has
-the digest of each event, one a line."""
+"""Header of a receipt: a record in a dead-letter topic that lists the digests of replayed events, one digest per line. The value of
+the header is the address of the component that received the events."""
 PREVIEW_BYTES: Final = 120
 DIGEST_BYTES: Final = 12
 
@@ -24,7 +24,7 @@ _DROPPED_IN_DETAIL: Final = re.compile(r"(value|key) of \d+ bytes not kept$")
 
 @dataclass(frozen=True, slots=True)
 class ListedDeadLetter:
-    """One dead letter.
+    """A dead letter as read from its topic.
 
     Attributes:
         partition: Partition of the dead-letter topic.
@@ -32,8 +32,8 @@ class ListedDeadLetter:
         key: Record key of the event, as received.
         value: Value of the event, as received.
         timestamp_ms: When the dead letter was written.
-        headers: Name of a header → its text.
-        received: The headers of the event itself, as received. Only dead letters of subscribers keep them.
+        headers: Headers of the dead letter, by name, as text.
+        received: Headers of the event, as received. Only dead letters of subscribers have them.
     """
 
     partition: int
@@ -46,17 +46,17 @@ class ListedDeadLetter:
 
     @property
     def reason(self) -> str:
-        """Why the event was rejected; empty for a receipt."""
+        """The reason for the rejection of the event; empty for a receipt."""
         return self.headers.get("reason", "")
 
     @property
     def is_event(self) -> bool:
-        """False for a folded record that was too large for the broker."""
+        """Whether the dead letter is an event; False: it is a folded record that was too large for the broker."""
         return self.reason != RECORD_TOO_LARGE
 
     @property
     def is_late(self) -> bool:
-        """Whether it only says that an interrupted or timed-out event was completed afterwards."""
+        """Whether the dead letter only reports that an interrupted or timed-out event finished afterwards."""
         return self.reason == FINISHED_LATE
 
     @property
@@ -66,12 +66,12 @@ class ListedDeadLetter:
 
     @property
     def event_source(self) -> str:
-        """The ``ce_source`` of a subscriber's event, within which its id is unique; empty if the event has none."""
+        """The ``ce_source`` of a subscriber's event; event ids are unique within a source. Empty if the event has none."""
         return source_of(self.received).decode("utf-8", "backslashreplace")
 
     @property
     def identity(self) -> str:
-        """Identify the dead letter: equal for duplicates, which a worker sends if it dies before the acknowledgement."""
+        """Id of the dead letter, equal for duplicates. A worker that dies before the acknowledgement causes a duplicate."""
         return self.headers.get("letter-id") or f"{self.partition}/{self.offset}"
 
     @property
@@ -82,7 +82,7 @@ class ListedDeadLetter:
 
     @property
     def dropped_part(self) -> str:
-        """The part of the event that was too large to be kept: ``value``, ``key`` or ``headers``; empty if it is complete."""
+        """The part of the event that was dropped for its size: ``value``, ``key`` or ``headers``; empty if none was."""
         marked = next((what for what, header in NOT_KEPT.items() if header in self.headers), "")
         if marked or "app-id" in self.headers:
             return marked
@@ -90,14 +90,14 @@ class ListedDeadLetter:
         return found[1] if found else ""
 
     def receipt(self, address: str) -> list[str]:
-        """Return the digests of this receipt; empty if this is no receipt for ``address``."""
+        """Return the digests that this receipt lists; empty if the record is not a receipt for ``address``."""
         is_one = self.headers.get(RECEIPT_HEADER) == address
         return (self.value or b"").decode("ascii", "replace").split() if is_one else []
 
     def digest(self) -> str:
-        """Return a digest that identifies the event: equal for two dead letters of the same event.
+        """Return a digest of the event; all dead letters of the same event have the same digest.
 
-        It covers the content as well as the position, because a recreated topic has other events at the same offsets.
+        The digest covers position and content, because a recreated topic has other events at the same offsets.
         """
         return blake2b(repr((self.source, self.key, self.value)).encode(), digest_size=DIGEST_BYTES).hexdigest()
 
@@ -105,7 +105,7 @@ class ListedDeadLetter:
         """Return the dead letter as one row, for a table or JSON.
 
         Args:
-            max_bytes: Longer values are truncated, and end with …; None: no limit.
+            max_bytes: Longer values are truncated and end with "…"; None: no limit.
         """
         given = self.value or b""
         value = given[:max_bytes].decode("utf-8", "backslashreplace")
@@ -118,19 +118,19 @@ class ListedDeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSelection:
-    """Which dead letters a command selects. An empty set does not restrict the selection.
+    """Filter by which a command selects the dead letters of one component. An empty set selects all.
 
     Attributes:
-        app_id: Name of the application that rejected the events; dead letters without one belong to any.
-        fold: Name of the component (fold, read store, subscriber or view) when it rejected the events.
+        app_id: Name of the application that rejected the events. Dead letters without an application name match, too.
+        fold: Name that the component (fold, read store, subscriber or view) had when it rejected the events.
         reasons: Only dead letters with these reasons.
         positions: Only events at these partitions and offsets of the source.
         keys: Only events with these record keys.
-        kind: Kind of the component, and the header that has its name: ``fold``, ``store``, ``subscriber`` or ``view``.
+        kind: Kind of the component, also the name of the header with its name: ``fold``, ``store``, ``subscriber`` or ``view``.
         event_ids: Only events with these ids.
         event_sources: Only events with these ``ce_source`` values.
-        since_ms: Only dead letters that are not older.
-        renamed: Present name of the component, if it was renamed.
+        since_ms: Only dead letters that were written at this time or later.
+        renamed: Current name of the component; empty if it was not renamed.
     """
 
     app_id: str
@@ -167,7 +167,7 @@ class DeadLetterSelection:
         return headers.get(self.kind) == self.fold and headers.get("app-id", self.app_id) == self.app_id
 
     def matches(self, dead_letter: ListedDeadLetter) -> bool:
-        """Return whether a dead letter of this component fits all the options."""
+        """Return whether a dead letter of this component meets all options."""
         return (
             (not self.reasons or dead_letter.reason in self.reasons)
             and (not self.positions or dead_letter.position in self.positions)
@@ -179,12 +179,12 @@ class DeadLetterSelection:
 
 
 def header_texts(headers: Headers) -> dict[str, str]:
-    """Headers as text. If a name occurs more than once, the last value counts."""
+    """Return headers as text, by name; if a name is repeated, the last value counts."""
     return {name: (value or b"").decode("utf-8", "backslashreplace") for name, value in headers}
 
 
 def split_headers(headers: Headers) -> tuple[dict[str, str], Headers]:
-    """Separate the headers of a dead letter from those that its event had."""
+    """Return the headers of a dead letter as text, and the headers of its event."""
     at = next((at for at, (name, _) in enumerate(headers) if name == RECEIVED_HEADER), len(headers))
     count = header_texts(headers[at : at + 1]).get(RECEIVED_HEADER, "")
     behind = at + 1 + (int(count) if count.isdecimal() else 0)

@@ -1,7 +1,7 @@
-"""Read a dead-letter topic up to the end it had when the command began.
+"""Reads a dead-letter topic up to the end that it had when the command began; writes nothing.
 
-The end offsets are read once. If the fault is not fixed yet, a worker makes new dead letters of replayed events, and a reader
-without a fixed end would never finish. Nothing is written here.
+The end offsets are read once. Until the fault is fixed, workers write new dead letters for replayed events, and a reader without a
+fixed end would never finish.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streams_app.settings import Settings
 
 PAGE_RECORDS: Final = 500
 BEFORE_MS: Final = 3_600_000
-"""Extra time that is read before the requested start: ``finished-late`` may be written before ``interrupted``."""
+"""Reading begins this much before the requested start, because ``finished-late`` may precede its ``interrupted``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class DeadLetterTopic:
         name: Name of the topic.
         source_partitions: Number of partitions of the topic into which events are replayed; 0: the topic does not exist.
         begins: First offset of each partition.
-        ends: Offset at which each partition ended when the command began; nothing beyond it is read.
+        ends: End of each partition when the command began; later records are not read.
     """
 
     name: str
@@ -50,7 +50,7 @@ class DeadLetterTopic:
         return sum(self.ends[tp] - begin for tp, begin in self.begins.items())
 
     async def pages(self) -> AsyncIterator[list[ListedDeadLetter]]:
-        """Yield all dead letters up to the ends, in the order of each partition; a page may be empty.
+        """Yield all dead letters up to the ends, in pages, ordered within each partition. A page may be empty.
 
         Raises:
             TryAgainError: The broker has stopped answering.
@@ -90,8 +90,8 @@ async def dead_letter_topic(
     Args:
         settings: Settings of the application.
         name: Name of the topic.
-        source: The topic into which its events would be replayed; None: they are not replayed into a topic.
-        since_ms: Begin each partition with its first record that is not older. The embedded broker returns an earlier one.
+        source: Topic into which the events would be replayed; None: they are not replayed into a topic.
+        since_ms: Begin each partition with its first record of this time or later. The embedded broker begins earlier.
 
     Raises:
         TryAgainError: Kafka does not answer.
@@ -126,10 +126,10 @@ async def dead_letter_topic(
 
 
 class ShownDeadLetter(NamedTuple):
-    """A dead letter as it is listed.
+    """A dead letter in a listing, with the number of its duplicates.
 
     Attributes:
-        dead_letter: The oldest of its duplicates.
+        dead_letter: The oldest of the duplicates.
         times: Number of duplicates, including this one.
     """
 
@@ -141,10 +141,10 @@ class DeadLetterListing(NamedTuple):
     """The selected dead letters of a component.
 
     Attributes:
-        shown: The first of them, oldest first.
-        late: Positions of interrupted or timed-out events that were completed afterwards.
-        replayed: Digests of replayed events.
-        total: Number of selected dead letters, including those that are not shown.
+        shown: The oldest of them, up to the limit; oldest first.
+        late: Source positions of interrupted or timed-out events that finished afterwards.
+        replayed: Digests of events that were replayed.
+        total: Number of selected dead letters, including those beyond the limit.
         has_others: Whether the component has dead letters that were not selected.
     """
 
@@ -156,7 +156,7 @@ class DeadLetterListing(NamedTuple):
 
     @property
     def dead_letters(self) -> list[ListedDeadLetter]:
-        """The dead letters that are shown."""
+        """The listed dead letters, without the numbers of their duplicates."""
         return [one.dead_letter for one in self.shown]
 
 
@@ -199,17 +199,17 @@ async def read_dead_letters(
 
 
 class OldestDeadLetters:
-    """Keep the oldest dead letters of a stream, without duplicates (pure).
+    """Collects the oldest dead letters of a stream in bounded memory, without duplicates (pure).
 
     Attributes:
-        total: Number of dead letters that were added, including dropped ones. A duplicate of a dropped one is counted again.
+        total: Number of dead letters added, without duplicates. Once a dead letter is discarded, its duplicate counts again.
     """
 
     def __init__(self, limit: int) -> None:
-        """Start empty.
+        """Create an empty collection.
 
         Args:
-            limit: Maximum number that is kept.
+            limit: Maximum number of dead letters that are returned.
         """
         self.total = 0
         self._limit = limit
@@ -228,7 +228,7 @@ class OldestDeadLetters:
             self._kept = {one.dead_letter.identity: one for one in self.shown()}
 
     def shown(self) -> list[ShownDeadLetter]:
-        """Return the kept dead letters, oldest first."""
+        """Return the oldest dead letters up to the limit, oldest first."""
         return sorted(self._kept.values(), key=lambda one: _age(one.dead_letter))[: self._limit]
 
 

@@ -1,7 +1,8 @@
-"""Request that an open group is dropped, without a record. The owner of the shard does it with its next seal.
+"""Drops an open group without emitting a record.
 
-As in :mod:`streams_app.operations.flush`, the command only writes a request into Redis. The request names the first offset of the
-open fold: if that fold has been emitted before the owner takes the request, a later fold of the group stays.
+The command writes a request into Redis, and the owner of the shard drops the group with its next seal: see
+:mod:`streams_app.operations.flush`. The request names the first offset of the group. If the group closes before the owner reads
+the request, a later group with the same key is not dropped.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from streams_app.operations.groups import redis_of, stored_shards
 from streams_app.settings import Settings
 
 MAX_NAMES: Final = 20
-"""Maximum number of names that are shown."""
+"""Maximum number of changed names that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A request to drop that was carried out.
+    """Result of a request to drop a group.
 
     Attributes:
         groups: Number of groups that were dropped, one in each partition.
-        events: Number of their events.
-        late: Number of groups that had left before the owner took the request.
+        events: Number of events in these groups.
+        late: Number of groups that had closed before the owner read the request.
     """
 
     groups: int
@@ -42,7 +43,7 @@ class Dropped:
 
 
 async def describe_drop(settings: Settings, fold: Fold, group: str) -> str:
-    """Describe what a drop would remove: events, offsets and names of the group. Nothing is changed.
+    """Describe what a drop would remove: events, offsets and names of the group. Changes nothing.
 
     Args:
         settings: Settings of the application.
@@ -71,25 +72,25 @@ def _described(found: FoundGroup, fold: Fold) -> str:
 
 
 async def drop(settings: Settings, fold: Fold, group: str, by: str, reason: str, timeout_seconds: float) -> Dropped:
-    """Request that a group is dropped, and wait until a worker has done so.
+    """Request a worker to drop a group, and wait until it has done so.
 
     Args:
         settings: Settings of the application.
         fold: The fold of the group.
         group: Group key as typed.
-        by: Who requests it, for the log of the worker.
-        reason: Why, for the log of the worker.
+        by: User who requests the drop, for the log of the worker.
+        reason: Reason for the drop, for the log of the worker.
         timeout_seconds: Maximum time to wait.
 
     Raises:
         ConfigurationError: The group is not open.
-        TryAgainError: Redis does not answer, or no worker took the request in time. In the latter case the request stays.
+        TryAgainError: Redis does not answer, or no worker has dropped the group in time. The request remains in Redis.
     """
     async with redis_of(settings) as redis:
         requested = [(each, await _request(redis, each, by, reason)) for each in await _found(redis, settings, fold, group)]
         try:
             async with asyncio.timeout(timeout_seconds):
-                while await _is_pending(redis, requested):  # noqa: ASYNC110  # another process does it
+                while await _is_pending(redis, requested):  # noqa: ASYNC110  # another process drops the group
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError as error:
             raise TryAgainError(
@@ -113,11 +114,11 @@ def _first_offset(found: FoundGroup) -> int:
 
 
 async def _request(redis: Redis, found: FoundGroup, by: str, reason: str) -> bytes:
-    """Write the request of one group; return its text."""
+    """Write the request to drop one group into Redis; return its text."""
     text = DropRequest(_first_offset(found), by, reason).to_text().encode()
     keys, member = found.shard.keys, found.member
     async with redis.pipeline(transaction=True) as pipe:
-        pipe.hdel(keys.dropped, member)  # the answer to an earlier request
+        pipe.hdel(keys.dropped, member)  # remove the answer to an earlier request
         pipe.hset(keys.drop, member, text)
         await pipe.execute()
     return text
@@ -131,7 +132,7 @@ async def _is_pending(redis: Redis, requested: list[tuple[FoundGroup, bytes]]) -
 
 
 async def _dropped_events(redis: Redis, found: FoundGroup) -> int | None:
-    """Return the number of events of the dropped group; None if it left otherwise."""
+    """Return the number of events of the dropped group; None if it closed without the drop."""
     text: Any = await redis.hget(found.shard.keys.dropped, found.member)
     answer = DropAnswer.from_text(text) if text else None
     return answer.events if answer is not None and answer.first_offset == _first_offset(found) else None

@@ -1,4 +1,4 @@
-"""Describes an event that a subscriber has not finished: a verdict and five lines with a label each (pure)."""
+"""Text of ``streams-app events explain``: a verdict on one event of a subscriber, and five labelled lines of facts (pure)."""
 
 from __future__ import annotations
 
@@ -40,30 +40,30 @@ _WAITING_FOR: Final = "streams_app_waiting_for"
 _ASKED: Final = ("waiting_events", "running_events", "retrying_events", "suspended")
 
 AT_ONCE_MS: Final = 1
-"""Due time of an attempt that has not failed and will run again at once."""
+"""Stored due time, in ms, of an event whose attempt was cut off without a failure: it runs again immediately."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventFacts:
-    """Everything that is known about one event.
+    """Facts about one event of a subscriber.
 
     Attributes:
-        tp: Its partition.
-        offset: Its offset.
+        tp: Partition of the event.
+        offset: Offset of the event.
         begin: First offset of the log.
         end: Last stable offset of the log.
-        high: High watermark, if an open transaction hides records from ``end`` on.
-        committed: The committed offset of the group; None: nothing is committed.
-        metadata: The metadata of that commit, if it can be read.
+        high: High watermark; an open transaction hides the records between ``end`` and it.
+        committed: Committed offset of the group; None: the group has no commit.
+        metadata: Decoded metadata of that commit; None: it cannot be decoded.
         event_id: Id of the event; "": there is no record at this offset.
-        type: Type that the producer gave it; "": none.
-        timestamp_ms: Time of the record.
-        is_ours: Whether the subscriber handles it: it has its type, or was replayed for it.
-        kept: The state of the event in Redis; None: none.
+        type: Event type set by the producer; "": none.
+        timestamp_ms: Timestamp of the record.
+        is_ours: Whether the event is for this subscriber, by its type or by the replay that sent it.
+        kept: Attempts of the event as stored in Redis; None: Redis has none.
         redis_fault: Why the state in Redis is unknown; "": Redis answered.
-        dead_letters: Its dead letters, oldest first.
-        replayed: Digests of replayed events.
-        is_none_waiting: Whether no replayed event with its id is unfinished; also False if this was not checked.
+        dead_letters: Dead letters of the event, oldest first.
+        replayed: Digests of events that were replayed.
+        is_none_waiting: Whether all replayed copies of the event are finished; also False if this was not checked.
     """
 
     tp: TP
@@ -85,7 +85,7 @@ class EventFacts:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the commit or its metadata says that the event is finished."""
+        """Whether the event is finished according to the commit or its metadata."""
         if self.committed is None:
             return False
         runs = () if self.metadata is None else self.metadata.above.finished
@@ -93,19 +93,19 @@ class EventFacts:
 
     @property
     def is_begun_by_commit(self) -> bool:
-        """Whether the metadata says that the event was begun."""
+        """Whether an attempt of the event had begun according to the commit metadata."""
         return self.metadata is not None and self.offset in self.metadata.above.begun
 
 
 @dataclass(frozen=True, slots=True)
 class SearchedOffsets:
-    """The part of a topic that was searched for an id.
+    """Offsets of a topic that were searched for an event id.
 
     Attributes:
         topic: Name of the topic.
-        above: Number of searched offsets from the committed ones on.
-        below: Number of searched offsets below them.
-        since_ms: Time back to which offsets below were searched; None: they were not.
+        above: Number of searched offsets from the committed offsets on.
+        below: Number of searched offsets below the committed offsets.
+        since_ms: Time at which the search below the committed offsets began; None: only offsets above were searched.
         unseen: Number of offsets that were not searched because of the limit.
         is_complete: Whether all offsets that may be unfinished were searched.
     """
@@ -119,10 +119,10 @@ class SearchedOffsets:
 
 
 def describe(found: EventFacts, one: Subscription, page: Page | None, now_ms: int, width: int) -> str:
-    """Describe an event.
+    """Return a verdict on an event, and its facts, as text.
 
     Args:
-        found: What is known about it.
+        found: Facts about the event.
         one: The subscriber.
         page: The metrics of a worker on this machine; None: its address is unknown.
         now_ms: Wall clock.
@@ -139,13 +139,13 @@ def describe(found: EventFacts, one: Subscription, page: Page | None, now_ms: in
 
 
 def describe_none(event_id: str, one: Subscription, searched: Sequence[SearchedOffsets], page: Page | None, width: int) -> str:
-    """Describe that neither a searched event nor a dead letter has the id.
+    """Return the text for an id that neither a searched event nor a dead letter has.
 
     Args:
         event_id: Id as typed.
         one: The subscriber.
-        searched: The searched part of each topic.
-        page: As for :func:`describe`.
+        searched: The searched offsets of each topic.
+        page: The metrics of a worker on this machine; None: its address is unknown.
         width: Columns of the terminal.
     """
     name = one.subscriber.name
@@ -214,11 +214,11 @@ def _verdict(found: EventFacts, one: Subscription, now_ms: int) -> str:
         return f"{failed} and waits for its next attempt, {when}"
     if kept is not None or found.is_begun_by_commit:
         return "runs now, or the process in which it ran has died and its partition is not claimed yet"
-    assert found.committed is not None  # otherwise the worker would have ended
+    assert found.committed is not None  # `_ended` has a text for an event without a commit
     ahead = found.offset - found.committed.offset
     if not ahead:
         return "is the next one"
-    # Without metadata, which events above the offset are finished is unknown.
+    # Only the metadata tells which events above the committed offset are finished.
     unless = "" if found.metadata is not None else ", unless it is finished: the commit does not say what is, above its offset"
     return f"waits for its turn, behind {counted(ahead, 'offset')} at most{unless}"
 
@@ -228,7 +228,7 @@ def _is_under_way(kept: AttemptEntry) -> bool:
 
 
 def _ended(found: EventFacts, one: Subscription) -> str | None:
-    """Describe an event that needs no work, or not yet."""
+    """Return the verdict on an event that is not due to run: finished, rejected, lost or not readable yet. None if it is due."""
     rejected = [dead_letter for dead_letter in found.dead_letters if not dead_letter.is_late]
     late = ", and has ended well after all" if len(rejected) < len(found.dead_letters) else ""
     reason = escaped(rejected[-1].reason) if rejected else ""

@@ -1,4 +1,4 @@
-"""Explains the state of one event of a subscriber, which it searches in the topics."""
+"""Explains the state of one event of a subscriber: searches its topics for the event, and collects facts from Kafka and Redis."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class SearchScope:
     """Limits of a search by id.
 
     Attributes:
-        since_ms: Finished events are searched back to this time; None: not at all.
-        max_offsets: Maximum number of searched offsets; unfinished ones come first.
+        since_ms: Finished events since this time are searched, too; None: only unfinished events are searched.
+        max_offsets: Maximum number of offsets to search; unfinished events are searched first.
         show: Called with a text, the progress and the total.
-        source: Only events with this ``ce_source``, within which ids are unique; None: all.
+        source: Only events with this ``ce_source``; event ids are unique within a source. None: all.
     """
 
     since_ms: int | None
@@ -60,17 +60,17 @@ class SearchScope:
 
 
 def size_of(ranges: Ranges) -> int:
-    """Return the number of offsets in ranges (pure)."""
+    """Return the total number of offsets in ranges (pure)."""
     return sum(end - begin for begin, end in ranges.values())
 
 
 def first_of(ranges: Ranges, max_offsets: int) -> dict[TP, tuple[int, int]]:
-    """Return the beginnings of ranges with at most ``max_offsets`` offsets in total, in equal shares (pure)."""
+    """Return the first offsets of each range: ``max_offsets`` in total at most, in equal shares (pure)."""
     return {tp: (ranges[tp][0], ranges[tp][0] + share) for tp, share in _shares(ranges, max_offsets).items()}
 
 
 def last_of(ranges: Ranges, max_offsets: int) -> dict[TP, tuple[int, int]]:
-    """Return the ends of ranges with at most ``max_offsets`` offsets in total, in equal shares (pure)."""
+    """Return the last offsets of each range: ``max_offsets`` in total at most, in equal shares (pure)."""
     return {tp: (ranges[tp][1] - share, ranges[tp][1]) for tp, share in _shares(ranges, max_offsets).items()}
 
 
@@ -83,7 +83,7 @@ def _shares(ranges: Ranges, max_offsets: int) -> dict[TP, int]:
 
 
 class EventLog:
-    """A topic of a subscriber, with the committed offsets of its group."""
+    """Finds events in one topic of a subscriber, with their facts from the log and the commits of the group."""
 
     def __init__(
         self,
@@ -94,14 +94,14 @@ class EventLog:
         log_bounds: Ranges,
         high: Mapping[TP, int],
     ) -> None:
-        """Create a log, without reading.
+        """Create the log without reading from Kafka.
 
         Args:
             settings: Settings of the application.
             one: The subscriber.
             consumer: A consumer from :func:`.log_reader.log_reader`, assigned to all partitions of the topic.
             commits: Committed offsets of the group.
-            log_bounds: First and last stable offset of each partition.
+            log_bounds: First offset and last stable offset of each partition.
             high: High watermark of each partition.
         """
         self._settings = settings
@@ -117,7 +117,7 @@ class EventLog:
         self._replay_topic = replay_topic(settings.app_id)
 
     async def at(self, tp: TP, offset: int) -> EventFacts:
-        """Return the facts of the event at an offset, even if there is no record.
+        """Return the facts about an offset, even if the log has no record there.
 
         Raises:
             ConfigurationError: The partition does not exist.
@@ -132,7 +132,7 @@ class EventLog:
         return self._found(tp, offset)
 
     async def with_id(self, wanted: str, scope: SearchScope) -> tuple[EventFacts | None, SearchedOffsets]:
-        """Return the first event with an id from the committed offsets on, otherwise among the newest ones below them."""
+        """Search for an id from the committed offsets on, then among the newest offsets below them; return the first match."""
         above = {tp: (self._from(tp), end) for tp, (_, end) in self._log_bounds.items()}
         at = {} if scope.since_ms is None else await self._offsets_at(scope.since_ms)
         below = {tp: (min(at.get(tp, begin), begin), begin) for tp, (begin, _) in above.items()}
@@ -156,11 +156,11 @@ class EventLog:
 
     @property
     def hidden(self) -> dict[TP, tuple[int, int]]:
-        """Return the range of each partition that open transactions hide; empty if there is none."""
+        """The offsets that open transactions hide, by partition; partitions without an open transaction are omitted."""
         return {tp: (end, self._high[tp]) for tp, (_, end) in self._log_bounds.items() if self._high[tp] > end}
 
     async def hidden_with_id(self, consumer: AIOKafkaConsumer, wanted: str, scope: SearchScope) -> EventFacts | None:
-        """Return the first event with an id among those that open transactions hide.
+        """Search for an id among the events that open transactions hide; return the first match, or None.
 
         Args:
             consumer: A consumer from :func:`.log_reader.log_reader` that also reads uncommitted records.
@@ -175,14 +175,14 @@ class EventLog:
         return None
 
     async def of_dead_letter(self, tp: TP, offset: int, wanted: str) -> EventFacts:
-        """Return the facts of the event of a dead letter, whose record may be gone from the log."""
+        """Return the facts of the event of a dead letter, even if retention has removed its record."""
         begin, end = self._log_bounds.get(tp, (0, 0))
         if offset < end:
             return replace(await self.at(tp, offset), event_id=wanted)
         return EventFacts(tp, offset, begin, offset + 1, committed=self._committed.get(tp), event_id=wanted)
 
     def _from(self, tp: TP) -> int:
-        """Return the first offset that may be unfinished."""
+        """Return the first offset of a partition whose event may be unfinished."""
         position = self._committed.get(tp)
         return max(self._log_bounds[tp][0], 0 if position is None else position.offset)
 
@@ -200,7 +200,7 @@ class EventLog:
         return self._id(tp, record) == wanted and (tp.topic != self._replay_topic or self._is_ours(tp, record.headers, ""))
 
     def _id(self, tp: TP, record: Any) -> str:
-        """Return the id of an event; for a replayed one, the id of the original event."""
+        """Return the id of an event; for a replayed event, the id of the original event."""
         headers, position = self._attributes(record), (tp.topic, tp.partition, record.offset)
         if tp.topic == self._replay_topic and (was := parse_replay(headers)) is not None:
             origin, headers = was
@@ -236,11 +236,11 @@ class EventLog:
 POSITION: Final = re.compile(r"([a-zA-Z0-9._-]{1,249}):(\d{1,9}):(\d{1,18})", re.ASCII)
 MAX_DEAD_LETTERS: Final = 10
 CLOCKS_APART_MS: Final = 3_600_000
-"""Maximum time by which a record may appear later than its dead letter, because producers have other clocks."""
+"""Assumed maximum clock skew: the timestamp of a record may be this much later than that of its dead letter."""
 
 
 async def explain_event(settings: Settings, one: Subscription, which: str, clock: Clock, width: int, scope: SearchScope) -> str:
-    """Explain one event of one subscriber: a verdict and five lines with a label each.
+    """Explain one event of one subscriber; return a verdict and five labelled lines of facts as text.
 
     Args:
         settings: Settings of the application. Only the broker has to answer, not Redis or a worker.
@@ -252,8 +252,8 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
 
     Raises:
         TryAgainError: The broker does not answer, or does not return the committed offsets.
-        ConfigurationError: Neither the subscriber nor the fold whose records it reads has that topic as its source, or the
-            partition does not exist.
+        ConfigurationError: The topic or the partition does not exist. Or the topic is neither read by the subscriber nor the
+            source of the fold whose records it reads.
     """
     topics = [one.topic, replay_topic(settings.app_id)]
     position = POSITION.fullmatch(which)
@@ -282,7 +282,7 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
 async def _searched(
     settings: Settings, one: Subscription, which: str, counts: Mapping[str, int], scope: SearchScope
 ) -> tuple[EventFacts | None, DeadLetterListing, list[SearchedOffsets]]:
-    """Search for an id; return the event, its dead letters and the searched parts. Unfinished replayed events come first."""
+    """Search for an id, first among replayed events; return the event, its dead letters and the searched offsets."""
     searches: list[SearchedOffsets] = []
     for topic, far in ((replay_topic(settings.app_id), replace(scope, since_ms=None)), (one.topic, scope)):
         if topic not in counts:
@@ -327,7 +327,7 @@ async def _dead_letters(
     if found.timestamp_ms:
         mine = replace(mine, since_ms=max(0, found.timestamp_ms - CLOCKS_APART_MS))
     here = replace(mine, positions=frozenset({(found.tp.partition, found.offset)}))
-    # The dead letters of a replayed event are in the same topic and name the same original position.
+    # The selection knows no topic, and a replayed event may have the same partition and offset in the replay topic.
     listed = _from(found.tp.topic, await _listed(settings, one, here, scope))
     if found.event_id and any(dead_letter.digest() in listed.replayed for dead_letter in listed.dead_letters):
         repeated = replace(mine, event_ids=frozenset({found.event_id}))
@@ -340,7 +340,7 @@ async def _listed(settings: Settings, one: Subscription, selection: DeadLetterSe
     try:
         return await read_dead_letters(settings, one.dead_letters, selection, MAX_DEAD_LETTERS, scope.show)
     except ConfigurationError:
-        return DeadLetterListing([], frozenset(), frozenset(), 0)  # without the topic, nothing was ever rejected
+        return DeadLetterListing([], frozenset(), frozenset(), 0)  # without the topic, no event was ever rejected
 
 
 def _from(topic: str, listed: DeadLetterListing) -> DeadLetterListing:
@@ -348,7 +348,7 @@ def _from(topic: str, listed: DeadLetterListing) -> DeadLetterListing:
 
 
 async def _kept(settings: Settings, one: Subscription, found: EventFacts) -> EventFacts:
-    """Add the state of the event in Redis. If Redis does not answer, the facts say so, and the command goes on."""
+    """Add the state of the event in Redis; if Redis does not answer, add the error instead."""
     keys = SubscriberKeys(settings.app_id, one.subscriber.name, *found.tp)
     try:
         async with redis_of(settings) as redis:

@@ -1,4 +1,4 @@
-"""Explain what a fold did with one event of its source, for a subscriber of its records. Its group may have been dropped."""
+"""Explains what a fold did with one event of its source, for subscribers that read the records of the fold."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GONE: Final = "the log no longer has a record at this offset, so its group is u
 
 
 async def explain_folded_event(settings: Settings, fold: Fold, partition: int, offset: int, width: int) -> str:
-    """Explain an event of the source of a fold: dropped with its group, in an open group, in a record, or a dead letter.
+    """Describe where an event of a fold's source is now: in a record, in an open group, in a dropped group, or a dead letter.
 
     Args:
         settings: Settings of the application.
@@ -66,7 +66,7 @@ async def explain_folded_event(settings: Settings, fold: Fold, partition: int, o
 
 
 async def _record(settings: Settings, fold: Fold, partition: int, offset: int) -> tuple[Any, int]:
-    """Return the record at an offset, None if there is none, and the last stable offset of the partition."""
+    """Return the record at an offset (None: there is no record) and the last stable offset of the partition."""
     async with admin_client(settings.kafka) as client:
         count = (await partition_counts(client, [fold.source])).get(fold.source, 0)
     if partition >= count:
@@ -81,7 +81,7 @@ async def _record(settings: Settings, fold: Fold, partition: int, offset: int) -
 
 
 async def _group(settings: Settings, fold: Fold, partition: int, record: Any) -> tuple[bytes | None, str]:
-    """Return the group of an event, or None and why it has none."""
+    """Return the group of an event; or None, and the reason why the event has no group."""
     registry = registry_of(settings, [fold.format])
     if registry is not None:
         await registry.prepare((record.key, record.value))
@@ -96,7 +96,7 @@ async def _group(settings: Settings, fold: Fold, partition: int, record: Any) ->
 
 
 async def _dropped_around(redis: Redis, shard: StoredShard, offset: int) -> list[str]:
-    """Describe the dropped groups that may have contained an offset."""
+    """Describe the dropped groups whose range of offsets contains an offset; the event may have been in one of them."""
     stored: Any = await redis.hgetall(shard.keys.dropped)
     answers = {member: DropAnswer.from_text(text) for member, text in stored.items()}
     return [

@@ -1,4 +1,4 @@
-"""Explains why a group has not been emitted, from Redis, the broker and a worker; changes nothing."""
+"""Explains why a group has not been emitted, with facts from Redis, the broker and a worker; changes nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from streams_app.settings import Settings
 
 
 async def find(redis: Redis, stored: list[StoredShard], group: str) -> list[FoundGroup]:
-    """Find the shards in which a group is open, or waits in the outbox."""
+    """Return the state of a group in each shard in which it is open or waits in the outbox."""
     found = []
     for shard in stored:
         sealed = await outbox_counts(redis, shard)
@@ -42,7 +42,7 @@ async def find(redis: Redis, stored: list[StoredShard], group: str) -> list[Foun
 
 
 async def explain(settings: Settings, fold: Fold, group: str, clock: Clock, width: int) -> str:
-    """Explain the state of a group: a verdict, and lines with a label each.
+    """Explain the state of a group; return a verdict and labelled lines of facts as text.
 
     Args:
         settings: Settings of the application. Only Redis has to answer, not the broker or a worker.
@@ -75,7 +75,7 @@ async def explain(settings: Settings, fold: Fold, group: str, clock: Clock, widt
 
 
 async def _dropped(redis: Redis, stored: list[StoredShard], group: str) -> dict[tuple[int, bytes], str]:
-    """Describe what was dropped of a group lately, by partition and member."""
+    """Map (partition, group key) to a description of the last drop of a group."""
     found = {}
     for shard in stored:
         for member in keys_typed(group):
@@ -86,13 +86,13 @@ async def _dropped(redis: Redis, stored: list[StoredShard], group: str) -> dict[
 
 
 async def _reopening(settings: Settings, fold: Fold) -> str:
-    """Ask the worker on this machine how often groups of the fold reopen soon; a worker that does not run is no error."""
+    """Describe how often groups of the fold reopen, by the metrics of the worker on this machine, or why that is unknown."""
     url = usual_url(settings.http)
     return reopening_text((await pages(settings, [url]))[0] if url else None, fold)
 
 
 async def _end(settings: Settings, shard: StoredShard) -> tuple[int, int] | None:
-    """Return the last stable offset of a partition, and its high watermark; None if the broker does not answer in time."""
+    """Return the last stable offset of a partition and its high watermark; None if the broker does not answer in time."""
     tp = TopicPartition(shard.fold.source, shard.partition)
     consumer = AIOKafkaConsumer(
         **client_options(settings.kafka), isolation_level="read_committed", request_timeout_ms=int(ANSWER_SECONDS * 1_000)

@@ -1,7 +1,7 @@
-"""Fills a store with groups that have not changed since their fold began, so that no record names them.
+"""Fills a read store with groups that have not changed since their fold began, so that no folded record names them.
 
-The operator lists groups and names, a line each, in the form of events. Their current values are read from the source and written
-under a version below that of every record: whatever a worker has written or will write is newer, in any order.
+The operator lists a group and its names per line, in the form of an event. Current values are read from the source and written with
+a version below that of every record, so values that workers write always win, before or after the fill.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streams_app.read_store.sync.store_sync import StoreSync, steps
 from streams_app.settings import ReadStoreSettings, Settings
 
 LINES: Final = 500
-"""Maximum number of lines of one step."""
+"""Maximum number of lines in one batch."""
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class Filled:
 
 @dataclass(slots=True)
 class _Line:
-    """A line in the shape of a record of an output topic; its offset is the line number."""
+    """Input line in the shape of an output record; its offset is the line number."""
 
     offset: int
     value: bytes | None
@@ -50,7 +50,7 @@ class _Line:
 
 
 class Fill:
-    """One run for one store and fold."""
+    """A fill of one read store with groups of one fold."""
 
     def __init__(
         self,
@@ -68,12 +68,12 @@ class Fill:
             settings: Settings of the application.
             declared: The store.
             fold: Fold of the groups; None if the store has only one.
-            clock: For the column ``updated_ms``.
+            clock: Clock for the column ``updated_ms``.
             on_rejected: Called with the number of a rejected line and the reason.
             on_progress: Called with a text, the progress and the total.
 
         Raises:
-            ConfigurationError: The store has no source, or not this fold.
+            ConfigurationError: The store has no source, does not have this fold, or has several and none is named.
         """
         if declared.source == "carried":
             carried = f'{declared.section}.source = "carried": values are in the records alone, there is no source to be asked'
@@ -89,7 +89,7 @@ class Fill:
         self._on_progress = on_progress
 
     async def run(self, lines: Iterable[bytes]) -> Filled:
-        """Write the cells that lines name; cells in the store stay, so it may be repeated.
+        """Write the cells that lines name. Newer values in the store are not overwritten, so a run may be repeated.
 
         Args:
             lines: JSON objects with the group fields and the changed field of the fold.
@@ -97,7 +97,7 @@ class Fill:
         Raises:
             ConfigurationError: The store has no tables.
             AccessDeniedError: The store or its source rejects credentials, or a right is missing.
-            TryAgainError: The store or its source does not answer; earlier lines are written.
+            TryAgainError: The store or its source does not answer; earlier lines have been written.
         """
         try:
             for batch in _batches(self._records(lines)):

@@ -1,7 +1,7 @@
-"""Request that groups are emitted now. The owner of the shard carries out the request with its next seal.
+"""Requests that open groups are emitted now; the owner of the shard does so with its next seal.
 
-The command only writes a request into Redis: only the owner of a shard may emit, under its token and fence. If no worker runs, the
-next one that claims the partition carries out the request.
+The command only writes a request into Redis, because only the owner of a shard may emit, under its token and fence. If no worker
+runs, the next one that claims the partition carries out the request.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ POLL_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """A request to emit that was carried out.
+    """Result of a request to emit groups.
 
     Attributes:
         groups: Number of requested groups that were open.
-        partitions: Number of partitions that had them.
+        partitions: Number of partitions in which they were open.
     """
 
     groups: int
@@ -37,7 +37,7 @@ class Flushed:
 
 
 async def flush(settings: Settings, fold: Fold, group: str | None, timeout_seconds: float) -> Flushed:
-    """Request that groups are emitted, and wait until a worker has done so.
+    """Request workers to emit groups, and wait until they have done so.
 
     Args:
         settings: Settings of the application.
@@ -47,14 +47,14 @@ async def flush(settings: Settings, fold: Fold, group: str | None, timeout_secon
 
     Raises:
         ConfigurationError: The group is not open.
-        TryAgainError: Redis does not answer, or no worker emitted the groups in time. In the latter case the request stays.
+        TryAgainError: Redis does not answer, or no worker has emitted the groups in time. The request remains in Redis.
     """
     async with redis_of(settings) as redis:
         shards = await stored_shards(redis, settings, fold.name)
         requested = await _request_all(redis, shards) if group is None else await _request_one(redis, shards, fold, group)
         try:
             async with asyncio.timeout(timeout_seconds):
-                while await _pending(redis, requested):  # noqa: ASYNC110  # another process does it
+                while await _pending(redis, requested):  # noqa: ASYNC110  # another process emits the groups
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError as error:
             raise TryAgainError(

@@ -1,4 +1,4 @@
-"""The raw events of a folded record, from a journal of the same source and key."""
+"""Reads the raw events of a folded record from a journal with the same source and key."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXAMPLE: Final = "account-metrics:post-metric-updated:3:1041-1077"
 
 @dataclass(frozen=True, slots=True)
 class RecordRange:
-    """The range of offsets of a folded record.
+    """Fold, source partition and offsets of a folded record.
 
     Attributes:
         fold: Name of the fold.
@@ -48,12 +48,12 @@ class RecordRange:
 
 @dataclass(frozen=True, slots=True)
 class RawEvent:
-    """One event of a folded record.
+    """An event in the range of a folded record.
 
     Attributes:
-        entry: The entry of the journal.
-        changed: The names that the event changed; None if the record has the event itself.
-        rejected: Why the fold rejects the event; empty if it does not.
+        entry: Journal entry of the event.
+        changed: Names that the event changed; None if the fold keeps whole events.
+        rejected: Why the event was not folded; empty if it was.
     """
 
     entry: Entry
@@ -85,7 +85,7 @@ def parse_fold_id(text: str) -> RecordRange:
 
 
 def check_fold(settings: Settings, journal: JournalSettings, where: RecordRange) -> Fold:
-    """Return the fold of a record, if the journal has its events under the same key.
+    """Return the fold of a record; check that the journal has its events under the same key.
 
     Raises:
         ConfigurationError: The fold does not exist, or has another source or key.
@@ -105,7 +105,7 @@ def check_fold(settings: Settings, journal: JournalSettings, where: RecordRange)
 
 
 def has_key_of(journal: JournalSettings, fold: Fold) -> bool:
-    """Return whether the events of a group are those of one key of the journal (pure)."""
+    """Return whether a journal and a fold have the same key, so that all events of a group are under one journal key (pure)."""
     has_format = fold.format == journal.format or fold.group_key == RECORD_KEY
     return has_format and not callable(fold.group_key) and journal.key_fields == _key_fields(fold)
 
@@ -121,17 +121,17 @@ def pointer_to_journal(settings: Settings, fold: Fold, group: str) -> str:
 async def raw_events(
     settings: Settings, journal: JournalSettings, keys: tuple[bytes, ...], where: RecordRange
 ) -> AsyncGenerator[RawEvent | Gap, None]:
-    """Yield the raw events of a record with the names that each changed, and gaps for events the journal does not have, or not yet.
+    """Yield the raw events of a record, each with the names that it changed, and gaps where the journal does not have the events.
 
     Args:
         settings: Settings of the application.
         journal: A journal with the source and key of the fold.
-        keys: The group, as the journal files it.
+        keys: Journal key of the group.
         where: The range of the record.
 
     Raises:
         ConfigurationError: The journal has another source or key than the fold.
-        TryAgainError: Redis does not answer, or a schema registry.
+        TryAgainError: Redis or a schema registry does not answer.
     """
     fold = check_fold(settings, journal, where)
     registry = registry_of(settings, [fold.format])
@@ -145,7 +145,7 @@ async def raw_events(
 
 
 def _taken(app_id: str, folds: list[str], fold: Fold, reader: EventReader, entry: Entry, key: bytes) -> RawEvent:
-    """Return what a fold takes from an event."""
+    """Return a journal entry with the names that it changes in a fold, or the reason why it was not folded."""
     if entry.too_large is not None:
         return RawEvent(entry, (), f"too large to be kept: {entry.too_large:,} bytes")
     record_key = key if fold.group_key == RECORD_KEY else key[len(TEXT_TAG) :]

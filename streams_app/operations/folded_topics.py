@@ -21,13 +21,13 @@ from streams_app.settings import ReadStoreSettings, Settings
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """The changes of consecutive records of one partition.
+    """Changes from consecutive records of one partition.
 
     Attributes:
         tp: The partition.
         changes: The newest change of each cell.
-        begin: First offset of the part.
-        end: The offset after its last one.
+        begin: First offset of these records.
+        end: Offset after the last of these records.
         records: Number of records, without those that a reset excludes.
         rejected: Number of records that are not folded records.
     """
@@ -41,7 +41,7 @@ class Announced:
 
 
 class FoldedTopics:
-    """Reads the records of a store. Created by :meth:`opened`."""
+    """Reader of the output topics of a read store's folds. Created by :meth:`opened`."""
 
     def __init__(self, expected: Mapping[str, Expected], readers: Sequence[AIOKafkaConsumer], asker: AIOKafkaConsumer) -> None:
         self._expected = expected
@@ -51,7 +51,7 @@ class FoldedTopics:
     @classmethod
     @asynccontextmanager
     async def opened(cls, settings: Settings, declared: ReadStoreSettings) -> AsyncIterator[Self]:
-        """Connect.
+        """Connect to Kafka for the ``async with`` block.
 
         Raises:
             ConfigurationError: A topic does not exist.
@@ -68,7 +68,7 @@ class FoldedTopics:
             readers = [
                 await stack.enter_async_context(log_reader(settings.kafka, topic, range(counts[topic]))) for topic in expected
             ]
-            # A second consumer: asking for the end of a topic resets the position of a consumer.
+            # A separate consumer, because a query for the end of a topic resets the position of the consumer.
             first = next(iter(expected))
             asker = await stack.enter_async_context(log_reader(settings.kafka, first, range(counts[first])))
             asker.assign([TopicPartition(topic, number) for topic in expected for number in range(counts[topic])])
@@ -85,26 +85,26 @@ class FoldedTopics:
         return {TP(*tp): (begins[tp], ends[tp]) for tp in tps}
 
     async def read(self, ranges: Mapping[TP, tuple[int, int]], former: Mapping[TP, int]) -> AsyncGenerator[Announced, None]:
-        """Yield [begin, end) of each partition in order, in parts of the size of a sync.
+        """Yield the changes in ranges of offsets, in order within each partition, in parts as large as one sync.
 
         Args:
-            ranges: The ranges to read.
-            former: Partition → offset below which records are older than the last reset. Those that carry values are skipped;
-                others name cells, under a version below every record that was folded since.
+            ranges: Partition → offsets to read, [begin, end).
+            former: Partition → offset below which records are older than the last reset. Such records are skipped if they carry
+                values. Otherwise they yield their cells, with a version below every record that was folded since.
 
         Raises:
             TryAgainError: Kafka stops answering.
         """
         for reader in self._readers:
             mine = {TP(*tp): ranges[TP(*tp)] for tp in reader.assignment() if TP(*tp) in ranges}
-            reader.resume(*reader.assignment())  # partitions that were read before
+            reader.resume(*reader.assignment())  # an earlier read paused them
             async for batch in read_ranges(reader, mine):
                 end = min(batch.end, mine[batch.tp][1])
                 for part in _parts(batch, end):
                     yield self._announced(part, former.get(part.tp, 0))
 
     async def has_records(self, ranges: Mapping[TP, tuple[int, int]]) -> bool:
-        """Return whether any range has a record: the last offsets of a log may be transaction markers.
+        """Return whether any range has a record: the last offsets of a log may be transaction markers, not records.
 
         Raises:
             TryAgainError: Kafka stops answering.
@@ -132,7 +132,7 @@ class FoldedTopics:
 
 
 def _parts(batch: Batch, end: int) -> Iterator[Batch]:
-    """Divide a batch into consecutive parts; the last one ends at ``end``, even if the log skips offsets before it."""
+    """Split a batch into consecutive parts. The last part extends to ``end``, even if no record precedes ``end`` directly."""
     begin, taken = batch.begin, list(steps(batch.records)) or [[]]
     for at, records in enumerate(taken):
         until = taken[at + 1][0].offset if at + 1 < len(taken) else end

@@ -1,6 +1,6 @@
-"""Describes a group that has not been emitted: a verdict, and lines with a label each (pure).
+"""Text of ``streams-app groups explain``: a verdict on a group that has not been emitted, and labelled lines of facts (pure).
 
-The verdict answers the question; the lines have all the facts, in the same order for every group.
+The verdict answers why the group has not been emitted. The lines have all facts, in the same order for every group.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 SHOWN_NAMES: Final = 8
 STALLED_MS: Final = 10_000
-"""A partition clock that is further behind the wall clock is mentioned."""
+"""Difference between partition clock and wall clock, in ms, from which the text mentions it."""
 
 WIDEST: Final = 120
-"""Columns: longer lines are hard to read."""
+"""Maximum number of columns: longer lines are hard to read."""
 
 LABEL: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class FoundGroup:
-    """The state of a group in one shard.
+    """State of a group in one shard.
 
     Attributes:
         shard: The shard.
         member: The group key, as stored in Redis.
-        row: Its row, see :func:`streams_app.operations.groups.rows_of`; None if the group is not open.
-        names: Its changed names.
-        waiting: Number of its records in the outbox.
+        row: Row of the group, see :func:`streams_app.operations.groups.rows_of`; None if the group is not open.
+        names: Changed names of the group.
+        waiting: Number of records of the group in the outbox.
     """
 
     shard: StoredShard
@@ -60,18 +60,18 @@ def describe(
     journal: str = "",
     dropped: str = "",
 ) -> str:
-    """Describes a group that is open, or waits in the outbox.
+    """Return the text about a group that is open or waits in the outbox.
 
     Args:
         found: The group.
-        fold: Its fold.
-        meta: Hash ``meta`` of the shard.
+        fold: Fold of the group.
+        meta: Redis hash ``meta`` of the shard.
         end: Last stable offset of the partition and its high watermark; None: unknown.
         reopening: See :func:`reopening_text`.
         now_ms: Wall clock.
         width: Columns of the terminal.
         journal: Command that shows all its events; empty if no journal has them.
-        dropped: What was dropped of it within the last week, before its present events; empty if nothing was.
+        dropped: Description of the group's last drop within a week, see :func:`dropped_text`; empty if there was none.
     """
     fence = int(meta.get(b"fence", b"-1"))
     lag = None if end is None else max(0, end[0] - fence - 1)
@@ -89,7 +89,7 @@ def describe(
 
 
 def dropped_text(shard: StoredShard, answer: DropAnswer) -> str:
-    """Describe the last fold of a group that ``streams-app groups drop`` has dropped."""
+    """Describe the last ``streams-app groups drop`` of a group: events, offsets, time, user and reason."""
     request = answer.request
     return (
         f"{counted(answer.events, 'event')} of {shard}, offsets {answer.first_offset} to {answer.last_offset}, at "
@@ -100,7 +100,7 @@ def dropped_text(shard: StoredShard, answer: DropAnswer) -> str:
 def describe_none(
     group: str, fold: Fold, partitions: int, reopening: str, width: int, journal: str = "", dropped: str = ""
 ) -> str:  # fmt: skip
-    """Describes a group that is neither open nor in the outbox.
+    """Return the text about a group that is neither open nor in the outbox.
 
     Args:
         group: Group key as typed.
@@ -109,7 +109,7 @@ def describe_none(
         reopening: See :func:`reopening_text`.
         width: Columns of the terminal.
         journal: Command that shows all its events; empty if no journal has them.
-        dropped: What was dropped of it within the last week; empty if nothing was.
+        dropped: Description of the group's last drop within a week, see :func:`dropped_text`; empty if there was none.
     """
     last = "last record or drop" if dropped else "last record"
     lines = {
@@ -127,7 +127,7 @@ def describe_none(
 
 
 def reopening_text(page: Page | None, fold: Fold) -> str:
-    """Say how often a group reopens soon after its record, as counted by a worker since it started.
+    """Describe how often groups reopen soon after their record, as counted by a worker since its start.
 
     Args:
         page: The metrics of the worker; None: its address is unknown.
@@ -154,7 +154,7 @@ def reopening_text(page: Page | None, fold: Fold) -> str:
 
 
 def lay_out(verdict: str, lines: Mapping[str, str], width: int) -> str:
-    """Format a verdict, and below it the lines with their labels."""
+    """Format a verdict and, below it, the lines with their labels; empty lines are omitted."""
     columns = max(2 * LABEL, min(width, WIDEST))
     return "\n".join(
         [
@@ -201,7 +201,7 @@ def _events(found: FoundGroup) -> str:
 
 
 def _ahead_ms(found: FoundGroup, now_ms: int) -> int:
-    """Return how far the partition clock is ahead of the wall clock; it stops until the wall clock reaches it."""
+    """Return how far, in ms, the partition clock is ahead of the wall clock. It pauses until the wall clock has caught up."""
     ahead_ms = found.shard.clock_ms - now_ms
     return ahead_ms if ahead_ms >= STALLED_MS else 0
 
@@ -233,7 +233,7 @@ def _due(found: FoundGroup, fold: Fold, now_ms: int) -> str:
 
 
 def _quiet_text(fold: Fold) -> str:
-    """Describe how long a group must be quiet."""
+    """Describe how long a group must be quiet before it closes."""
     if isinstance(fold.quiet_period, QuietPeriod):
         return "as long as its last event says"
     return span(fold.quiet_period_ms)

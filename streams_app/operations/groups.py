@@ -26,10 +26,11 @@ from streams_app.settings import Settings
 
 MAX_ROWS: Final = 10_000
 MAX_SCANNED: Final = 100_000
-"""Maximum number of groups of one shard that are read for an order that Redis does not keep."""
+"""Maximum number of groups of one shard that are read if Redis has no index for the sort order."""
 
 WORKER_SCANNED: Final = 10_000
-"""Maximum number of groups of one shard that a worker reads for its page: busy groups may hide a few quiet ones."""
+"""Maximum number of groups of one shard that a worker reads for its page. Stored timers of busy groups may be too early, so more
+groups are read than shown."""
 
 PAGE: Final = 1_000
 PARTITIONS_ASKED: Final = 1_000
@@ -41,12 +42,12 @@ SORTS: Final = {
     "events": ("events", True),
     "largest": ("names", True),
 }
-"""Order → (column, descending)."""
+"""Sort order → (column, whether descending)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredShard:
-    """A shard with state, and its clock."""
+    """A shard that has state in Redis, with its clock and fence."""
 
     app_id: str
     fold: Fold
@@ -54,10 +55,10 @@ class StoredShard:
     clock_ms: int
     fence: int
     late_ms: int = 0
-    """How far the record time of ``sessions`` is behind the clock: ``max_hold`` counts from record times."""
+    """With ``sessions``, how far record time is behind the clock, in ms; ``max_hold`` counts from record times."""
 
     def quiet_in_ms(self, silent_from_ms: float) -> int:
-        """Return the time in ms until a group that has been quiet since then is due; 0 or less if it is due."""
+        """Return the time in ms until a group is due that is quiet since ``silent_from_ms``; 0 or less: it is due."""
         return int(silent_from_ms) + self.fold.quiet_period_ms - self.clock_ms
 
     @property
@@ -97,7 +98,7 @@ async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[byte
     Args:
         redis: Client of the application's Redis.
         shard: The shard of the groups.
-        members: Members with their timers.
+        members: Group keys as stored in Redis, with their timers.
 
     Returns:
         One dict for each group that is still open: fold, source, partition, group (the key of its records as text), key (the same
@@ -141,7 +142,7 @@ async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[byte
 async def groups_of_worker(
     shards: Sequence[Shard], settings: Settings, redis: Redis, fold: str | None, limit: int
 ) -> list[dict[str, Any]]:
-    """Return open groups of this worker's partitions, longest quiet first; a bounded number of groups is read.
+    """Return rows of the open groups in this worker's partitions, longest quiet first; reads a bounded number of groups.
 
     Raises:
         UnknownFoldError: The fold is not declared.
@@ -160,13 +161,13 @@ async def groups_of_worker(
 
 
 async def groups_in_redis(settings: Settings, fold: str | None, limit: int, sort: str = "quiet") -> list[dict[str, Any]]:
-    """Return open groups of the application, with or without a running worker.
+    """Return rows of the open groups of the application from Redis; no worker has to run.
 
     Args:
         settings: Settings of the application.
         fold: Name of the fold; None: all folds.
         limit: Maximum number of rows.
-        sort: One of :data:`SORTS`. For an order that Redis does not keep, at most 100 000 groups of a partition are read.
+        sort: One of :data:`SORTS`. If Redis has no index for it, at most 100 000 groups of a partition are read.
 
     Raises:
         TryAgainError: Redis does not answer.
@@ -176,14 +177,14 @@ async def groups_in_redis(settings: Settings, fold: str | None, limit: int, sort
 
 
 async def open_in_redis(settings: Settings, fold: str | None) -> int:
-    """Count the open groups of one fold, or of all declared ones."""
+    """Count the open groups of one fold, or of all declared folds."""
     async with redis_of(settings) as redis:
         stored = await stored_shards(redis, settings, fold)
         return sum([await redis.zcard(shard.keys.first) for shard in stored])
 
 
 async def stored_shards(redis: Redis, settings: Settings, fold: str | None) -> list[StoredShard]:
-    """Return the shards with state, of one fold or of all declared ones."""
+    """Return the shards that have state in Redis, of one fold or of all declared folds."""
     stored: list[StoredShard] = []
     for declared in settings.folds:
         if fold is None or declared.name == fold:
@@ -192,7 +193,7 @@ async def stored_shards(redis: Redis, settings: Settings, fold: str | None) -> l
 
 
 async def _stored_shards(redis: Redis, app_id: str, fold: Fold) -> list[StoredShard]:
-    """Return the shards of one fold that have state. Partitions are numbered from 0, so no scan of Redis is needed."""
+    """Return the shards of one fold that have state in Redis; reads the keys of partition 0, 1 and so on, without a scan."""
     stored: list[StoredShard] = []
     begin = 0
     while True:
@@ -215,7 +216,7 @@ async def _stored_shards(redis: Redis, app_id: str, fold: Fold) -> list[StoredSh
 async def collect(
     redis: Redis, stored: Sequence[StoredShard], limit: int, sort: str, scanned: int = MAX_SCANNED
 ) -> list[dict[str, Any]]:
-    """Return the first open groups of shards in one of the orders of :data:`SORTS`, as rows of :func:`rows_of`.
+    """Return rows of the first open groups of some shards, in a sort order; for the rows see :func:`rows_of`.
 
     Args:
         redis: Client of the application's Redis.
@@ -242,7 +243,7 @@ async def collect(
 
 
 async def outbox_counts(redis: Redis, shard: StoredShard) -> dict[bytes, int]:
-    """Count the unsent records of each group, among the first ones of the outbox."""
+    """Count the unsent records of each group among the first 10 000 records of the outbox."""
     packed: Any = await redis.zrange(shard.keys.outbox, 0, SCAN_OUTBOX - 1)
     counts: dict[bytes, int] = {}
     for entry in packed:
@@ -255,14 +256,14 @@ _Pages = AsyncIterator[tuple[list[tuple[bytes, float]], float]]
 
 
 async def _by_timer(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
-    """Yield pages of members with their timers, each with the earliest due time of later pages, in ms.
+    """Yield pages of group keys with their timers, earliest first, and the time in ms until a group of a later page may be due.
 
-    Pages are read by score, not by rank: the owner moves timers meanwhile, which shifts the ranks of others.
+    Pages are read by score, not by rank: the owner moves timers meanwhile, which shifts ranks.
     """
     after, ties = float("-inf"), 0
     seen: set[bytes] = set()
     while len(seen) < scanned:
-        # Groups that share the last timer are read again: some may have left, and others moved up.
+        # Groups that share the last timer are read again, because some may have closed, so that others moved up.
         found: Any = await redis.zrangebyscore(shard.keys.due, after, "+inf", start=0, num=ties + PAGE, withscores=True)
         fresh = [pair for pair in found if pair[0] not in seen]
         if found:
@@ -275,7 +276,7 @@ async def _by_timer(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
 
 
 async def _by_opening(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
-    """Yield pages of members with their timers, in the order in which they were opened."""
+    """Yield pages of group keys with their timers, in the order in which the groups were opened."""
     for begin in range(0, scanned, PAGE):
         members: Any = await redis.zrange(shard.keys.first, begin, min(begin + PAGE, scanned) - 1)
         timers: Any = await redis.zmscore(shard.keys.due, members) if members else []
@@ -285,16 +286,16 @@ async def _by_opening(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
 
 
 ASKED: Final = 1_000
-"""Number of groups of one request to Redis."""
+"""Number of groups in one request to Redis."""
 
 
 async def open_groups(settings: Settings, fold: str, columns: Collection[str]) -> set[str]:
-    """Return which of some groups are open now.
+    """Return those of the given groups that are open or wait in the outbox now.
 
     Args:
         settings: Settings of the application.
         fold: Name of the fold.
-        columns: Groups as in the column ``group_key``.
+        columns: Groups, as in the column ``group_key`` of a read store.
 
     Raises:
         TryAgainError: Redis does not answer.
@@ -302,7 +303,7 @@ async def open_groups(settings: Settings, fold: str, columns: Collection[str]) -
     members: dict[bytes, str] = {}
     for column in columns:
         group = group_of(column)
-        with suppress(BadEventError):  # its key was not UTF-8, and the column has only its display form
+        with suppress(BadEventError):  # the key was not UTF-8: the column has only its display form
             members[member_of(group if isinstance(group, tuple) else (group,))] = column
     found: set[bytes] = set()
     async with redis_of(settings) as redis:
@@ -312,6 +313,6 @@ async def open_groups(settings: Settings, fold: str, columns: Collection[str]) -
                 asked: Any = left[begin : begin + ASKED]
                 timers: Any = await redis.zmscore(shard.keys.due, asked)
                 found.update(member for member, timer in zip(asked, timers, strict=True) if timer is not None)
-            # After the timers: a group moves from the timers to the outbox.
+            # Read the outbox after the timers, because groups move from the timers to the outbox.
             found.update(members.keys() & (await outbox_counts(redis, shard)).keys())
     return {members[member] for member in found}

@@ -1,4 +1,4 @@
-"""The content of a journal for the commands: entries, segments, largest keys; and removal of its oldest days."""
+"""Functions of the journal commands: they show entries, segments and the largest keys, and remove the oldest days."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from streams_app.settings import JournalSettings, Settings
 DAY_EXAMPLE: Final = "2026-08-20"
 
 MAX_CLAIMS: Final = 5
-"""Maximum number of claims of a partition in a row without a removal: its worker claims it back meanwhile."""
+"""Maximum number of claims of a partition in a row without a removal; a claim fails if the worker claims the partition back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class JournalStatus:
 
     Attributes:
         journal: Settings of the journal.
-        shards: Partition → its status; None: no worker has read it yet, or Redis has lost it.
+        shards: Partition → its status; None: no worker has read the partition yet, or Redis has lost its state.
     """
 
     journal: JournalSettings
@@ -57,7 +57,7 @@ async def journal_status(settings: Settings, journal: JournalSettings) -> Journa
 
 
 async def statuses_of(redis: Redis, app_id: str, journal: JournalSettings) -> dict[int, ShardStatus | None]:
-    """Read the status of each partition, for as many as the first one names; only the first one if it has no state."""
+    """Read the status of each partition. Partition 0 stores their number; if it has no state, only partition 0 is returned."""
     reader = JournalShardReader(redis, JournalScripts(redis))
     first = await reader.status(journal_keys(app_id, journal.name, journal.source, 0))
     found = {0: first}
@@ -119,7 +119,7 @@ class DayOfJournal:
         entries: Number of events.
         received_bytes: Bytes of keys, values and headers of the events.
         stored_bytes: Bytes of their blocks.
-        lost: Number of offsets that the topic had lost before they were read.
+        lost: Number of offsets that retention removed from the topic before they were read.
     """
 
     day: str
@@ -144,7 +144,7 @@ def days_of(segments: Iterable[tuple[int, Segment]]) -> Iterator[DayOfJournal]:
 
 
 def largest_keys(status: JournalStatus, most: int) -> list[tuple[bytes, int]]:
-    """Sum the ten largest keys of each segment: keys with the most received bytes, and a lower bound of those bytes (pure)."""
+    """Return the keys with the most received bytes, with a lower bound of these: sums over each segment's ten largest (pure)."""
     sizes: Counter[bytes] = Counter()
     for _, segment in status.segments:
         for key, size in segment.largest:
@@ -153,7 +153,7 @@ def largest_keys(status: JournalStatus, most: int) -> list[tuple[bytes, int]]:
 
 
 def segment_json(status: JournalStatus, partition: int, segment: Segment) -> dict[str, Any]:
-    """Return a segment as JSON (pure)."""
+    """Return a segment as a dict for JSON output (pure)."""
     return {
         "journal": status.journal.name,
         "partition": partition,
@@ -171,14 +171,14 @@ def segment_json(status: JournalStatus, partition: int, segment: Segment) -> dic
     }
 
 
-# Dropping
+# Removal of segments
 
 
 def check_day(text: str, now_ms: int) -> str:
-    """Check that a text is a UTC day, not later than today.
+    """Return a text that is a UTC day, today at the latest.
 
     Raises:
-        ConfigurationError: It is not.
+        ConfigurationError: The text is not a UTC day, or in the future.
     """
     try:
         day = day_of(begin_of(text))
@@ -191,7 +191,7 @@ def check_day(text: str, now_ms: int) -> str:
 
 
 def segments_before(status: JournalStatus, day: str) -> dict[int, list[Segment]]:
-    """Map each partition to its closed segments of days before a day, in order (pure)."""
+    """Map each partition to its closed segments of earlier days, in order (pure)."""
     found: dict[int, list[Segment]] = {}
     for number, shard in status.shards.items():
         segments = () if shard is None else shard.segments
@@ -207,7 +207,7 @@ async def drop_segments(
 ) -> None:
     """Remove the oldest segments of partitions.
 
-    The command claims each partition: its worker is fenced once and claims it back, possibly in between.
+    The command claims each partition, which fences its worker. The worker claims it back, possibly before all segments are removed.
 
     Args:
         settings: Settings of the application.
@@ -216,7 +216,8 @@ async def drop_segments(
         on_dropped: Called with each segment that was removed.
 
     Raises:
-        TryAgainError: Redis does not answer, has lost a partition, or workers keep claiming one back. It may be repeated.
+        TryAgainError: Redis does not answer, has lost the state of a partition, or a worker keeps claiming one back. The call
+            may be repeated.
     """
     async with redis_of(settings) as redis:
         scripts = JournalScripts(redis)

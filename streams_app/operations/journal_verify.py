@@ -1,6 +1,6 @@
 """Compares a journal with its topic: decodes every block, and compares every event that Kafka still has.
 
-Workers may continue meanwhile. One segment is in memory at a time, as a hash of each of its entries.
+Workers may keep running meanwhile. Memory holds one segment at a time, as one hash per entry.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class JournalComparison:
     Attributes:
         segments: Number of segments that were read.
         entries: Number of their events.
-        compared: Number of events that Kafka still has, which were compared.
+        compared: Number of events that Kafka still has and that were compared.
         faults: Number of faults.
         named: Descriptions of the first faults.
     """
@@ -48,7 +48,7 @@ class JournalComparison:
     named: list[str] = field(default_factory=list)
 
     def fault(self, text: str) -> None:
-        """Count a fault, and keep its description if it is among the first."""
+        """Count a fault; store its description if it is among the first."""
         self.faults += 1
         if len(self.named) < MAX_NAMED:
             self.named.append(text)
@@ -83,7 +83,7 @@ async def verify_journal(settings: Settings, journal: JournalSettings, on_progre
 
 
 class _ShardComparison:
-    """Compares one partition."""
+    """Compares one partition of a journal with its topic."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class _ShardComparison:
         self._values = ValueReader(journal.format, self._schemas)
 
     async def compare(self, segment: Segment, status: ShardStatus) -> None:
-        """Compare one segment. If it was compressed meanwhile, compare its new blocks; if it was removed, skip it."""
+        """Compare one segment. If it has been compressed meanwhile, compare its new blocks; if it has been removed, skip it."""
         last = status.fence if segment.last is None else segment.last
         now: Segment | None = segment
         while now is not None:
@@ -163,7 +163,7 @@ class _ShardComparison:
                 if kept is None:
                     self._fault(segment, f"offset {row.offset} of the topic is missing")
                 elif kept != _hash_of(row) and not (self._schemas and kept == _hash_of(row._replace(key=UNKEYED))):
-                    # An event is filed without a key if the registry did not have its schema yet.
+                    # The journal stores an event without a key if the registry did not have its schema yet.
                     self._fault(segment, f"offset {row.offset} is another event in the topic")
                 self._found.compared += 1
 
@@ -172,5 +172,5 @@ class _ShardComparison:
 
 
 def _hash_of(row: Row) -> int:
-    # A shared block of several keys and one of a single key hold equal rows.
+    # Only the row is hashed: it is the same in a block of several keys and in a block of one key.
     return hash((row.key, row.time_ms, row.value, tuple(map(tuple, row.headers))))

@@ -1,4 +1,4 @@
-"""Shows what live views have of a page, as a hub would, and why; removes the state of a view."""
+"""Shows the state of a page in live views, as a hub sends it, and the reason for it; removes the state of a view."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class PageOfView:
     Attributes:
         view: The view.
         state: The state that a hub sends.
-        why: Why it is not ``ok``; empty if it is.
-        items: Items of the page, newest first, also for a count; for presence, tabs with the time at which each expires.
-        next_ms: When the oldest item expires; None: there is none.
-        now_ms: Clock of Redis.
+        why: Why the state is not ``ok``; empty if it is.
+        items: Items of the page, newest first, also in a view that only counts. For presence: open tabs, each with its expiry time.
+        next_ms: Time at which the oldest item expires; None: there are no items.
+        now_ms: Current time of Redis.
     """
 
     view: LiveView
@@ -59,7 +59,7 @@ async def page_of_views(settings: Settings, page: str, names: Sequence[str] = ()
         settings: Settings of the application.
         page: Name of the page.
         names: Names of views; empty: all.
-        most: Maximum number of items of each.
+        most: Maximum number of items from each view.
 
     Raises:
         ConfigurationError: A view does not exist.
@@ -88,13 +88,13 @@ async def _page_of(redis: Redis, app_id: str, view: LiveView, page: str, most: i
 
 
 def _as_shown(view: LiveView, pages: Sequence[ShardPage]) -> list[ShardPage]:
-    """Return a state without the fields that pages do not receive."""
+    """Return the pages of all partitions with only the items that browsers receive."""
     most = view.show if view.kind == "list" else 0
     return [ShardPage(page.version, page.count, page.items[:most]) for page in pages]
 
 
 async def shards_of(redis: Redis, app_id: str, view: LiveView) -> list[ViewKeys]:
-    """Return the shards of a view, as many as the first one names; only the first one if no worker has ever run."""
+    """Return the keys of each shard of a view. Shard 0 stores their number; until a worker has run, only shard 0 is returned."""
     first = view_keys(app_id, view.name, view.source, 0)
     _, (head,) = await heads_of(redis, [first])
     count = 1 if head is None else max(1, head.partitions)
@@ -131,7 +131,7 @@ def why(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> str:
 
 
 async def keys_of_view(settings: Settings, name: str) -> list[bytes]:
-    """List every key of a view, which need not be declared any more; those with its fence come first.
+    """List every Redis key of a view, which may be no longer declared; keys that have a fence come first.
 
     Raises:
         ConfigurationError: No view can have this name, or it has no keys.
@@ -150,7 +150,7 @@ async def keys_of_view(settings: Settings, name: str) -> list[bytes]:
 
 
 async def stored_sources(settings: Settings) -> dict[str, set[str]]:
-    """Map each view to the topics of its state in Redis, also for views that are not declared any more.
+    """Map each view that has state in Redis, declared or not, to the topics of this state.
 
     Raises:
         TryAgainError: Redis does not answer.
@@ -164,12 +164,12 @@ async def stored_sources(settings: Settings) -> dict[str, set[str]]:
 
 
 async def remove_keys(settings: Settings, keys: Sequence[bytes]) -> None:
-    """Remove the keys of a view. Workers that run it rebuild it from nothing.
+    """Remove the keys of a view. Workers that run the view rebuild it from its source.
 
-    The script with which workers drop a state removes it, because the listed keys may belong to a newer state by now.
+    The state is removed by the script that workers use for this, because the listed keys may belong to a newer state by now.
 
     Raises:
-        TryAgainError: Redis does not answer. It may be repeated.
+        TryAgainError: Redis does not answer. The call may be repeated.
     """
     shards = dict.fromkeys(filter(None, map(_shard_of, keys)))
     async with redis_of(settings) as redis:
@@ -183,7 +183,7 @@ async def remove_keys(settings: Settings, keys: Sequence[bytes]) -> None:
 
 
 def _shard_of(key: bytes) -> ViewKeys | None:
-    """Return the keys of the shard to which a key belongs; None for a key of presence, or of another version of the state."""
+    """Return the keys of the shard to which a key belongs; None for a key of presence or of another state version."""
     tag, _, rest = key.removeprefix(b"{").partition(b"}:")
     app_id, view, *place = tag.decode().split("/")
     if not place or not rest.startswith(f"{STATE_VERSION}:".encode()):
@@ -193,7 +193,7 @@ def _shard_of(key: bytes) -> ViewKeys | None:
 
 
 def lines_of(found: PageOfView) -> list[str]:
-    """Describe a view in lines (pure)."""
+    """Describe the state of a page in a view, as lines of text (pure)."""
     view, state = found.view, found.state
     contents = "nothing to show" if state.count is None else f"{counted(state.count, 'item')}{' or more' if state.more else ''}"
     lines = [f"{view.name} ({view.kind}): {state.state}, {contents}"]

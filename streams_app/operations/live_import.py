@@ -1,7 +1,7 @@
 """Imports past events into the source of a live view, with their own timestamps.
 
-An import consists of records in the log: it survives a loss of Redis, and a later removal comes after it. Every other consumer of
-the topic reads it, too. The file is read twice: nothing is sent before every line is valid.
+The imported events are records in the source topic: they survive a loss of Redis, later removals apply to them, and every other
+consumer of the topic reads them, too. The file is read twice: nothing is sent before every line has been checked.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from streams_app.subscribers.declaration.subscription import subscriptions_of
 SHOWN_FAULTS: Final = 20
 PARALLEL: Final = 500
 ATTEMPTS: Final = 5
-"""Placeholder error of lines that the broker rejects because of an earlier one."""
+"""Number of times that a line is sent if the broker rejects it only because of an earlier line."""
 
 FIELDS: Final = frozenset({"key", "time", "value", "headers"})
 LOG_APPEND_TIME: Final = "LogAppendTime"
 OLDEST_TAKEN: Final = ("message.timestamp.before.max.ms", "message.timestamp.difference.max.ms")
-"""Topic settings that limit the age of a record; the second one is of Kafka before 3.6, and the first one takes precedence."""
+"""Topic settings that limit the age of a record. Kafka before 3.6 has only the second; otherwise the first takes precedence."""
 
 ANY_AGE: Final = 2**63 - 1
 
 
 @dataclass(slots=True)
 class ImportPlan:
-    """The effect of an import.
+    """Effect of an import, known before anything is sent.
 
     Attributes:
         lines: Number of records to send.
@@ -50,7 +50,7 @@ class ImportPlan:
         other: Number of records that are not for this view.
         late: Number of records that are older than the expiry of the view.
         unkept: Number of records older than ``retention.ms`` of the topic, which the broker removes soon.
-        kept_ms: That retention; None: unlimited.
+        kept_ms: Retention of the topic; None: unlimited.
         oldest_ms: Oldest timestamp.
         readers: Other components of this application that read the topic, as text.
     """
@@ -68,18 +68,18 @@ class ImportPlan:
 
 @dataclass(slots=True)
 class BadLines:
-    """The invalid lines of a file.
+    """Invalid lines of a file.
 
     Attributes:
-        shown: Descriptions of the first ones.
-        count: Number of all.
+        shown: Descriptions of the first invalid lines.
+        count: Number of all invalid lines.
     """
 
     shown: list[str] = field(default_factory=list)
     count: int = 0
 
     def add(self, number: int, text: str) -> None:
-        """Add a line."""
+        """Count an invalid line; store its description if it is among the first."""
         self.count += 1
         if len(self.shown) < SHOWN_FAULTS:
             self.shown.append(f"line {number}: {text}")
@@ -91,7 +91,7 @@ class _Ages:
 
     Attributes:
         setting: The topic setting that limits timestamps.
-        taken_ms: Its value.
+        taken_ms: Value of this setting, the maximum age.
         kept_ms: Retention; None: unlimited.
     """
 
@@ -102,7 +102,7 @@ class _Ages:
 
 @dataclass(frozen=True, slots=True)
 class _ImportRecord:
-    """A line in the shape of the record that will be sent."""
+    """Input line in the shape of the record that will be sent."""
 
     outgoing: Outgoing
 
@@ -128,11 +128,11 @@ class _ImportRecord:
 
 
 async def plan_import(settings: Settings, name: str, path: Path, clock: Clock) -> ImportPlan:
-    """Check every line, and the topic.
+    """Check every line and the topic; return the effect of the import.
 
     Raises:
-        ConfigurationError: The view or its topic does not exist, or the view has no topic or one of framed values; the topic does
-            not accept such timestamps; or lines are invalid, the first of which are named.
+        ConfigurationError: The view or its topic does not exist, the view has no topic, its values are framed, or the topic does
+            not accept the timestamps. Or lines are invalid: the message describes the first ones.
         TryAgainError: Kafka does not answer.
     """
     view = view_of_topic(settings, name)
@@ -159,7 +159,7 @@ async def plan_import(settings: Settings, name: str, path: Path, clock: Clock) -
 
 
 async def send_import(settings: Settings, name: str, path: Path, plan: ImportPlan) -> None:
-    """Produce all lines.
+    """Produce all lines of the file to the source topic of the view.
 
     Raises:
         ConfigurationError: The topic rejects a line; the message names the line from which to continue.
@@ -182,7 +182,7 @@ async def send_import(settings: Settings, name: str, path: Path, plan: ImportPla
 
 
 async def _send(producer: AckedProducer, batch: Mapping[int, Outgoing], sent: int, lines: int, view: LiveView) -> int:
-    """Produce lines by their numbers.
+    """Produce a batch of lines, given by line number; return their number.
 
     Raises:
         ConfigurationError: The topic rejects a line.
@@ -192,7 +192,7 @@ async def _send(producer: AckedProducer, batch: Mapping[int, Outgoing], sent: in
     left = batch
     for _ in range(ATTEMPTS):
         outcomes |= zip(left, await producer.send(list(left.values())), strict=True)
-        # The broker appended none of these: it rejected an earlier record, so their sequence numbers do not follow.
+        # None of these was appended: the broker rejected an earlier record, so their sequence numbers have a gap.
         left = {number: batch[number] for number, error in outcomes.items() if isinstance(error, OutOfOrderSequenceNumber)}
         if not left:
             break
@@ -200,7 +200,7 @@ async def _send(producer: AckedProducer, batch: Mapping[int, Outgoing], sent: in
     if not failed:
         return len(batch)
     first = min(failed)
-    # An error of the client, such as a timeout, is not an answer of the broker, whatever its class.
+    # Only an answer of the broker is a rejection; an error of the client, such as a timeout, is not.
     rejected = {at: error for at, error in failed.items() if at not in left and _is_rejection(error)}
     number, error = next(iter((rejected or failed).items()))
     done = (
@@ -221,7 +221,7 @@ def _is_rejection(error: BaseException) -> bool:
 
 
 def view_of_topic(settings: Settings, name: str) -> LiveView:
-    """Return a view that has a source.
+    """Return the view with a name, if it has a source topic.
 
     Raises:
         ConfigurationError: The view does not exist, or shows presence.
@@ -233,7 +233,7 @@ def view_of_topic(settings: Settings, name: str) -> LiveView:
 
 
 def readers_of(settings: Settings, view: LiveView) -> list[str]:
-    """Describe which other components of the application read the source of a view."""
+    """Return the kind and name of each other component of the application that reads the source of a view."""
     source = view.source
     found = [f"fold {fold.name}" for fold in settings.folds if fold.source == source]
     outputs = {fold.name for fold in settings.folds if fold.output == source}
@@ -246,7 +246,7 @@ def readers_of(settings: Settings, view: LiveView) -> list[str]:
 
 
 def _ages_of(config: Mapping[str, str]) -> _Ages:
-    """Return the limits of a topic from its configuration; empty if the broker does not return it (pure)."""
+    """Return the age limits of a topic from its configuration; without a configuration there are no limits (pure)."""
     limits = [(name, int(config.get(name, ANY_AGE))) for name in OLDEST_TAKEN]
     setting, taken_ms = next(((name, limit_ms) for name, limit_ms in limits if limit_ms != ANY_AGE), ("", ANY_AGE))
     kept_ms = int(config.get("retention.ms", NO_RETENTION_LIMIT))
@@ -303,7 +303,7 @@ def _reject(path: Path, view: LiveView, faults: BadLines, too_old: BadLines, age
 
 
 def _read_lines(path: Path, topic: str, faults: BadLines | None = None) -> Iterator[tuple[int, _ImportRecord]]:
-    """Yield the lines of a file with their numbers; without ``faults`` all are known to be valid."""
+    """Yield the lines of a file with their numbers. Invalid lines go to ``faults``; if it is None, they raise an error."""
     try:
         with path.open("rb") as file:
             for number, text in enumerate(file, 1):

@@ -1,9 +1,9 @@
 """Fills a new store beside the one in use and switches to it, while workers and readers continue.
 
-The new store gets everything in the folded topics, with current values, and then the cells of the store in use whose records
-retention has removed. The switch happens once the new store has passed everything the other one has applied, so that no value goes
-back; workers find the new progress with their next transaction and continue from there. Until then the store in use is not changed:
-a rebuild that is killed leaves a table beside it, which the next one removes.
+The new store is filled from the folded topics, with current values, and then with the cells of the store in use whose records
+retention has removed. The switch happens once the new store has applied everything that the other one has, so that no value becomes
+older. With their next transaction, workers find the new progress and continue from there. Until the switch, the store in use is not
+changed. A rebuild that is killed leaves a second table, which the next rebuild removes.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from streams_app.read_store.sync.current_values import CurrentValues
 from streams_app.settings import ReadStoreSettings, Settings
 
 MAX_TRIES: Final = 100
-"""Number of attempts to switch: each fails only if a worker was ahead for a moment."""
+"""Maximum number of attempts to switch; an attempt fails only if a worker is ahead at that moment."""
 
 FREE_TRIES: Final = 3
-"""Number of these attempts that do not block workers."""
+"""Number of first attempts, which do not block workers; later ones do."""
 
 ALONE: Final = "there is no store in use of this form: what retention has removed from the topics will not be in the new one"
 
 
 @dataclass(slots=True)
 class Rebuilt:
-    """The result of a rebuild.
+    """Result of a rebuild.
 
     Attributes:
         records: Number of folded records that were read.
-        kept: Number of cells taken from the store in use, because they have no record left, or a newer version.
+        kept: Number of cells copied from the store in use, because their records are gone or their version is newer.
         unstorable: Number of cells that the store can never hold.
         rejected: Number of records that are not folded records.
         is_alone: Whether there was no readable store in use.
@@ -67,7 +67,7 @@ class Rebuilt:
 
 
 class Rebuild:
-    """One rebuild of one store."""
+    """A rebuild of one read store."""
 
     def __init__(
         self,
@@ -83,8 +83,8 @@ class Rebuild:
         Args:
             settings: Settings of the application.
             declared: The store.
-            clock: For the column ``updated_ms``.
-            on_found: Called before the fill with facts that an operator should know, a sentence each.
+            clock: Clock for the column ``updated_ms``.
+            on_found: Called before the fill for each fact that an operator should know, with a sentence.
             on_progress: Called with a text, the progress and the total.
 
         Raises:
@@ -145,7 +145,7 @@ class Rebuild:
         await with_retries(lambda: self._new.begin(tp, offset, self._clock.now_ms()))
 
     async def _read(self, topics: FoldedTopics, log_bounds: Mapping[TP, tuple[int, int]]) -> None:
-        """Apply the topics up to their ends."""
+        """Apply the records of the folded topics, up to the current ends, to the new store."""
         ranges = {tp: (self._stands[tp], end) for tp, (_, end) in log_bounds.items() if tp in self._stands}
         total, done = left_of(log_bounds, self._stands), 0
         async for part in topics.read(ranges, self._former):
@@ -167,7 +167,7 @@ class Rebuild:
         self._stands[part.tp] = part.end
 
     async def _write(self, changes: Sequence[CellChange], step: ProgressStep) -> Collection[Cell]:
-        """Write changes; return those that the store turns out to be unable to hold, in which case nothing is written."""
+        """Write changes. If the store cannot hold some of the cells, write nothing and return these cells."""
         try:
             await with_retries(lambda: self._writer.apply(changes, step))
         except NotStorableError as error:
@@ -177,19 +177,19 @@ class Rebuild:
         return ()
 
     async def _possible(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Return changes with current values, without those that the store can never hold."""
+        """Return changes with current values; omit and count changes that the store can never hold."""
         current, _ = await with_retries(lambda: self._source.of(changes))
         possible = [change for change in current if self._new.rejection(change) is None]
         self.done.unstorable += len(changes) - len(possible)
         return possible
 
     async def _keep(self) -> None:
-        """Copy the cells of the store in use that the topics do not have."""
+        """Copy cells from the store in use if their records are gone from the topics, or their version is newer."""
         if self.done.is_alone:
             return
         progress = await with_retries(self._old.progress)
         resets = progress.keys() & set(map(former_end_of, self._stands))
-        # Read before the first cell: later changes are noticed at the switch.
+        # Progress is read before the first cell, so that the switch detects later changes.
         for what in self._beside | resets:
             await self._begin(what, progress.get(what, 0))
         is_level = all(progress.get(tp, -1) >= offset for tp, offset in self._stands.items())
@@ -208,10 +208,10 @@ class Rebuild:
         kept = [cell for cell, stored in page.items() if is_kept(stored, found.get(cell), is_level=is_level, is_carried=is_carried)]
         wanted = [CellChange(cell, page[cell].version, page[cell].value) for cell in kept]
         versions = {cell: stored.version for cell, stored in found.items()}
-        possible = await self._possible(wanted)  # also without a value: its version keeps older ones out
+        possible = await self._possible(wanted)  # also a cell without a value: its version rejects older values
         repairs = [Repair(change, versions.get(change.cell)) for change in possible]
         written, unstorable = await repaired(self._new, repairs, self._clock.now_ms)
-        # If the current value cannot be read or stored, the previous one stays, as with a worker.
+        # If the current value cannot be read or stored, the previous value stays, as in a worker.
         done = {change.cell for change in possible} - unstorable.keys()
         last = [Repair(change, versions.get(change.cell)) for change in wanted if change.cell not in done]
         as_before, _ = await repaired(self._new, last, self._clock.now_ms)
@@ -232,8 +232,8 @@ class Rebuild:
         raise TryAgainError(f"read store {self._declared.name}: workers stay ahead of the new table; nothing was switched")
 
     async def _try_to_switch(self, topics: FoldedTopics) -> Collection[TP]:
-        """Apply new records, and switch unless a worker has applied more; return the partitions in which it has."""
-        # In this order: what the store in use had applied before the ends were read lies below them, or in another log.
+        """Apply new records, then switch; if a worker is ahead, do not switch, and return the partitions in which it is."""
+        # Progress first, then the ends: progress above an end is from another log, so the topic was created again.
         taken = {} if self.done.is_alone else await with_retries(self._old.progress)
         log_bounds = await topics.log_bounds()
         await self._read(topics, log_bounds)
@@ -242,16 +242,16 @@ class Rebuild:
 
 
 def is_kept(old: Stored, new: Stored | None, *, is_level: bool, is_carried: bool) -> bool:
-    """Return whether the new store keeps a cell of the store in use as it is (pure).
+    """Return whether the new store takes a cell over from the store in use (pure).
 
     Args:
         old: The cell in the store in use.
-        new: The cell in the new store, which has read the topics; None: there is none.
-        is_level: Whether the store in use has applied everything the new one has. If its version is older nevertheless, its
-            versions were reset because the source was created again: the version of an earlier record would reject everything that
-            is folded from now on. Or the newer record was a dead letter. In both cases the value is current.
-        is_carried: Whether the value comes from a record and is as old: after a dead letter the older one would be wrong. Then
-            only a version below 0 proves that versions were reset.
+        new: The cell in the new store, which has read the topics; None: it does not have the cell.
+        is_level: Whether the store in use has applied everything that the new one has. If its version is older nevertheless, its
+            versions were reset because the source was created again, or the newer record became a dead letter. In both cases its
+            value is current. After a reset, the version of an earlier record would reject everything that is folded from now on.
+        is_carried: Whether values are carried by records. Then an older version has an older value, which is wrong after a dead
+            letter; only a version below 0 proves a reset.
     """
     if new is None or old.version > new.version:
         return True
@@ -259,7 +259,7 @@ def is_kept(old: Stored, new: Stored | None, *, is_level: bool, is_carried: bool
 
 
 def summary(done: Rebuilt, declared: ReadStoreSettings) -> list[str]:
-    """Describe the result for an operator, a sentence each."""
+    """Describe the result of a rebuild for an operator, one sentence per fact."""
     table = declared.table
     database = database_of(declared.url)
     former = f"{table}{FORMER_SUFFIX}" if database and database.keeps_former_table else "without an alias"

@@ -1,4 +1,4 @@
-"""Repairs of a read store: rejected cells do not keep the rest from being written."""
+"""Writes repairs into a read store; cells that the store rejects do not block the others."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from streams_app.read_store.core.store import NotStorableError, ReadableStore, R
 async def repaired(
     store: ReadableStore, repairs: Sequence[Repair], now_ms: Callable[[], int], *, is_trial: bool = False
 ) -> tuple[int, dict[Cell, str]]:
-    """Write all repairs together; if the store rejects something, write row by row, and a rejected row cell by cell.
+    """Write all repairs in one batch; if the store rejects it, write row by row, and a rejected row cell by cell.
 
-    A batch that times out is halved.
+    A batch that times out is split in half.
 
     Args:
         store: The store.
@@ -25,7 +25,7 @@ async def repaired(
         is_trial: Whether to roll back, see :meth:`.ReadableStore.repair`.
 
     Returns:
-        The number of written cells; and the cells that the store can never hold, with the reason.
+        The number of written cells, and the cells that the store can never hold, each with the reason.
 
     Raises:
         TryAgainError: The store does not answer.

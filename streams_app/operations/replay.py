@@ -4,9 +4,9 @@ A :class:`.replay_destinations.Destination` decides which dead letters can be re
 rejected an event receives it again.
 
 Receipts record what was replayed. After each page the replay appends a receipt to the dead-letter topic: a record without
-``reason``, whose header ``streams-app-put-back`` names the application and the fold or subscriber, and whose value holds a digest
-of each replayed event, one a line. A receipt lies behind its dead letters in the same partition, so retention removes it after
-them. A committed offset would not do: it only says "up to here", and a broker forgets it after a week without a member.
+``reason``, whose header ``streams-app-put-back`` names the application and the fold or subscriber, and whose value has a digest
+of each replayed event, one per line. A receipt follows its dead letters in their partition, so retention removes it after them. A
+committed offset could not replace receipts: replays select events, and a broker deletes the offset after a week without a member.
 
 If a replay is killed between the acknowledgement of a page and that of its receipt, the next replay sends this page again: a
 duplicate is better than a loss. Concurrent replays would not see each other's receipts, so :mod:`.replay_lease` allows one at a
@@ -36,7 +36,7 @@ from streams_app.settings import Settings
 
 @dataclass(slots=True)
 class ReplayProgress:
-    """What a replay has done so far, or would do in a dry run.
+    """Progress of a replay; in a dry run, what the replay would do.
 
     Attributes:
         is_begun: Whether both topics exist, so that the replay has begun.
@@ -72,7 +72,7 @@ class ReplayProgress:
 
 
 def summary(done: ReplayProgress, *, dry_run: bool, failed: bool) -> list[str]:
-    """Describe the result of a replay for an operator, the counts in the last line.
+    """Describe the result of a replay for an operator, in lines; the last line has the counts.
 
     Args:
         done: What the replay has done.
@@ -103,11 +103,11 @@ def summary(done: ReplayProgress, *, dry_run: bool, failed: bool) -> list[str]:
 
 ATTEMPTS: Final = 3
 RECEIPT_EVENTS: Final = 100
-"""Maximum number of events in one receipt, which then has 2.5 kB: less than the limit of any topic."""
+"""Maximum number of events in one receipt: 2.5 kB, which is below the record limit of any topic."""
 
 
 class ReplayFilter:
-    """Decide which dead letters are replayed. Pure, except for a user's functions."""
+    """Filter of the dead letters to replay. Pure, except that it calls functions of the application."""
 
     def __init__(self, destination: Destination, selection: DeadLetterSelection, partitions: int, before: Iterable[str]) -> None:
         """Create a filter for one replay.
@@ -150,10 +150,10 @@ class ReplayFilter:
 
 
 class DeadLetterReplay:
-    """One replay of the dead letters of a fold or a subscriber.
+    """A replay of the dead letters of a fold or a subscriber.
 
     Attributes:
-        done: What it has done so far.
+        done: Progress so far.
         on_page: Called with :attr:`done` after each page.
     """
 
@@ -174,10 +174,10 @@ class DeadLetterReplay:
             settings: Settings of the application.
             destination: Where events are replayed.
             selection: Which dead letters are wanted.
-            clock: Gives the start time that a concurrent replay shows to its user.
+            clock: Clock for the start time, which a concurrent replay shows to its user.
             limit: Maximum number of replayed events; None: no limit.
             again: Whether to repeat events that were replayed before.
-            dry_run: Whether to count only, and send nothing.
+            dry_run: Whether to count only and send nothing.
         """
         self.done = ReplayProgress()
         self._settings = settings
@@ -195,7 +195,7 @@ class DeadLetterReplay:
         self.done.is_stopped = True
 
     async def run(self) -> None:
-        """Replay the dead letters up to the present end of the topic, page by page, each acknowledged before the next.
+        """Replay the dead letters up to the current end of the topic. Each page is acknowledged before the next one is sent.
 
         Raises:
             TryAgainError: Kafka or Redis does not answer, or another replay is in progress; :attr:`done` has the progress so far.
@@ -208,7 +208,7 @@ class DeadLetterReplay:
             try:
                 await self._replay(lease)
             finally:
-                await self._producer.stop()  # before the lease is released: nothing of this replay arrives after that
+                await self._producer.stop()  # before the lease is released, so that no event of this replay arrives later
 
     async def _replay(self, lease: ReplayLease | None) -> None:
         to = self._destination
@@ -231,9 +231,9 @@ class DeadLetterReplay:
         return self.done.is_limited or self.done.is_stopped
 
     async def _receipts(self, topic: DeadLetterTopic) -> set[str]:
-        """Read the digests of events that were replayed before: a first pass, because receipts lie behind their dead letters.
+        """Read the digests of events that were replayed before, in a first pass: receipts follow their dead letters in the log.
 
-        The destination observes every dead letter in this pass, because one can concern another (``finished-late``).
+        In this pass the destination observes every dead letter, because a ``finished-late`` one concerns an earlier one.
         """
         found: set[str] = set()
         async for page in topic.pages():
@@ -265,7 +265,7 @@ class DeadLetterReplay:
 
     async def _replay_events(self, dead_letters: list[ListedDeadLetter]) -> None:
         """Send events, then their receipts. An error of either ends the replay."""
-        self.done.unacknowledged += len(dead_letters)  # until they are acknowledged; stays if this is cancelled
+        self.done.unacknowledged += len(dead_letters)  # counted until they are acknowledged, also if this call is cancelled
         gone, failed = await self._send(dead_letters)
         self.done.unacknowledged -= len(dead_letters) - len(failed)
         self.done.replayed += len(gone)
@@ -274,7 +274,7 @@ class DeadLetterReplay:
             raise TryAgainError(f"{self._destination.topic} does not acknowledge events: {failed[0]!r}") from failed[0]
 
     async def _send(self, dead_letters: list[ListedDeadLetter]) -> tuple[list[ListedDeadLetter], list[BaseException]]:
-        """Send events. Return those that were acknowledged, and the errors of those that may or may not have arrived."""
+        """Send events; return the acknowledged ones, and the errors of those that may or may not have arrived."""
         gone: list[ListedDeadLetter] = []
         failed: list[BaseException] = []
         for _ in range(ATTEMPTS):

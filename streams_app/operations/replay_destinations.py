@@ -1,8 +1,8 @@
-"""Destinations of a replay: which dead letters can be replayed, into which topic, and as which record. No server is asked.
+"""Destinations of a replay: which dead letters can be replayed, into which topic, and as which record. Connects to no server.
 
 An event of a fold is replayed into the partition it came from. A header tells the other folds of the source to skip it, see
 :mod:`streams_app.folding.reading.replay_routing`. An event of a subscriber is replayed into a topic of its application, see
-:mod:`streams_app.subscribers.declaration.original_position`: other consumers of the original topic would not know the header.
+:mod:`streams_app.subscribers.declaration.original_position`, because other consumers of the original topic do not know the header.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from streams_app.subscribers.execution.decoding import decode_of
 
 
 class Destination(Protocol):
-    """Where the dead letters of one fold or subscriber are replayed.
+    """Destination of the dead letters of one fold or subscriber.
 
     Attributes:
-        dead_letters: Its dead-letter topic.
-        topic: The topic into which its events are replayed.
-        address: The name of the component in receipts.
+        dead_letters: The dead-letter topic of the fold or subscriber.
+        topic: The topic into which events are replayed.
+        address: Name of the fold or subscriber in receipts.
     """
 
     dead_letters: str
@@ -42,14 +42,14 @@ class Destination(Protocol):
     address: bytes
 
     def observe(self, dead_letter: ListedDeadLetter) -> None:
-        """Observe a dead letter. Called once for each, before anything is replayed."""
+        """Collect facts from a dead letter. Called once for each dead letter, before anything is replayed."""
 
     def obstacle(self, dead_letter: ListedDeadLetter, partitions: int) -> str:
-        """Why a dead letter cannot, or should not, be replayed as the original event; empty if it can.
+        """Return why a dead letter cannot, or should not, be replayed as the original event; empty if it can.
 
         Args:
-            dead_letter: One of its dead letters.
-            partitions: Present number of partitions of :attr:`topic`.
+            dead_letter: A dead letter of this fold or subscriber.
+            partitions: Current number of partitions of :attr:`topic`.
         """
 
     def rejections(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
@@ -70,7 +70,7 @@ class _Event(NamedTuple):
 
 
 class FoldDestination(Destination):
-    """The source of a fold."""
+    """Destination of a fold's dead letters: the source of the fold."""
 
     def __init__(self, app_id: str, fold: Fold, limits: Limits, schemas: SchemaCache | None = None) -> None:
         self.dead_letters, self.topic, self.address = fold.dead_letters, fold.source, replay_target(app_id, fold.name)
@@ -78,7 +78,7 @@ class FoldDestination(Destination):
         self._reader = reader_of(fold, limits, schemas)
 
     def observe(self, dead_letter: ListedDeadLetter) -> None:
-        """Ignore it: no dead letter of a fold concerns another one."""
+        """Do nothing: no dead letter of a fold concerns another one."""
 
     def obstacle(self, dead_letter: ListedDeadLetter, partitions: int) -> str:
         """Return why a dead letter cannot, or should not, be replayed as the original event; empty if it can."""
@@ -113,18 +113,18 @@ class FoldDestination(Destination):
 
 
 def empty_cache(settings: Settings) -> SchemaCache | None:
-    """Return schemas of which none is known; None if the settings name no schema registry."""
+    """Return an empty cache of schemas; None if the settings name no schema registry."""
     return None if settings.schema_registry.url is None else SchemaCache(0)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOverride:
-    """Which events an operator replays although they may have been handled.
+    """Events that an operator replays although they may have been handled.
 
     Attributes:
         interrupted: Whether all interrupted events are replayed.
         event_ids: Ids of events that are replayed in any case.
-        is_exact: Whether their source or position was given, too: an id is unique within one source only.
+        is_exact: Whether the source or position of the events is given, too. An id is unique only within one source.
     """
 
     interrupted: bool = False
@@ -133,7 +133,7 @@ class ReplayOverride:
 
 
 class SubscriberDestination(Destination):
-    """The replay topic of an application, which only its subscribers read."""
+    """Destination of a subscriber's dead letters: the replay topic, which only subscribers of the application read."""
 
     def __init__(self, settings: Settings, subscription: Subscription, override: ReplayOverride) -> None:
         name = subscription.subscriber.name
@@ -147,7 +147,7 @@ class SubscriberDestination(Destination):
         self._decode = decode_of(subscription.subscriber, settings.limits, None, self.topic, schemas=empty_cache(settings))
 
     def observe(self, dead_letter: ListedDeadLetter) -> None:
-        """Collect the events that finished late, and the sources that have events with a given id."""
+        """Collect the events that finished late, and the sources of the events whose id the operator gave."""
         if dead_letter.is_late:
             self._late.add(dead_letter.source)
         if (event_id := dead_letter.headers.get("event-id", "")) in self._override.event_ids:
@@ -167,7 +167,7 @@ class SubscriberDestination(Destination):
         return "" if self._read(dead_letter) else "it is another event than the one the subscriber takes now"
 
     def _unconfirmed(self, dead_letter: ListedDeadLetter) -> str:
-        """Why the operator must confirm the replay: the event may have been handled, or its id is ambiguous; empty if not."""
+        """Return why the operator must confirm the replay: the event may have been handled, or its id is ambiguous; else empty."""
         event_id = dead_letter.headers.get("event-id", "")
         if not self._override.is_exact and len(self._sources[event_id]) > 1:
             sources = ", ".join(repr(source) for source in sorted(self._sources[event_id]))
@@ -192,11 +192,11 @@ class SubscriberDestination(Destination):
     def event(self, dead_letter: ListedDeadLetter) -> Outgoing:
         """Return the record to produce for a dead letter without an obstacle."""
         found = self._origin(dead_letter)
-        assert found is not None  # that would be an obstacle
+        assert found is not None  # otherwise `obstacle` is not empty
         return Outgoing(self.topic, dead_letter.key, dead_letter.value, replay_headers(self._name, *found))
 
     def _origin(self, dead_letter: ListedDeadLetter) -> tuple[OriginalPosition, Headers] | None:
-        """Return the original position of the event, and its own headers; None if the dead letter does not have them."""
+        """Return the original position and the headers of the event; None if the dead letter does not have them."""
         if dead_letter.headers.get("source-topic") == self.topic:
             return parse_replay(dead_letter.received)
         timestamp = dead_letter.headers.get("source-timestamp-ms", "")

@@ -1,12 +1,12 @@
-"""One replay at a time for each fold and each subscriber: a lease in the application's Redis.
+"""Lease in the application's Redis that allows one replay at a time for each fold and each subscriber.
 
-A replay reads the receipts of earlier ones once. Two concurrent replays would not see each other's receipts, and would send every
-event twice. So a replay holds a lease, renews it, and checks it again right before each request with events: a replay that was
-suspended until its lease expired sends nothing more.
+A replay reads the receipts of earlier replays once, at its start. Two concurrent replays would not see each other's receipts and
+would send every event twice. So a replay holds a lease, renews it, and checks it right before each request with events: a replay
+that was suspended until its lease expired sends no more events.
 
-One case remains: a replay is suspended between that check and the reply of the broker, for longer than the lease, while another one
-runs to its end. Then the events of one page are sent twice. Only a transactional producer could prevent that, and not every broker
-supports them.
+One case remains. If a replay is suspended between that check and the reply of the broker for longer than the lease, and another
+replay runs to its end meanwhile, then the events of one page are sent twice. Only a transactional producer could prevent that, and
+not every broker supports transactions.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, why_u
 from streams_app.settings import Settings
 
 LEASE_SECONDS: Final = 30.0
-"""Lifetime of the lease of a replay that was killed; longer than its producer waits for an acknowledgement."""
+"""Lifetime of the lease after its replay was killed; longer than a producer waits for an acknowledgement."""
 
 RENEWALS: Final = 3
 """Number of renewals within the lifetime of a lease."""
 
 
 class ReplayLease:
-    """A lease; see :func:`replay_lease`."""
+    """Lease of one replay in Redis; created by :func:`replay_lease`."""
 
     def __init__(self, settings: Settings, redis: Redis, key: str, seconds: float) -> None:
-        """Create a lease that is not taken."""
+        """Create the lease without acquiring it."""
         self._settings = settings
         self._redis = redis
         self._key = key
@@ -52,10 +52,10 @@ class ReplayLease:
         self._lock: Lock = redis.lock(key, timeout=seconds, blocking=False, thread_local=False)
 
     async def require(self) -> None:
-        """Renew the lease for its whole lifetime; to be awaited before events are sent.
+        """Renew the lease for its whole lifetime. Called before events are sent.
 
         Raises:
-            TryAgainError: It has expired, so that another replay may have begun; or Redis does not answer for some seconds.
+            TryAgainError: The lease has expired, so another replay may have begun. Or Redis does not answer for some seconds.
             ConfigurationError: Redis rejects the connection.
         """
         if not await with_retries(self._is_renewed):
@@ -65,10 +65,10 @@ class ReplayLease:
             )
 
     async def take(self, holder: dict[str, Any]) -> None:
-        """Take the lease.
+        """Acquire the lease.
 
         Raises:
-            TryAgainError: Another replay has it, or Redis does not answer.
+            TryAgainError: Another replay holds the lease, or Redis does not answer.
             ConfigurationError: Redis rejects the connection.
         """
         try:
@@ -83,7 +83,7 @@ class ReplayLease:
         """Renew the lease until cancelled."""
         while True:
             await asyncio.sleep(self._seconds / RENEWALS)
-            with suppress(*REDIS_ERRORS):  # `require` checks it before events are sent, and raises the error then
+            with suppress(*REDIS_ERRORS):  # ignored here: `require` raises the error before events are sent
                 await self._lock.reacquire()
 
     async def release(self) -> None:
@@ -109,16 +109,16 @@ class ReplayLease:
 async def replay_lease(
     settings: Settings, address: bytes, clock: Clock, seconds: float = LEASE_SECONDS
 ) -> AsyncIterator[ReplayLease]:
-    """Hold the lease of the only replay for a fold or a subscriber during the ``async with`` block.
+    """Hold the replay lease of a fold or a subscriber during the ``async with`` block.
 
     Args:
         settings: Settings of the application.
         address: Name of the component in receipts.
-        clock: Clock for the start time that a concurrent replay shows.
-        seconds: Lifetime after the process was killed.
+        clock: Clock for the start time, which a concurrent replay shows to its user.
+        seconds: Lifetime of the lease after the process was killed.
 
     Raises:
-        TryAgainError: Another replay holds it, or Redis does not answer.
+        TryAgainError: Another replay holds the lease, or Redis does not answer.
         ConfigurationError: Redis rejects the connection.
     """
     redis = connect_briefly(settings.redis)
@@ -136,7 +136,7 @@ async def replay_lease(
 
 
 def _in_use_text(found: bytes | str | None, left_ms: int) -> str:
-    """Return the message for a replay that has to wait (pure).
+    """Return the message for a replay that cannot begin because another replay holds the lease (pure).
 
     Args:
         found: Content of the lease; None: the other replay has ended meanwhile.
@@ -146,7 +146,7 @@ def _in_use_text(found: bytes | str | None, left_ms: int) -> str:
         holder = orjson.loads(found or b"")
         who = f", begun {time_text(holder['since_ms'])} by {escaped(str(holder['by']))}, pid {int(holder['pid'])}"
     except (ValueError, LookupError, TypeError):
-        who = ""  # gone between two requests, or written by another version
+        who = ""  # the lease expired between two requests, or another version wrote it
     return (
         f"another replay is in progress{who}: wait until it has ended, and call this one again. Nothing was put back. A replay "
         f"that was killed is over in {max(1, round(left_ms / 1000))} s"

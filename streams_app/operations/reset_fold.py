@@ -1,9 +1,9 @@
-"""Removes a fold's state: after its source was deleted and created again, or to uninstall it.
+"""Removes the state of a fold, to uninstall the fold or after its source topic was deleted and created again.
 
-A reset removes the fold's keys in Redis and its offset in the commits. The fold then starts like a new one,
-and its records may have lower versions than before: a read store accepts them, see
-:mod:`streams_app.operations.reset_read_store`. The workers of the application must be stopped: Kafka refuses to move the offsets of
-a group that has members. On request, open groups are emitted first, see :mod:`streams_app.operations.reset_fold`.
+A reset removes the fold's keys in Redis and its offset in the commits. The fold then starts like a new one, and its records may
+have lower versions than before: read stores are reset, too, so that they accept them, see
+:mod:`streams_app.operations.reset_read_store`. The workers of the application must be stopped, because Kafka rejects commits from
+outside for a group that has members. On request, :func:`emit_all` emits the open groups first.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ SHARD: Final = re.compile(rb"^\{[^/]+/([^/]+)/([^/]+)/(\d+)\}:")
 
 @dataclass(slots=True)
 class ResetPlan:
-    """What a reset removes.
+    """Plan of a reset: state to remove, and commits and read stores to change.
 
     Attributes:
-        keys: Keys in Redis.
-        open_groups: Number of groups that would never be emitted.
-        outbox: Number of records that may not have been sent.
-        emittable: Shards from which records can be emitted, each with the fold that names the topic.
+        keys: Keys in Redis to remove.
+        open_groups: Number of open groups, which are lost unless they are emitted first.
+        outbox: Number of records in the outbox, which may not have been sent.
+        emittable: Shards from which records can be emitted, each with the fold that names the output topic.
         partitions: Source → number of partitions with state.
-        is_stranded: Whether no worker can emit the rest: the source log is gone, or no declared fold reads it.
-        offsets: Partition → the offset and metadata to commit instead.
-        missing: Sources that do not exist; their committed offsets are gone with them.
-        read_stores: What has to be done in each read store.
+        is_stranded: Whether no worker can emit the groups and records: the source log is gone, or no declared fold reads it.
+        offsets: Partition → the new commit, offset and metadata.
+        missing: Source topics that do not exist; their committed offsets are gone, too.
+        read_stores: Work of the reset in each read store.
     """
 
     keys: list[bytes] = field(default_factory=list)
@@ -85,10 +85,10 @@ class ResetPlan:
 
 
 async def plan(settings: Settings, fold: str) -> ResetPlan:
-    """Return what a reset would remove, without changing anything.
+    """Return the plan of a reset; changes nothing.
 
     Args:
-        settings: Settings of the application; the fold need not be among its folds any more.
+        settings: Settings of the application. They may no longer declare the fold.
         fold: Name of the fold.
 
     Raises:
@@ -100,7 +100,7 @@ async def plan(settings: Settings, fold: str) -> ResetPlan:
         declared = ", ".join(other.name for other in settings.folds)
         raise ConfigurationError([f"{fold!r} is not the name of a fold (a-z, 0-9, _ and -); declared are: {declared}"])
     found = ResetPlan()
-    # All sources are read: a fold that is no longer declared and has lost its state still has offsets in their commits.
+    # Read all sources: a fold that is not declared and has no state may still have offsets in their commits.
     sources: set[str] = {declared.source for declared in settings.folds}
     tps: set[TP] = set()
     async with redis_of(settings) as redis:
@@ -134,8 +134,8 @@ async def emit_all(settings: Settings, planned: ResetPlan) -> int:
         Number of groups that were emitted.
 
     Raises:
-        ConfigurationError: Something cannot be emitted, or another owner has claimed a shard.
-        TryAgainError: Redis does not answer, or the broker has not acknowledged everything. It may be repeated.
+        ConfigurationError: Some groups or records cannot be emitted, or another owner has claimed a shard.
+        TryAgainError: Redis does not answer, or the broker has not acknowledged everything. The call may be repeated.
     """
     emitted = await emit(settings, planned.emittable, planned.partitions)
     rest = ResetPlan()
@@ -153,11 +153,11 @@ async def emit_all(settings: Settings, planned: ResetPlan) -> int:
 
 
 async def carry_out(settings: Settings, fold: str, planned: ResetPlan) -> None:
-    """Remove what was planned: the offsets first, because Kafka knows whether a worker still runs, and the keys last.
+    """Carry out a plan: first the commits, which Kafka rejects while a worker runs, then read stores, and keys last.
 
     Raises:
         ConfigurationError: A worker of the application is running.
-        TryAgainError: Redis, Kafka or a read store does not answer. It may be repeated.
+        TryAgainError: Redis, Kafka or a read store does not answer. The call may be repeated.
     """
     async with in_group(settings.kafka, settings.app_id) as consumer:
         await move(settings.kafka, consumer, settings.app_id, planned.offsets)
@@ -172,7 +172,7 @@ async def carry_out(settings: Settings, fold: str, planned: ResetPlan) -> None:
 
 
 async def members(settings: Settings) -> int:
-    """Return the number of members in the groups of the application, including those of stores; 0 if the broker does not report it.
+    """Return the member count of the largest group among those of the application and its read stores; 0 if it is not reported.
 
     Raises:
         TryAgainError: Kafka does not answer.
@@ -193,14 +193,14 @@ async def _count(redis: Redis, key: bytes, found: ResetPlan) -> None:
 async def _is_stranded(
     settings: Settings, consumer: AIOKafkaConsumer, fold: str, folded: Mapping[TP, str], there: Collection[str]
 ) -> bool:
-    """Return whether no worker can emit the rest of some partition.
+    """Return whether some partition has open groups or unsent records that no worker can emit.
 
     Args:
         settings: Settings of the application.
         consumer: A connected consumer.
         fold: Name of the fold.
-        folded: Partition with open groups or unsent records → id of the folded topic; "" if unknown.
-        there: Topics that exist.
+        folded: Partition with open groups or unsent records → id of the topic that was folded; "" if unknown.
+        there: Existing topics.
     """
     read = {declared.source for declared in settings.folds if declared.name == fold} & set(there)
     if any(tp.topic not in read for tp in folded):
@@ -233,13 +233,13 @@ def without_fold(current: Committed, declared: Iterable[str], fold: str, start: 
     """Return the commit of a partition without the offset of one fold; the offsets of other folds stay (pure).
 
     Args:
-        current: The current commit. Without metadata, its offset is that of every declared fold.
+        current: The current commit. Without metadata, its offset applies to every declared fold.
         declared: Names of the folds of this source.
         fold: Name of the fold whose offset is removed.
-        start: Offset at which it would start as a new fold.
+        start: Offset at which the fold would start as a new fold.
 
     Returns:
-        The commit to make; without another fold, its offset is ``start``. None: the fold has no offset in it.
+        The new commit; if no other fold has an offset, it is at ``start``. None: the current commit has no offset of the fold.
     """
     positions = offsets_of(current, declared)
     if fold not in positions:
@@ -248,7 +248,7 @@ def without_fold(current: Committed, declared: Iterable[str], fold: str, start: 
     if not others:
         return commit_of({fold: OffsetAndMetadata(start)})
     commit = commit_of(others)
-    # A broker without metadata has only the offset: not above what the others need, nor above the start of this one.
+    # Without metadata one offset serves all folds: it must not be above what the others need, nor above the start of this one.
     return commit if current.metadata else Committed(min(commit.offset, start), commit.metadata)
 
 
@@ -276,7 +276,7 @@ async def emittable_shards(redis: Redis, settings: Settings, name: str, tps: Col
 
 
 async def topic_id_of(redis: Redis, settings: Settings, name: str, tp: TP) -> str:
-    """Return the id of the topic that a fold has folded in a partition; "" if unknown."""
+    """Return the stored id of the topic that a fold has read in a partition; "" if unknown."""
     return await _store(FoldScripts(redis), settings, name, tp).topic_id()
 
 
@@ -286,7 +286,7 @@ async def emit(settings: Settings, emittable: Mapping[TP, Fold], partitions: Map
     Args:
         settings: Settings of the application.
         emittable: The result of :func:`emittable_shards`.
-        partitions: Source → its number of partitions, which is part of the version of records.
+        partitions: Source → number of its partitions, which is part of a record's version.
 
     Returns:
         Number of groups that were emitted.
@@ -309,7 +309,7 @@ async def _emit_shard(parts: FoldContext, fold: Fold, tp: TP, partitions: int) -
     shard = Shard(fold, tp, _store(parts.scripts, parts.settings, fold.name, tp))
     emitter = Emitter(shard, parts.producer, parts.dead_letters_of(fold, tp), parts.clock, parts.metrics)
     try:
-        # No id of the source: the state keeps its own. If the reset is interrupted, workers still reject the new log.
+        # Claim without a topic id, so that the stored id stays: if the reset is interrupted, workers still reject the new log.
         await shard.claim(0, partitions)
         await emitter.drain()
     except FencedError as error:

@@ -1,4 +1,4 @@
-"""Removes the state of a journal. Workers that fill it rebuild it, as far back as its source reaches."""
+"""Removes the state of a journal. Workers rebuild it from the source topic, as far as retention has left records there."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from streams_app.settings import Settings
 
 SCANNED: Final = 1_000
 UNLINKED: Final = 500
-"""Maximum number of keys of blocks that one command removes, besides the other keys of the shard."""
+"""Maximum number of block keys that one Redis command removes."""
 
 META: Final = b":meta"
 SHARD_KEYS: Final = (META, b":segments", b":about")
 
 
 async def keys_of_journal(settings: Settings, name: str) -> list[bytes]:
-    """List every key of a journal, which need not be declared any more.
+    """List every Redis key of a journal, which may be no longer declared.
 
     Raises:
         ConfigurationError: No journal can have this name, or it has no keys.
@@ -41,15 +41,15 @@ async def keys_of_journal(settings: Settings, name: str) -> list[bytes]:
 
 
 async def remove_journal(settings: Settings, name: str, keys: Sequence[bytes]) -> None:
-    """Remove the keys that :func:`keys_of_journal` has listed, shard by shard.
+    """Remove the keys listed by :func:`keys_of_journal`, shard by shard.
 
     Args:
         settings: Settings of the application.
         name: Name of the journal.
-        keys: Its keys.
+        keys: Keys of the journal.
 
     Raises:
-        TryAgainError: Redis does not answer. It may be repeated.
+        TryAgainError: Redis does not answer. The call may be repeated.
     """
     async with redis_of(settings) as redis:
         owners = set()
@@ -76,7 +76,7 @@ async def _unlink(redis: Redis, keys: Sequence[bytes]) -> None:
 
 
 def _by_shard(keys: Iterable[bytes]) -> Iterable[Sequence[bytes]]:
-    """Group keys by shard: those of a shard are in one slot of a cluster."""
+    """Group keys by shard; the keys of a shard are in one slot of a Redis cluster."""
     shards: dict[bytes, list[bytes]] = defaultdict(list)
     for key in keys:
         shards[key[: key.index(b"}")]].append(key)

@@ -1,9 +1,9 @@
-"""Resets the versions of a read store: its values stay, and everything that is folded afterwards is newer.
+"""Resets the versions of a fold's values in a read store: values stay, and everything that is folded afterwards is newer.
 
-Versions come from source offsets, and offsets start low again in a topic that was deleted and created again: everything folded from
-it would be rejected as stale, for ever. So the versions of the fold's values are reset, and no value disappears. Before that, the
-store applies the records of the output topic that it has not applied yet: later, their high versions would raise the guard again.
-The progress of the store keeps the ends of that topic: records below them are no evidence of what the store should hold.
+Versions come from source offsets. In a topic that was deleted and created again offsets start at 0, so the version guard would
+reject everything folded from it as stale. So the versions of the fold's values are reset; the values stay. Before that, the store
+applies the remaining records of the output topic: if applied later, their high versions would block new values again. The progress
+of the store also records the ends of that topic at the reset: older records do not prove what the store should contain.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ POLL_MS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What a reset has to do in a read store.
+    """Work of a reset in one read store.
 
     Attributes:
         store: Name of the store.
@@ -44,7 +44,7 @@ class Behind:
     records: int = 0
 
     def lines(self) -> list[str]:
-        """Describe it for an operator, a sentence each."""
+        """Describe the work for an operator, one sentence per step."""
         found, store = [], f"read store {self.store}"
         if self.records:
             found.append(f"{counted(self.records, 'record')} of its output topic would be brought to {store} first")
@@ -54,7 +54,7 @@ class Behind:
 
 
 async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer) -> Behind:
-    """Return what :func:`follow` would do, without changing anything.
+    """Return what :func:`follow` would do; changes nothing.
 
     Args:
         settings: Settings of the application.
@@ -86,7 +86,7 @@ async def follow(settings: Settings, declared: ReadStoreSettings, fold: str, con
         consumer: Consumer that has joined no group; its assignment is replaced.
 
     Raises:
-        TryAgainError: The store or its source does not answer. It may be repeated.
+        TryAgainError: The store or its source does not answer. The call may be repeated.
     """
     store = open_store(declared)
     try:
@@ -96,14 +96,14 @@ async def follow(settings: Settings, declared: ReadStoreSettings, fold: str, con
             now_ms = SystemClock().now_ms()
             for tp, (_, end) in log_bounds.items():
                 await store.begin(former_end_of(TP(*tp)), end, now_ms)
-            await store.begin(reset_of(fold), now_ms, now_ms)  # for earlier dead letters
+            await store.begin(reset_of(fold), now_ms, now_ms)  # marks dead letters that are older than the reset
             await store.reset_versions(fold)
     finally:
         await store.close()
 
 
 class Unread(NamedTuple):
-    """The records of a partition that a store has not applied.
+    """Records of a partition that a store has not applied.
 
     Attributes:
         stored: Progress of the store; None: it has none.
@@ -150,7 +150,7 @@ async def _sync(
     for tp, place in unread.items():
         consumer.seek(tp, place.begin)
     try:
-        # By position, not by record: the last offsets may be transaction markers.
+        # Compare positions, not offsets of records: the last offsets may be transaction markers.
         while left := [tp for tp, place in unread.items() if await consumer.position(tp) < place.end]:
             for tp, fetched in (await consumer.getmany(*left, timeout_ms=POLL_MS)).items():
                 for records in steps(fetched):
@@ -163,7 +163,7 @@ async def _sync(
 
 
 async def known_partitions(consumer: AIOKafkaConsumer, topic: str) -> set[int]:
-    """Return the partitions of a topic; empty if it does not exist. The topic is not created."""
+    """Return the partition numbers of a topic; empty if it does not exist. Does not create the topic."""
     if not consumer.partitions_for_topic(topic):
         await consumer._client.add_topic(topic)
         await consumer._client.force_metadata_update()

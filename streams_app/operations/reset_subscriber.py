@@ -1,6 +1,6 @@
 """Resets a subscriber to other offsets: commits them, and removes the state of its attempts and ids from Redis.
 
-No worker may run the subscriber: Kafka refuses to move the offsets of a group that has members.
+No worker may run the subscriber, because Kafka rejects commits from outside for a group that has members.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SCAN_COUNT = 1_000
 
 @dataclass(frozen=True, slots=True)
 class SubscriberPlan:
-    """What a reset would do.
+    """Plan of a reset of a subscriber.
 
     Attributes:
         offsets: Partition → the offset that would be committed.
-        present: Partition → the current commit, if there is one.
+        present: Partition → the current commit; partitions without one are omitted.
         keys: Keys in Redis that would be removed.
         members: Number of members of its group; 0 if the broker does not report it.
     """
@@ -38,7 +38,7 @@ class SubscriberPlan:
 
 
 async def plan_subscriber(settings: Settings, one: Subscription, at: At) -> SubscriberPlan:
-    """Return what a reset would do, without changing anything.
+    """Return the plan of a reset; changes nothing.
 
     Raises:
         ConfigurationError: A topic does not exist.
@@ -54,11 +54,11 @@ async def plan_subscriber(settings: Settings, one: Subscription, at: At) -> Subs
 
 
 async def reset_subscriber(settings: Settings, one: Subscription, planned: SubscriberPlan) -> None:
-    """Carry out the plan: the offsets first, because Kafka knows whether a worker still runs the subscriber.
+    """Carry out a plan: first the commits, which Kafka rejects while a worker runs the subscriber, then the keys.
 
     Raises:
         ConfigurationError: A worker runs the subscriber.
-        TryAgainError: Redis or Kafka does not answer. It may be repeated.
+        TryAgainError: Redis or Kafka does not answer. The call may be repeated.
     """
     await place(settings, one, planned.offsets)
     async with redis_of(settings) as redis:

@@ -1,4 +1,4 @@
-"""Retries of a call: for a store that is locked, or a server that has just restarted."""
+"""Retries calls of commands a few times: a read store may be locked, or a server may have just restarted."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MAX_TOO_SLOW: Final = 12
 
 
 async def with_retries(call: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of a call, retried a few times.
+    """Return the result of a call; retry it a few times, with backoff, on :class:`.TryAgainError`.
 
     Raises:
-        AccessDeniedError: Credentials or rights are wrong; no retry mends them.
+        AccessDeniedError: Credentials or rights are wrong, which retries cannot mend.
         TryAgainError: The last attempt failed, too.
     """
     backoff = Backoff(first_seconds=0.2, longest_seconds=5.0)

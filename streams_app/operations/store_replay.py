@@ -1,11 +1,11 @@
 """Replays the dead letters of a read store into that store after a fix.
 
-Nothing is sent through Kafka: a record in the output topic would reach every other consumer of it. The dead letters are written as
-their records would have been, with current values of the source; the version guard rejects what the store has in a newer version.
-So a replay needs no receipts: a second one finds the values unchanged.
+Nothing is sent through Kafka, because a record in the output topic would reach its other consumers, too. Dead letters are written
+as their records would have been, with current values of the source. If the store has a newer version of a value, the version guard
+rejects the older one. So a replay may be repeated and needs no receipts.
 
-A dead letter from before a reset of its fold has a version of an earlier log. If records carry values, it is skipped; otherwise its
-current value is written under a version below everything that was folded since.
+A dead letter from before a reset of its fold has a version of an earlier log. If records carry values, the dead letter is skipped.
+Otherwise the current value is written with a version below everything that was folded since the reset.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class _Record:
 
 
 class StoreReplay:
-    """One replay of the dead letters of a read store.
+    """A replay of the dead letters of a read store.
 
     Attributes:
-        done: What it has done so far.
+        done: Progress so far.
         on_page: Called with :attr:`done` after each page.
     """
 
@@ -52,9 +52,9 @@ class StoreReplay:
             settings: Settings of the application.
             store: The store that rejected the records.
             selection: Which dead letters are wanted.
-            clock: For the column ``updated_ms``.
+            clock: Clock for the column ``updated_ms``.
             limit: Maximum number of replayed records; None: no limit.
-            dry_run: Whether to count only.
+            dry_run: Whether to count only and write nothing.
 
         Raises:
             ConfigurationError: The store or its source cannot be used.
@@ -75,7 +75,7 @@ class StoreReplay:
         self.done.is_stopped = True
 
     async def run(self) -> None:
-        """Write the dead letters up to the present end of the topic.
+        """Write the dead letters up to the current end of their topic into the store.
 
         Raises:
             TryAgainError: Kafka, the store or its source does not answer; :attr:`done` has the progress so far.

@@ -1,6 +1,6 @@
-"""Creates what an application needs before its first worker starts: topics, and initial offsets of new subscribers.
+"""Creates the topics and the initial offsets of new subscribers, before the first worker of an application starts.
 
-It is also needed after partitions were added: a worker starts none of them for a subscriber with ``idempotent = "no"``.
+Needed also after partitions were added: a subscriber with ``idempotent = "no"`` does not read a partition without a commit.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from streams_app.subscribers.state.keys import SubscriberKeys
 
 @dataclass(slots=True)
 class TopicChanges:
-    """The result of the command.
+    """Result of ``streams-app topics create``.
 
     Attributes:
         created: Topics that were created.
         existing: Topics that existed.
         started: New subscriber → number of partitions with an initial offset.
         extended: Existing subscriber → added partitions, in which it starts with the first record.
-        faults: What could not be done, a sentence each.
+        faults: Descriptions of what failed, one sentence each.
     """
 
     created: list[str] = field(default_factory=list)
@@ -39,10 +39,10 @@ class TopicChanges:
 
 
 async def create_missing_topics(settings: Settings) -> TopicChanges:
-    """Create missing topics, and commit initial offsets of each new subscriber with ``idempotent = "no"`` by its ``start``.
+    """Create missing topics; commit the initial offsets of each new subscriber with ``idempotent = "no"``, by its ``start``.
 
-    The dead-letter topic of such a subscriber is created after its initial offsets: its existence shows that the subscriber is not
-    new any more. After a crash in between, the next call does both. An existing subscriber gets offsets in added partitions.
+    The dead-letter topic of this subscriber is created after the commit: its existence shows that the subscriber is no longer
+    new. After a crash in between, the next call does both. An existing subscriber gets offsets in added partitions.
 
     Raises:
         ConfigurationError: The broker rejected a topic, or the catalogue has a fault.
@@ -75,9 +75,9 @@ async def create_missing_topics(settings: Settings) -> TopicChanges:
 
 
 async def _start_in_new_partitions(settings: Settings, one: Subscription) -> list[TP]:
-    """Commit initial offsets in added partitions: their first record, because the subscriber has handled none of them.
+    """Commit the offset of the first record in added partitions, because the subscriber has handled none of their records.
 
-    If nothing at all is committed, the commits are lost, which ``check`` and the worker report.
+    If the subscriber has no commit in any partition, its commits are lost. ``check`` and the worker report that.
 
     Returns:
         The added partitions.
@@ -100,7 +100,7 @@ async def _start_in_new_partitions(settings: Settings, one: Subscription) -> lis
 
 
 async def _has_served(settings: Settings, one: Subscription, tps: list[TP]) -> bool:
-    """Return whether a worker has claimed one of these partitions, by Redis: then its commit is lost, and it is not new."""
+    """Return whether a worker has claimed one of these partitions, by its state in Redis: then a missing commit was lost."""
     keys = [SubscriberKeys(settings.app_id, one.subscriber.name, *tp).state[0] for tp in tps]
     try:
         async with redis_of(settings) as redis:

@@ -9,7 +9,7 @@ from streams_app.formatting import counted
 
 @dataclass(slots=True)
 class Verified:
-    """The result of a comparison.
+    """Result of the comparison of a read store with its source.
 
     Attributes:
         cells: Number of cells of the store that were compared with the source.
@@ -17,10 +17,10 @@ class Verified:
         differences: Number of cells that differ.
         repaired: Number of differing cells that were written.
         on_their_way: Number of cells that differ and are still changing.
-        behind: Number of records that a stopped store has not applied; differences may be theirs.
+        behind: Number of records that a store without progress has not applied; they may explain differences.
         rejected: Number of records that are not folded records.
         open_unknown: Why the open groups are unknown; "": they are known.
-        is_cut: Whether there may be more differences.
+        is_cut: Whether the comparison stopped early, after too many differences.
     """
 
     cells: int = 0
@@ -35,7 +35,7 @@ class Verified:
 
 
 def summary(done: Verified, store: str) -> list[str]:
-    """Describe the result for an operator, a sentence each."""
+    """Describe the result for an operator, one sentence per fact."""
     cells = f"{counted(done.cells, 'cell')} and " if done.cells else ""
     at_least = "at least " if done.is_cut else ""
     lines = [

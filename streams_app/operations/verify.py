@@ -1,15 +1,15 @@
 """Compares a read store with its source, in bounded memory, while workers continue.
 
-There are two passes. The first one compares the cells of the store with the source, page by page: it finds wrong and extra cells.
-The second one reads the folded topics up to the progress of the store, and looks each cell up in the store, which finds missing
-cells. If records carry the values, the second pass does both: it compares a record with a cell that is not newer.
+There are two passes. The first pass compares the cells of the store with the source, page by page: it finds wrong and extra cells.
+The second pass reads the folded topics up to the progress of the store and looks up each cell there: it finds missing cells.
+If records carry the values, only the second pass runs, and compares each record with its cell unless the cell is newer.
 
 A difference may be temporary: the source has changed, and the group is still open or its record is not applied. So each difference
-is checked again after a wait, and after the store has passed the ends that the topics had then. It is reported if neither side has
-changed and the group is not open.
+is checked a second time after a wait, once the store has applied the topics up to their ends after that wait. A difference is
+reported if neither side has changed and the group is not open.
 
-Records from before a reset of their fold are no evidence: the source may have been created again since, so that their versions mean
-nothing and their values may be older than any. They only name cells, whose values a source is asked for.
+Records from before a reset of their fold prove nothing: the source topic may have been created again since, so their versions do
+not compare and their values may be stale. They only name cells; current values are read from the source.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from streams_app.settings import ReadStoreSettings, Settings
 T = TypeVar("T")
 
 PAGE: Final = 500
-"""Number of cells of one request."""
+"""Number of cells in one request."""
 
 MAX_SUSPECTS: Final = 10_000
-"""Number of differences that are checked again together."""
+"""Number of differences that are collected before they are checked a second time."""
 
 MAX_REPORTED: Final = 1_000_000
-"""Maximum number of differences, after which the comparison ends."""
+"""Maximum number of reported differences; the comparison then ends."""
 
 IDLE_SECONDS: Final = 10.0
-"""How long a store that is behind may make no progress before the comparison stops waiting for it."""
+"""Time without progress after which the comparison no longer waits for a store that is behind."""
 
 
 class Verify:
-    """One comparison of one store."""
+    """A comparison of one read store with its source."""
 
     def __init__(
         self,
@@ -69,8 +69,8 @@ class Verify:
         Args:
             settings: Settings of the application.
             declared: The store.
-            clock: Wall clock, and the clock of waits.
-            is_repair: Whether to write the differences.
+            clock: Wall clock, and monotonic clock of waits.
+            is_repair: Whether to write the correct values into the store.
             wait_seconds: Time between two checks of a difference: longer than an event takes from the source to its fold.
             on_difference: Called with each difference.
             on_progress: Called with a text, the progress and the total.
@@ -93,7 +93,7 @@ class Verify:
         self._reported: set[int] = set()
 
     async def run(self) -> Verified:
-        """Compare everything.
+        """Compare all cells and records; return the result.
 
         Raises:
             ConfigurationError: The store has no tables, or a topic does not exist.
@@ -151,7 +151,7 @@ class Verify:
         await self._settle(topics)
 
     async def _compare(self, changes: Sequence[CellChange], stored: Mapping[Cell, Stored] | None = None) -> list[Difference]:
-        """Read cells from the source, and from the store unless they are given."""
+        """Compare cells with the source; return the differences. Cells are read from the store unless ``stored`` has them."""
         current, failed = await with_retries(lambda: self._source.of(changes))
         possible: list[CellChange] = []
         if stored is None:
@@ -175,7 +175,7 @@ class Verify:
         return found + differences(storable, stored, is_carried=self._source.carries_values)
 
     async def _storable(self, changes: Sequence[CellChange]) -> tuple[list[CellChange], dict[Cell, str]]:
-        """Return changes with values as the store would hold them; and those that it can never hold, with the reason."""
+        """Return changes with values as the store would return them, and the cells that it can never hold, with the reason."""
         rejected: dict[Cell, str] = {}
         while True:
             left = [change for change in changes if change.cell not in rejected]
@@ -225,11 +225,11 @@ class Verify:
         return {one.cell: one for chunk in _chunks(changes, PAGE) for one in await self._compare(chunk)}
 
     async def _recheck(self, before: Mapping[Cell, Difference], topics: FoldedTopics) -> dict[Cell, Difference]:
-        """Return the differences that have not changed after everything in flight has had time to arrive."""
+        """Wait until changes in progress have reached the store; return the differences that have not changed."""
         await asyncio.sleep(self._wait_seconds)
-        # In this order: a group that is not open now has been emitted, below the ends that the store has to pass.
+        # Groups first, then the ends: the record of a group that is not open lies below the ends that the store has to pass.
         is_open = await self._open(before)
-        # A store that has made no progress is not waited for as long again.
+        # Do not wait a second time for a store that has made no progress.
         await self._wait_for_store(topics, 0 if self.done.behind else IDLE_SECONDS)
         after = await self._compare_all([one.change for one in before.values()])
         same = {cell: one for cell, one in after.items() if stays(before[cell], one) and cell[:2] not in is_open}
@@ -237,7 +237,7 @@ class Verify:
         return same
 
     async def _open(self, cells: Iterable[Cell]) -> set[tuple[str, str]]:
-        """Return fold and group of each open group."""
+        """Return (fold, group) of each open group that cells belong to."""
         found = set()
         for changes in by_fold([CellChange(cell, 0) for cell in cells]):
             fold, columns = changes[0].cell.fold, {change.cell.group_key for change in changes}
@@ -248,7 +248,7 @@ class Verify:
         return found
 
     async def _wait_for_store(self, topics: FoldedTopics, idle_seconds: float) -> None:
-        """Wait until the store has passed the current ends, or has made no progress for a time."""
+        """Wait until the store has applied the topics up to the current ends, or makes no progress for ``idle_seconds``."""
         log_bounds = await topics.log_bounds()
         seen, since_ms = -1, self._clock.monotonic_ms()
         while True:
@@ -263,12 +263,12 @@ class Verify:
             await asyncio.sleep(0.1)
 
     async def _repair(self, found: Sequence[Difference]) -> dict[Cell, str]:
-        """Write the correct cells, or only try it; return the cells that the store can never hold, with the reason."""
+        """Write the correct values, or try to and roll back; return the cells that the store can never hold, with the reason."""
 
         def repair(one: Difference) -> Repair:
             if one.stored is None:
                 return Repair(one.change, None)
-            # The version is never raised: one above the current log would reject everything that is folded from now on.
+            # Never raise the version: a version above the current log would reject everything that is folded from now on.
             return Repair(replace(one.change, version=one.stored.version), one.stored.version)
 
         if not self._may_write:
@@ -280,14 +280,14 @@ class Verify:
         except TryAgainError:
             if self._is_repair:
                 raise
-            self._may_write = False  # a comparison without repair does not need it
+            self._may_write = False  # a comparison without repair needs no right to write
             return {}
         self.done.repaired += written if self._is_repair else 0
         return rejected
 
 
 def left_of(log_bounds: Mapping[TP, tuple[int, int]], progress: Mapping[TP, int]) -> int:
-    """Return the number of records that a store has not applied (pure); skipped offsets count, too."""
+    """Return the number of offsets that a store has not applied, including offsets without a record (pure)."""
     return sum(max(0, end - max(begin, progress.get(tp, begin))) for tp, (begin, end) in log_bounds.items())
 
 

@@ -16,10 +16,10 @@ from streams_app.settings import HttpSettings, Settings
 ANSWER_SECONDS: Final = 3.0
 UNAUTHORIZED: Final = 401
 ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
-"""Listen address → address to connect to."""
+"""Listen address of all interfaces → address to connect to."""
 
 _BUILD_INFO: Final = re.compile(r'^streams_app_build_info\{(?:.*?app_id="([^"]*)")?', re.MULTILINE)
-"""Older workers do not report their application."""
+"""Metric that names the application of a worker; older workers omit the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Page:
 
     Attributes:
         url: The address.
-        text: The metrics; None: there are none, see ``fault``.
-        fault: Why there are none.
+        text: The metrics; None: the request failed, see ``fault``.
+        fault: Why the request failed.
     """
 
     url: str
@@ -38,7 +38,7 @@ class Page:
 
 
 def usual_url(http: HttpSettings) -> str | None:
-    """Return the address of a worker with these settings on this machine; None if it takes any free port."""
+    """Return the address of a worker with these settings on this machine; None if it listens on any free port."""
     host = ANYWHERE.get(http.host, http.host)
     return f"http://{f'[{host}]' if ':' in host else host}:{http.port}" if http.port else None
 
@@ -50,7 +50,7 @@ def metrics_url(url: str) -> str:
 
 
 def page_of(url: str, text: str, app_id: str) -> Page:
-    """Check a reply: another application may have the port, and subscribers of the same names (pure)."""
+    """Return the page of a reply, with a fault if a worker of another application listens on the port (pure)."""
     found = _BUILD_INFO.search(text)
     if found is None:
         return Page(url, None, "is not a worker of streams_app")
@@ -60,7 +60,7 @@ def page_of(url: str, text: str, app_id: str) -> Page:
 
 
 async def pages(settings: Settings, urls: Sequence[str]) -> list[Page]:
-    """Read the metrics of workers concurrently; a failure is in the page of its worker.
+    """Read the metrics of workers concurrently; the page of a worker that fails has the fault.
 
     Args:
         settings: Settings of the application: its id, and the token to send.
