@@ -2,8 +2,8 @@
 
 Public names: :class:`Fold`, :func:`create_app`, :class:`Settings` with :class:`KafkaSettings`, :class:`RedisSettings`,
 :class:`ReadStoreSettings`, :class:`LiveView`, :class:`LiveServer` and :class:`JournalSettings`; :class:`JournalReader`.
-For events and who consumes them: :class:`Event`, :class:`Events`, :class:`Catalogue`, :func:`subscriber`, :func:`records_of`,
-:class:`Retries`, :class:`Received`, :class:`Retry`, :class:`Reject`, and of their settings :class:`EventsSettings` and
+Of events and subscribers: :class:`Event`, :class:`Events`, :class:`Catalogue`, :func:`subscriber`, :func:`records_of`,
+:class:`Retries`, :class:`Received`, :class:`Retry`, :class:`Reject`, :class:`EventsSettings`,
 :class:`SubscriberSettings`.
 """
 
@@ -61,7 +61,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # It imports the client of Redis, which a module that only declares folds does not need.
+    # Imported late, because it imports the client of Redis, which a module that only declares folds does not need.
     if name == "JournalReader":
         from streams_app.journal.reading.reader import JournalReader
 
@@ -71,7 +71,7 @@ def __getattr__(name: str) -> Any:
 
 def create_app(settings: Settings) -> FoldingApp:
     """Create the Faust application for settings, see :func:`streams_app.worker.faust_app.create_app`."""
-    # Faust and aiokafka take a second to import, and a module that only declares folds does not need them.
+    # Imported late: Faust and aiokafka take a second to import, and a module that only declares folds does not need them.
     from streams_app.worker.faust_app import create_app as create
 
     return create(settings)

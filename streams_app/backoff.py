@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Backoff:
     """Delays that double with each failure in a row, up to a maximum.
 
-    There is no jitter: each user has its own partition, and a few workers that retry in the same second do no harm. So schedules of
-    the simulation are reproducible.
+    There is no jitter, so that schedules of the simulation are reproducible. Each user of a backoff has its own partition, and a
+    few workers that retry in the same second do no harm.
 
     Attributes:
         first_seconds: Delay after the first failure.
@@ -24,7 +24,7 @@ class Backoff:
 
     def failed(self) -> float:
         """Record a failure; return the seconds to wait before the next attempt."""
-        # Without the bound, the power after a whole night of failures would exceed a double.
+        # The exponent is limited, because after a night of failures the power would exceed a double.
         seconds = self.first_seconds * 2 ** min(self.failures, 30)
         self.failures += 1
         return min(seconds, self.longest_seconds)

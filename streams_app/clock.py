@@ -1,4 +1,4 @@
-"""The only reader of clocks. Everything else takes ``now_ms`` as an argument or a :class:`Clock`."""
+"""Reads the clocks of the machine. All other modules take ``now_ms`` or a :class:`Clock` as an argument."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ class Clock(Protocol):
     """Wall clock and monotonic clock, both in integer milliseconds."""
 
     def now_ms(self) -> int:
-        """Return milliseconds since 1970-01-01 UTC; may jump."""
+        """Return milliseconds since 1970-01-01 UTC; may jump, for example when the clock is set."""
 
     def monotonic_ms(self) -> int:
-        """Return milliseconds since some moment; never jumps."""
+        """Return milliseconds since an arbitrary moment; never jumps."""
 
 
 class SystemClock:

@@ -1,7 +1,6 @@
 """Decodes the JSON of events, and encodes group keys as canonical bytes.
 
-A decode error never loses the bytes: it becomes a :class:`BadEventError`, and the record goes to the dead-letter topic as
-it was received.
+An event that cannot be decoded raises :class:`BadEventError`, and its record goes to the dead-letter topic as received.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ TEXT_TAG: Final = b"s"
 JSON_TAG: Final = b"j"
 
 _TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|-?\d[\d.eE+-]*+', re.DOTALL)
-"""Matches strings, so that no number is found within one, and numbers. No byte is matched twice."""
+"""Matches numbers, and whole strings, so that digits within a string do not match. No byte is matched twice."""
 _NUMBER: Final = re.compile(rb"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 
 def decode_object(value: bytes) -> dict[str, Any]:
-    """Decode one event.
+    """Decode the JSON object of one event.
 
     Raises:
         BeyondDoubleError: ``not-json``, only because of a number beyond a double.
@@ -48,7 +47,7 @@ def decode_object(value: bytes) -> dict[str, Any]:
 
 
 def _without_numbers_beyond(value: bytes) -> Any:
-    """Return JSON with null instead of each number beyond a double; None if the JSON has another fault."""
+    """Decode JSON with null instead of each number beyond a double; None if the JSON has another fault."""
     mended = _TOKENS.sub(_null_if_beyond, value)
     if mended == value:
         return None
@@ -118,12 +117,12 @@ def _checked_scalar(value: Any, field: str) -> str | int | float | bool:
 
 
 def keys_typed(text: str) -> list[bytes]:
-    """Return the members that typed text may mean.
+    """Return the members of the group keys that text on a command line may mean.
 
-    Text in quotes means the text within them, as ``groups list`` shows it. Anything else means the text itself, or the JSON that it
-    spells (``1``, ``["a",1]``).
+    Text in quotes means the text within them, as ``groups list`` prints it. Other text means itself, or the JSON value that it
+    represents (``1``, ``["a",1]``).
     """
-    typed = text.encode("utf-8", "surrogateescape")  # the encoding of process arguments
+    typed = text.encode("utf-8", "surrogateescape")  # as Python decodes process arguments
     try:
         value = orjson.loads(typed)
     except orjson.JSONDecodeError:

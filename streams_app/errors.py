@@ -1,19 +1,19 @@
-"""One exception tree; each class says how the process ends.
+"""Defines the exceptions of this project, with the exit code of a process that each of them ends.
 
 ::
 
     StreamsAppError            70  internal failure
     ├── ConfigurationError      1  settings or topics are wrong; every fault is listed
-    ├── BehindError             3  a comparison says little: the store is behind, and stands still
+    ├── BehindError             3  a comparison is meaningless: the store is behind and makes no progress
     ├── CursorError             2  a cursor of a journal cannot be read
-    ├── JournalGoneError        1  a journal has removed what follows a cursor
-    ├── TryAgainError          75  a dependency is unavailable, or another worker owns; a supervisor restarts
-    │   └── NotPublishedError  75  the broker has not acknowledged an event: it may have it or not
-    ├── UnknownFoldError        -  a page is asked for a fold that is not declared
-    ├── InternalError          70  a bug, or a promise broken by somebody else
-    ├── BadEventError           -  one event cannot be folded, handled or published: what was received becomes a dead letter
-    │   └── BeyondDoubleError   -  unless nobody needs the number that cannot be read
-    └── NotDecodedError         -  the same, found where the function of a subscriber would have been called
+    ├── JournalGoneError        1  a journal has removed the events after a cursor
+    ├── TryAgainError          75  a dependency is unavailable, or another worker is the owner; a supervisor restarts the process
+    │   └── NotPublishedError  75  the broker has not acknowledged an event, and may or may not have it
+    ├── UnknownFoldError        -  a request names a fold that is not declared
+    ├── InternalError          70  a bug, or a dependency that violates its guarantees
+    ├── BadEventError           -  one event cannot be folded, handled or published; a received event becomes a dead letter
+    │   └── BeyondDoubleError   -  only if the number that cannot be decoded is read
+    └── NotDecodedError         -  the same, for an event that was to be passed to a subscriber's function
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from streams_app.reasons import Reason
 
 
 def text_of(error: BaseException) -> str:
-    """Return class and message, or the class alone; the ``repr`` of redis-py's errors omits the message."""
+    """Return class and message of an error, or only the class. Used because the ``repr`` of redis-py's errors omits the message."""
     try:
         text = str(error)
-    except Exception as broken:  # noqa: BLE001  # a class of the user's may raise anything
+    except Exception as broken:  # noqa: BLE001  # __str__ of a user's class may raise anything
         text = f"its text raises {type(broken).__name__}"
     return f"{type(error).__name__}({text!r})" if text else type(error).__name__
 
 
 class StreamsAppError(Exception):
-    """Base of all errors that this project raises on purpose."""
+    """Base of all exceptions of this project."""
 
     exit_code = 70
 
@@ -62,11 +62,11 @@ class CursorError(StreamsAppError):
 
 
 class JournalGoneError(StreamsAppError):
-    """A journal has removed the events after a cursor; kept events begin at the floor.
+    """A journal has removed the events after a cursor; stored events begin at the floor.
 
     Attributes:
         partition: The partition.
-        floor: First kept offset of the partition.
+        floor: First stored offset of the partition.
         lost: First and last removed offset.
         next: Cursor that continues at the floor.
     """
@@ -99,7 +99,7 @@ class NotPublishedError(TryAgainError):
     def __init__(self, event_key: str, event_ids: Sequence[str], unknown: int, why: str) -> None:
         super().__init__(
             f"{event_key}: {unknown} of {len(event_ids)} not acknowledged ({why}), so it is unknown whether the log has them; "
-            f"publish again with event_id {', '.join(event_ids[:3])}{', …' if len(event_ids) > 3 else ''}"  # noqa: PLR2004  # as many as a line holds
+            f"publish again with event_id {', '.join(event_ids[:3])}{', …' if len(event_ids) > 3 else ''}"  # noqa: PLR2004  # to fit on a line
         )
         self.event_id = event_ids[0]
         self.event_ids = tuple(event_ids)
@@ -113,7 +113,7 @@ class UnknownFoldError(StreamsAppError):
 
 
 class InternalError(StreamsAppError):
-    """An inconsistent state: a bug."""
+    """An inconsistent state, which is a bug."""
 
     exit_code = 70
 
@@ -123,7 +123,7 @@ class BadEventError(StreamsAppError):
 
     Attributes:
         reason: Reason of its dead letter.
-        detail: What is wrong, as text.
+        detail: Description of the fault.
     """
 
     def __init__(self, reason: Reason, detail: str) -> None:
@@ -133,7 +133,7 @@ class BadEventError(StreamsAppError):
 
 
 class NotDecodedError(StreamsAppError):
-    """An event of a subscriber cannot be decoded, found where its function would be called; not an error of that function.
+    """An event cannot be decoded when the function of its subscriber is about to be called; not an error of the function.
 
     Attributes:
         bad: The decoding error.
@@ -145,7 +145,7 @@ class NotDecodedError(StreamsAppError):
 
 
 class BeyondDoubleError(BadEventError):
-    """JSON with a number beyond a double, which only matters to folds that read it.
+    """JSON with a number beyond a double, which matters only to folds that read this number.
 
     Attributes:
         rest: The event, with null instead of such numbers.

@@ -1,6 +1,6 @@
 """The declaration of a fold: how events are grouped, what a record contains, and when it is emitted (pure).
 
-Frozen and checked when it is made; every fault is reported at once.
+It is immutable and validated when it is created; all faults are reported at once.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ FOLD_NAME: Final = re.compile(r"^[a-z0-9][a-z0-9_-]{0,62}$")
 RECORD_KEY: Final = "@key"
 
 EVENTS: Final = "events"
-"""With ``keep = "events"``: the field of a record that has the events."""
+"""Field of a record with its events, with ``keep = "events"``."""
 
 MAX_AGGREGATED: Final = 1_500
-"""Maximum of ``max_changed`` with aggregates: all of a group's values are written by one command."""
+"""Maximum of ``max_changed`` with aggregates, because one command writes all values of a group."""
 
 Aggregate = Literal["sum", "last", "max", "min", "count"]
 
@@ -44,7 +44,7 @@ MAX_CLOSING_VALUES: Final = 1_000
 
 
 def _checked_keep(keep: Any) -> Any:
-    """Return a valid value of ``keep`` as it is."""
+    """Return the value of ``keep`` if it is valid."""
     if keep in ("names", "last", EVENTS):
         return keep
     if isinstance(keep, Mapping) and all(isinstance(name, str) and kind in get_args(Aggregate) for name, kind in keep.items()):
@@ -53,7 +53,7 @@ def _checked_keep(keep: Any) -> Any:
 
 
 class QuietPeriod(BaseModel):
-    """A quiet period that each event decides: the last event of a group says how long the group must be quiet."""
+    """A quiet period that is read from each event; the last event of a group determines how long the group must be quiet."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -61,9 +61,9 @@ class QuietPeriod(BaseModel):
     """Field or dotted path of the events with a duration as text, ``90s``, or a number of seconds. In Python, also a function from
     the event to such a value, a timedelta, or None."""
     default: Duration
-    """For events in which it is missing or null."""
+    """Quiet period of events in which the field is missing or null."""
     at_most: Duration
-    """An event with a longer one is rejected."""
+    """Maximum quiet period; events with a longer one are rejected."""
 
     if TYPE_CHECKING:
 
@@ -76,7 +76,7 @@ class QuietPeriod(BaseModel):
 
 
 def _checked_quiet_period(value: Any) -> Any:
-    """Return a duration, or what each event decides."""
+    """Return a duration, or the rule that reads it from each event."""
     if isinstance(value, QuietPeriod):
         return value
     if not isinstance(value, Mapping):
@@ -94,15 +94,15 @@ Scalar = StrictBool | StrictStr | StrictInt | StrictFloat
 class Fold(BaseModel):
     """A declared fold.
 
-    In Python ``group_key`` and ``changed`` may be functions of the event, too: the former returns a string, number or boolean, the
-    latter a string, strings, or a mapping of names. A change of such a function is not noticed in open groups: rename the fold, or
-    flush it first. What becomes of open groups when anything else here is changed is in ``docs/semantics.md``.
+    In Python, ``group_key`` and ``changed`` may also be functions of the event. ``group_key`` returns a string, a number or a
+    boolean; ``changed`` returns a string, strings, or a mapping of names. If such a function changes, open groups are not
+    converted: rename the fold, or flush it first. ``docs/semantics.md`` describes how other changes affect open groups.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    """Appears in fold ids, metrics and the default names of topics."""
+    """Name of the fold, used in fold ids, metrics and the default names of topics."""
     source: str
     """Topic of raw events, keyed by the group key."""
     output: str = ""
@@ -113,29 +113,29 @@ class Fold(BaseModel):
     """A field, a dotted path, a list of them, or ``@key`` for the record key."""
     changed: str | Callable[[Any], Any]
     """Field or dotted path with the changed names: the keys of an object, the items of an array, or a string. Default with
-    ``format = "debezium"``: the changed columns. Left out with ``keep = "events"``."""
+    ``format = "debezium"``: the changed columns. Omitted with ``keep = "events"``."""
     keep: Annotated[Literal["names", "last", "events"] | dict[str, Aggregate], BeforeValidator(_checked_keep)] = "names"
-    """``names``; ``last`` to keep the last value of each name, too; a table of names with ``sum``, ``last``, ``max``, ``min`` or
-    ``count``, in which ``"*"`` are all other names; or ``events`` to keep the events themselves, in order."""
+    """``names``; ``last``: also the last value of each name; a table of names with ``sum``, ``last``, ``max``, ``min`` or
+    ``count``, in which ``"*"`` stands for all other names; or ``events``: the events themselves, in order."""
     fields: tuple[str, ...] = ()
-    """Fields or dotted paths of the events that ``keep = "events"`` keeps; empty: the whole events."""
+    """With ``keep = "events"``: fields or dotted paths of the events that are kept; empty: the whole events."""
     max_bytes: int = Field(500_000, ge=100, le=700_000)
     """Maximum size of the events of one fold of a group with ``keep = "events"``: bytes of JSON, plus one per event. An event that
     would exceed it begins another fold; a larger one is rejected."""
     quiet_period: Annotated[timedelta | QuietPeriod, BeforeValidator(_checked_quiet_period)]
-    """X: a group is due if it has had no event for longer than this. A table ``{field = "wait", default = "15m", at_most = "1h"}``
-    takes it from the last event of the group."""
+    """X: a group is due if it has had no event for longer than this. With a table
+    ``{field = "wait", default = "15m", at_most = "1h"}``, the last event of the group determines it."""
     max_hold: Duration = timedelta(hours=6)
-    """M: a group that has been open for this long is due, even if it is never quiet."""
+    """M: a group is due when it has been open for this long, even if it is never quiet."""
     max_events: int = Field(0, ge=0, le=2**40)
     """Maximum number of events in one fold of a group; 0: no limit."""
     max_changed: int = Field(10_000, ge=1, le=100_000)
     """Maximum number of names in one fold of a group; an event that would exceed it begins another fold."""
     close_when: dict[str, tuple[Scalar, ...]] | Callable[[Any], Any] | None = None
-    """Field or dotted path → list of values, for example ``{status = ["done", "cancelled"]}``: an event that has one of the values
-    closes its group at once, itself included. In Python, also a function from the event to a boolean."""
+    """Field or dotted path → list of values, for example ``{status = ["done", "cancelled"]}``: an event with one of the values is
+    added to its group and closes it at once. In Python, also a function from the event to a boolean."""
     leading: bool = False
-    """Whether the first event of a quiet group makes a record at once, with the reason ``leading``; those after it are folded."""
+    """Whether the first event of a quiet group makes a record at once, with the reason ``leading``; later events are folded."""
     backlog: Literal["merge", "sessions"] = "merge"
     """Behaviour while the worker catches up. ``merge``: quiet groups stay open; ``sessions``: groups close exactly at gaps of
     record time."""
@@ -314,7 +314,7 @@ class Fold(BaseModel):
 
     @property
     def changed_field(self) -> str:
-        """Name of the field of records that has the changed names, or the events."""
+        """Name of the field with the changed names, or with the events, in records."""
         if self.keeps_events:
             return EVENTS
         if callable(self.changed) or self.changed == COLUMNS:
@@ -328,7 +328,7 @@ class Fold(BaseModel):
 
     @property
     def is_by_functions(self) -> bool:
-        """Whether functions of the user decide how events are read."""
+        """Whether a function of the user reads a part of the events."""
         own = isinstance(self.quiet_period, QuietPeriod) and callable(self.quiet_period.field)
         return own or any(map(callable, (self.group_key, self.changed, self.decode, self.source_filter, self.close_when)))
 
@@ -339,12 +339,12 @@ class Fold(BaseModel):
 
     @property
     def aggregates(self) -> dict[str, Aggregate] | None:
-        """Name → its aggregate; None: values are not aggregated."""
+        """Name → aggregate of its values; None: values are not aggregated."""
         return self.keep if isinstance(self.keep, dict) else None
 
     @property
     def kept(self) -> Literal["names", "last", "events", "aggregates"]:
-        """What is kept, in one word."""
+        """Kind of ``keep``; ``aggregates`` for a table."""
         return self.keep if isinstance(self.keep, str) else "aggregates"
 
     @property
@@ -354,26 +354,26 @@ class Fold(BaseModel):
 
     @property
     def may_read_otherwise(self) -> bool:
-        """Whether the next worker may read the same bytes otherwise: by functions, or a schema that was registered since."""
+        """Whether another worker may decode the same bytes differently: by changed functions or a newly registered schema."""
         return self.is_by_functions or self.format != "json"
 
     @property
     def reads_details(self) -> bool:
-        """Whether events say more than their group and what changed, such as that they close their group."""
+        """Whether events have more details than their group and changed names, for example that they close their group."""
         is_by_event = isinstance(self.quiet_period, QuietPeriod) or self.close_when is not None or self.leading
         return is_by_event or self.keeps_events or self.aggregates is not None
 
     @property
     def quiet_period_ms(self) -> int:
-        """The quiet period X in milliseconds; the longest one if each event decides it."""
+        """The quiet period X in milliseconds; its maximum if it is read from each event."""
         return milliseconds(self.quiet_period.at_most if isinstance(self.quiet_period, QuietPeriod) else self.quiet_period)
 
     @property
     def default_quiet_period_ms(self) -> int:
-        """The quiet period in milliseconds of events that do not decide it."""
+        """The quiet period in milliseconds; its default if it is read from each event."""
         return milliseconds(self.quiet_period.default if isinstance(self.quiet_period, QuietPeriod) else self.quiet_period)
 
     @property
     def max_hold_ms(self) -> int:
-        """The max hold M in milliseconds."""
+        """The maximum hold M in milliseconds."""
         return milliseconds(self.max_hold)

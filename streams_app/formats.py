@@ -1,6 +1,6 @@
-"""Formats in which events come besides plain JSON: change events of Debezium, and CloudEvents in structured mode (pure).
+"""Reads the formats of events other than plain JSON: change events of Debezium, and CloudEvents in structured mode (pure).
 
-A fold reads the row or the data of such an event, as if it were the event; what stands beside it has ``@`` before its name
+To a fold, the row or the data of such a value is the event; the other fields of the envelope are added with the prefix ``@``
 (:func:`row_event`, :func:`cloud_event`). A subscriber receives the same as payload, see :mod:`streams_app.events.formats`.
 
 Source: the documentation of Debezium 3 (``connectors/postgresql``, "Data change events", "Transaction metadata") and CloudEvents
@@ -22,27 +22,27 @@ from streams_app.errors import BadEventError
 Format = Literal["json", "debezium", "cloudevents", "avro", "protobuf", "json-schema"]
 
 REGISTERED: Final[tuple[Format, ...]] = ("avro", "protobuf", "json-schema")
-"""Formats whose values are framed by a schema registry. An envelope may be framed, too."""
+"""Formats whose values are framed by a schema registry. Values with an envelope may be framed as well."""
 
 COLUMNS: Final = "@columns"
 """Path of the changed columns of a change event, with their new values."""
 
 BESIDE: Final = "@"
-"""Prefix of the names of what stands beside the row or the data."""
+"""Prefix of the names of envelope fields."""
 
 DELETE: Final = "d"
 OPERATIONS_WITHOUT_COMPARISON: Final = ("c", "r", DELETE)
 """Create, read (by a snapshot) and delete: every column counts as changed."""
 
 UNAVAILABLE: Final = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
-"""What Debezium writes for a large value that an update left as it was: as text, and as bytes in Base64."""
+"""Placeholder of Debezium for a large value that an update did not change: as text, and as bytes in Base64."""
 
 _TIMES: Final = frozenset({"ts_ms", "ts_us", "ts_ns"})
 _MISSING: Final = object()
 
 
 def is_beside_changes(names: Collection[str], status: Any) -> bool:
-    """Return whether a record of Debezium is a heartbeat, or the begin or end of a transaction.
+    """Return whether a record of Debezium is a heartbeat, or the beginning or end of a transaction.
 
     Args:
         names: Fields of its value.
@@ -54,7 +54,7 @@ def is_beside_changes(names: Collection[str], status: Any) -> bool:
 
 
 def without_row(op: Any) -> BadEventError:
-    """Return the error of a change event without a row, or of something else than a change event."""
+    """Return the error for a change event without a row, or for a value that is no change event."""
     if type(op) is not str:
         return BadEventError("wrong-format", "no change event of Debezium: it has no op")
     side = "before, and a deleted row is" if op == DELETE else "after, and the row is"
@@ -62,14 +62,14 @@ def without_row(op: Any) -> BadEventError:
 
 
 def unwrapped(value: Any) -> Any:
-    """Return the payload of a value that Kafka Connect wrote with its schema; other values as they are."""
+    """Return the payload of a value that Kafka Connect wrote together with its schema; other values as they are."""
     return value["payload"] if type(value) is dict and value.keys() == {"schema", "payload"} else value
 
 
 def row_event(key: bytes | None, value: dict[str, Any]) -> dict[str, Any] | None:
     """Return the event of a change event of Debezium: its row, and the fields of the envelope as ``@op``, ``@source`` and so on.
 
-    The row is ``after``, and for a delete ``before``. A column that it lacks is taken from the record key.
+    The row is ``after``, or ``before`` for a delete. Missing columns are taken from the record key.
 
     Args:
         key: Key of the record.
@@ -83,7 +83,7 @@ def row_event(key: bytes | None, value: dict[str, Any]) -> dict[str, Any] | None
     """
     change = unwrapped(value)
     if change is None:
-        return None  # a tombstone with a schema
+        return None  # a tombstone that Kafka Connect wrote with a schema
     if type(change) is not dict:
         raise without_row(None)
     if is_beside_changes(change.keys(), change.get("status")):

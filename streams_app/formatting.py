@@ -1,8 +1,8 @@
 """Parses and formats durations, times, counts and text for people (pure).
 
-Text from outside is shown on one line. The producer of an event chooses its keys and names, which may contain line breaks, escape
-sequences of terminals and marks that change the direction of writing. Every command shows such text by a function of this module,
-and passes it to rich as ``Text``, never as markup.
+Text from outside is printed on one line. The producer of an event chooses its keys and names, which may contain line breaks, escape
+sequences of terminals and characters that change the direction of writing. Every command prints such text by a function of this
+module, and passes it to rich as ``Text``, never as markup.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def parse_duration(value: Any) -> Any:
     """Parse ``15m``, ``90s``, ``500ms``, ``6h`` or ``2d``; a timedelta is returned unchanged.
 
     Raises:
-        ValueError: Any other text; a bare number has no unit.
+        ValueError: Any other text, including a number without a unit.
     """
     if isinstance(value, timedelta):
         return value
@@ -57,29 +57,29 @@ def duration_text(duration_ms: int) -> str:
 
 
 MILLISECONDS_FROM: Final = 100_000_000_000
-"""A number from here on is milliseconds since 1970, a smaller one seconds: in seconds it is the year 5138, in ms it is 1973."""
+"""From this number on, times are milliseconds since 1970, below it seconds: in seconds it is the year 5138, in ms 1973."""
 
 MILLISECONDS_TO: Final = 100_000_000_000_000
-"""A number from here on is neither: microseconds or nanoseconds, it seems."""
+"""From this number on, times are neither seconds nor milliseconds, but probably microseconds or nanoseconds."""
 
 NANOSECONDS_FROM: Final = 100_000_000_000_000_000
-"""A number from here on is nanoseconds, if it is a time at all: in microseconds it is the year 5138."""
+"""From this number on, times are probably nanoseconds: in microseconds it is the year 5138."""
 
 _DATE: Final = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}")
 _DAYS: Final = range(32_874, 73_051)
-"""1990 to 2099, as spreadsheets number days."""
+"""Day numbers of a spreadsheet for 1990 to 2099."""
 
 _BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _NUMBER: Final = re.compile(r"\d{9,}(\.\d+)?")
-"""Shorter digits may be a date, as in 20231114."""
+"""Text that is read as a number; fewer digits may be a date, as in 20231114."""
 
 
 def moment_ms(value: Any) -> int | None:
     """Return the milliseconds since 1970 of a JSON value, rounded down; None if it is not a time, or is before 1970.
 
-    Numbers below :data:`MILLISECONDS_FROM` are seconds, others milliseconds; so are texts of nine digits or more. Other texts are
-    ISO 8601, in UTC where they name no zone.
+    Numbers below :data:`MILLISECONDS_FROM` are seconds, others milliseconds. Text of nine digits or more is read in the same way.
+    Other text is ISO 8601, in UTC if it has no time zone.
     """
     if isinstance(value, str):
         if _NUMBER.fullmatch(value):
@@ -92,7 +92,7 @@ def moment_ms(value: Any) -> int | None:
         return at_ms if at_ms >= 0 else None
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < MILLISECONDS_TO:
         return None
-    # A fraction of a second is seldom exact in binary: 1.001 s times 1 000 is a little less than 1 001 ms.
+    # A fraction of a second is rarely exact in binary: 1.001 s times 1 000 is slightly less than 1 001 ms.
     return int(value) if value >= MILLISECONDS_FROM else floor(round(value * 1000, 3))
 
 
@@ -145,11 +145,11 @@ def time_text(at_ms: int) -> str:
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at_ms >= 0 else "-"
     except (ValueError, OverflowError, OSError):
-        return f"{at_ms} ms"  # beyond the year 9999: the producer's fault
+        return f"{at_ms} ms"  # beyond the year 9999, a fault of the producer
 
 
 def span(span_ms: int) -> str:
-    """Format a remaining time: ``1.5 s``, ``2 min 30 s``, ``5 h 40 min``, ``3 d 4 h``; ``due`` if none is left."""
+    """Format a remaining time: ``1.5 s``, ``2 min 30 s``, ``5 h 40 min``, ``3 d 4 h``; ``due`` if it is not positive."""
     if span_ms <= 0:
         return "due"
     seconds = span_ms // 1_000
@@ -175,7 +175,7 @@ _ASTRAL: Final = 0x10000
 def escaped(text: str) -> str:
     """Format free text as one line, with unprintable characters as JSON escapes.
 
-    For values of events and texts of errors: two different texts may look the same, and JSON stays JSON.
+    For values of events and texts of errors. JSON stays JSON, but two different texts may look the same.
     """
     return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
 
@@ -183,8 +183,8 @@ def escaped(text: str) -> str:
 def shown(text: str) -> str:
     """Format a name or a key as one line; two different ones never look the same.
 
-    Misleading text is written as a JSON string in quotes: if it is empty, begins with a quote, has unprintable characters, or has
-    spaces at an end or side by side.
+    Misleading text is written as a JSON string in quotes: text that is empty, begins with a quote, or has unprintable characters,
+    leading or trailing spaces, or several spaces in a row.
     """
     plain = text.isprintable() and text and not text.startswith('"') and "  " not in f" {text} "
     return text if plain else quoted(text)
@@ -207,7 +207,7 @@ def shown_group(member: bytes) -> str:
 def shown_key(key: Any) -> str:
     """Format a group key for display, and as an argument of ``groups explain`` and ``groups flush``.
 
-    Text that would be read as a number, a boolean or a list has quotes: ``1`` is a number, ``"1"`` a text.
+    Text that would be parsed as a number, a boolean or a list is quoted: ``1`` is a number, ``"1"`` a text.
 
     Args:
         key: The result of :func:`group_value`.
@@ -218,13 +218,13 @@ def shown_key(key: Any) -> str:
 
 
 def group_value(member: bytes) -> Any:
-    """Return a group key as a JSON value of the type it has in its events."""
+    """Return a group key as a JSON value, of the same type as in its events."""
     text = canonical_bytes(member).decode("utf-8", "backslashreplace")
     return text if member[:1] == TEXT_TAG else orjson.loads(text)
 
 
 def is_only_text(text: str) -> bool:
-    """Return whether text can only mean itself, not a number, boolean, list or quoted text."""
+    """Return whether text is unambiguous on a command line: not a number, a boolean, a list or a quoted text."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -238,8 +238,8 @@ def json_line(row: Any) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """Shorten a text in its middle to at most ``width`` cells: keys differ in beginnings and ends."""
-    from rich.cells import cell_len  # rich takes a while to import, and a module that only declares folds does not need it
+    """Shorten a text in its middle to at most ``width`` terminal cells, because keys differ at both ends."""
+    from rich.cells import cell_len  # imported late: rich is slow to import, and a module that only declares folds does not need it
 
     if cell_len(text) <= width:
         return text

@@ -1,4 +1,4 @@
-"""Imports what a setting or an option names as MODULE:NAME; the current directory is searched first."""
+"""Imports objects that settings and options name as MODULE:NAME; the current directory is searched first."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _imported(label: str, name: str, folder: str) -> Any:
             for fault in error.errors(include_url=False, include_input=False)
         ]
         raise ConfigurationError(faults) from error
-    except (Exception, SystemExit) as error:  # any error of the user's module during its import
+    except (Exception, SystemExit) as error:  # the user's module may raise anything during its import
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             fault = f"there is no module {name!r} in {folder}, nor is one installed; {label} is MODULE:NAME"
         elif isinstance(error, (TypeError, ValueError)) and not name.strip("."):

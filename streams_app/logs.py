@@ -1,7 +1,7 @@
-"""Logging of a worker: one line for each event, as text or JSON, and rate-limited log lines of libraries.
+"""Configures the logging of a worker: one line for each log record, as text or JSON, and rate-limited lines of libraries.
 
-aiokafka logs thousands of lines in the first minute of an outage, which hide the few that matter. One line of a kind is written
-each minute, with the number of suppressed ones.
+aiokafka logs thousands of lines in the first minute of an outage, which hide the important ones. Of each kind, one line a minute is
+written, with the number of suppressed lines.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ EVERY_MS: Final = 60_000
 MAX_KINDS: Final = 1_000
 OURS: Final = "streams_app"
 TRACE_IDS: Final = ("trace_id", "span_id")
-"""Attributes of records that are written within a span, see :mod:`streams_app.tracing.log_ids`."""
+"""Attributes of log records that are written within a span, see :mod:`streams_app.tracing.log_ids`."""
 
 _PLACE: Final = re.compile(r"(?:TopicPartition|TP)\(topic='([^']*)', partition=(\d+)\)")
 _VARYING: Final = re.compile(r"0x[0-9a-f]+|\d+")
 _ORDINARY: Final = frozenset({"Heartbeat failed for group %s because it is rebalancing"})
-"""Warnings of libraries about events that belong to every rebalance."""
+"""Warnings of libraries that occur in every rebalance, and are dropped."""
 _SPEC: Final = re.compile(r"%[-+ #0-9.]*[a-z%]")
 _FIELD: Final = re.compile(r"\b([a-z_]+)=((?:%[-+ #0-9.]*[sdrfx])(?:-%[sd])*)(?=[\s;,]|$)")
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class RepeatFilter(logging.Filter):
-    """Limits log lines of a library to one of a kind a minute, and drops unfounded warnings.
+    """Limits log lines of libraries to one of each kind a minute, and drops unfounded warnings.
 
     Two messages are of one kind if they differ only in numbers: ports, offsets, nodes, seconds.
     """
@@ -46,9 +46,9 @@ class RepeatFilter(logging.Filter):
         self._kinds: dict[tuple[str, int, str], tuple[int, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a record is written; its text then has the number of suppressed ones."""
+        """Return whether a record is written. If similar ones were suppressed, their number is added to its text."""
         if record.exc_info and record.exc_info[1] is None:
-            record.exc_info = None  # the library logs "exception" without one, which would print "NoneType: None"
+            record.exc_info = None  # the library calls "exception" outside an except block, which would print "NoneType: None"
         if record.levelno < logging.WARNING or record.name.partition(".")[0] not in LIBRARIES:
             return True
         if record.msg in _ORDINARY:
@@ -74,7 +74,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 class OneLine(logging.Formatter):
-    """Formats a line of text. Tracebacks are kept for this project's code; for libraries, only the error is shown."""
+    """Formats a record as one line of text. Tracebacks follow for this project's code; for libraries, only the error is written."""
 
     def __init__(self) -> None:
         super().__init__(TEXT_FORMAT)
@@ -127,14 +127,14 @@ def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
 
 
 def hold_back_libraries() -> None:
-    """Limit libraries in every handler of this process; the rest of its logging setup (Faust's worker, a program) stays."""
+    """Limit libraries in every log handler of this process, without other changes of its logging setup."""
     for handler in logging.getLogger().handlers:
         if not any(isinstance(each, RepeatFilter) for each in handler.filters):
             handler.addFilter(RepeatFilter())
 
 
 def set_up_logging(log_level: str, log_format: str = "text") -> None:
-    """Log one line for each event on stderr.
+    """Configure logging to stderr, one line for each log record.
 
     Args:
         log_level: Lowest level that is written.
@@ -148,10 +148,10 @@ def set_up_logging(log_level: str, log_format: str = "text") -> None:
     hold_back_libraries()
     for chatty in ("faust", "mode", "aiokafka", "aiohttp"):
         logging.getLogger(chatty).setLevel(logging.WARNING if level > logging.DEBUG else logging.NOTSET)
-    # It logs each failed request with its content; callers that retry report what matters.
+    # Logs each failed request with its content; callers report failures when they retry.
     logging.getLogger("opensearch").setLevel(logging.CRITICAL)
     if level > logging.DEBUG:
-        # Tasks of this project wait for Redis in an outage, which is reported elsewhere.
+        # Warns about tasks of this project that wait for Redis in an outage, which is reported elsewhere.
         logging.getLogger("mode.timers").setLevel(logging.ERROR)
         # At ERROR it only reports that a broker has no idempotent producers; this project logs the other outcomes.
         logging.getLogger("aiokafka.producer.sender").setLevel(logging.CRITICAL)

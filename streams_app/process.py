@@ -1,4 +1,4 @@
-"""The exit of a process, within a time limit after SIGTERM, and its garbage collection."""
+"""Ends a process within a time limit after SIGTERM, and configures its garbage collection."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from streams_app.errors import TryAgainError
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 18.0
-"""Time after SIGTERM at which the process exits even if something hangs: unfinished work is in Redis and Kafka."""
+"""Time after SIGTERM at which the process exits even if a step hangs; unfinished work stays in Redis and Kafka."""
 
 REST_SECONDS = 3.0
-"""Rest of that time after ``worker.grace`` of 15 s: for the last commits, and for closing connections."""
+"""Rest of the time limit after ``worker.grace`` of 15 s, for the last commits and for closing connections."""
 
 
 def exit_now(exit_code: int) -> NoReturn:
     """Exit the process at once, without closing the event loop and finalizing Python.
 
-    Everything is closed by now. Both steps can crash while a thread is still ending (uvloop #706, CPython #87135), and two workers
-    that had lost nothing did exit with a segmentation fault; that this was the cause is likely, not proven.
+    Call it after all resources are closed. The two skipped steps can crash while a thread is still ending (uvloop #706, CPython
+    #87135). This is the likely, but unproven cause of segmentation faults at the exit of two workers, which had lost no data.
     """
     logging.shutdown()
-    with contextlib.suppress(OSError, ValueError):  # the reader has gone
-        print(end="", flush=True)  # output of the user's functions
+    with contextlib.suppress(OSError, ValueError):  # the reader of stdout has exited
+        print(end="", flush=True)  # flush the output of the user's functions
     os._exit(exit_code)
 
 
 def stop_seconds(grace_seconds: float) -> float:
-    """Return the time limit of the shutdown, which a longer grace period than the default extends."""
+    """Return the time limit of the shutdown in seconds; a grace period beyond the default extends it."""
     return max(STOP_SECONDS, grace_seconds + REST_SECONDS)
 
 

@@ -1,7 +1,7 @@
-"""Why an event, or a folded record, becomes a dead letter: the one table of the reasons, which are text in a header (pure).
+"""Lists the reasons of dead letters; the header of a dead letter has its reason as text (pure).
 
-The type checker refuses a reason that is not here. What reads letters back takes any text for a reason: another version may have
-written it.
+The type checker rejects other reasons in this code. Readers of dead letters accept any text, which another version may have
+written.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ Reason = Literal[
 ]
 
 RECORD_TOO_LARGE: Final = "record-too-large"
-"""The only reason of a letter that holds a folded record and no event."""
+"""Reason of a dead letter that contains a folded record instead of an event; the only one."""
 
 INTERRUPTED: Final = "interrupted"
-"""Of an event that may have happened."""
+"""Reason of an event that may have been handled."""
 
 FINISHED_LATE: Final = "finished-late"
-"""Of an event that has happened, after its letter said that it may have, or had not ended in time."""
+"""Reason of a second dead letter: the event was handled after its first one, :data:`INTERRUPTED` or ``timed-out``, was written."""
 
 FOLLOWED: Final[tuple[Reason, ...]] = ("interrupted", "timed-out")
-"""What a letter ``finished-late`` may follow."""
+"""Reasons of first dead letters that a dead letter ``finished-late`` may follow."""
 
 _OF_FOLDS: Final[dict[Reason, str]] = {
     "tombstone": "has an empty value, and `tombstones` is not `ignore`",
@@ -86,7 +86,7 @@ _OF_VIEWS: Final[dict[Reason, str]] = {
 }
 
 REASONS: Final[dict[Reason, str]] = _OF_FOLDS | _OF_READ_STORES | _OF_SUBSCRIBERS | _OF_VIEWS
-"""Reason → what the event is or did, for people; in the order of the reference."""
+"""Reason → description of the event, as the rest of a sentence; in the order of the reference."""
 
 OF_FOLDS: Final[tuple[Reason, ...]] = tuple(_OF_FOLDS)
 OF_READ_STORES: Final[tuple[Reason, ...]] = tuple(_OF_READ_STORES)

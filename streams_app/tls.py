@@ -46,7 +46,7 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def tls_fault(error: BaseException) -> str | None:
-    """Describe the TLS fault of an error; None if TLS is not the fault.
+    """Describe the TLS fault that caused an error; None if TLS was not the cause.
 
     Args:
         error: Error of a client library, which may have wrapped the TLS error or kept only its text.
@@ -62,7 +62,7 @@ def tls_fault(error: BaseException) -> str | None:
 
 
 def trust_text(setting: str, cafile: Path | None) -> str:
-    """Describe the trusted authorities, for a message about an untrusted certificate."""
+    """Describe the trusted certificate authorities, for a message about an untrusted certificate."""
     return f"{setting} = {cafile}" if cafile else f"{setting} is not set, so only the authorities of the system are trusted"
 
 
@@ -80,7 +80,7 @@ _PHRASES: Final = {
 
 
 def trusting(cafile: Path, setting: str) -> ssl.SSLContext:
-    """Create a TLS context that trusts one authority only.
+    """Create a TLS context that trusts only one certificate authority.
 
     Raises:
         ConfigurationError: The file cannot be read, or has no certificate.
