@@ -240,7 +240,7 @@ class Processor(Protocol):
         """
 
     def deliver(self, batch: Batch) -> None:
-        """Accept the next range. The first one begins at the offset of :meth:`claim`, each later one where the previous one ended."""
+        """Accept the next range. The first one begins at the offset of :meth:`claim`, others at the end of the previous one."""
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
         """Return the offset and metadata to commit; None without state, so that nothing is committed for the partition.
