@@ -1,5 +1,6 @@
-"""Folding: the events of a group become one record.
+"""Folding: combines the events of a group into one record.
 
-The rooms import downward only: ``agents`` run, ``shard`` holds what a partition's owner knows, ``store`` is the state in Redis,
-``reading`` makes events of bytes, ``core`` decides. The declaration of a fold is :mod:`streams_app.fold`.
+The subpackages import downward only: ``agents`` has the processor of folds and background tasks, ``shard`` the state that a
+partition's owner caches in memory, ``store`` the state in Redis, ``reading`` decodes events, and ``core`` decides without I/O.
+:mod:`streams_app.fold` declares a fold.
 """

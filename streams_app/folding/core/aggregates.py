@@ -1,13 +1,14 @@
 """Aggregates by name: ``keep = {likes = "sum", price = "last", seen = "max", posts = "count"}`` (pure).
 
-An aggregated value is stored as a msgpack array, whose first item tells what it is. ``lua/shared/aggregates.lua`` combines two of
-them in Redis as :func:`combined` does; a test compares the two.
+An aggregated value is stored as a msgpack array, whose first item is its kind. ``lua/shared/aggregates.lua`` combines two of them
+in Redis as :func:`combined` does; a test compares the two.
 
-* A sum is exact. Lua has doubles only, so the sum is stored in *limbs* of 24 bits: ``["+", is_float, index, limb, index, limb …]``,
-  of which those that are zero are left out. It means the sum of ``limb * 2 ** (24 * index)``, times :data:`SCALE`. Limbs are added
-  without a carry, which stays exact for 2^29 additions. :data:`SCALE` is the power of two at which all doubles are integers.
-* A maximum or minimum is ``[">" or "<", rank, high, low, JSON]``. Numbers have rank 0; ``high`` is the nearest double, and ``low``
-  what it lacks. Text has rank 1, and ``high`` is its UTF-8. So ranks, highs and lows are compared in this order.
+* A sum is exact. Lua has only doubles, so the sum is stored in *limbs* of 24 bits: ``["+", is_float, index, limb, index, limb …]``
+  without the limbs that are zero. Its value is the sum of ``limb * 2 ** (24 * index)``, times :data:`SCALE`, of which every double
+  is a multiple. Limbs are added without a carry, which stays exact for 2^29 additions.
+* A maximum or minimum is ``[">" or "<", rank, high, low, JSON]``. For numbers, ``rank`` is 0, ``high`` is the nearest double, and
+  ``low`` the exact value minus ``high``. For text, ``rank`` is 1, and ``high`` is the UTF-8. Values are compared by rank, then by
+  ``high``, then by ``low``.
 * A last value is its JSON, as with ``keep = "last"``. JSON begins with an ASCII character, and a msgpack array does not.
 """
 
@@ -25,14 +26,14 @@ from streams_app.errors import BadEventError
 from streams_app.fold import Aggregate
 
 OTHERS: Final = "*"
-"""In ``keep``: the names that are not listed. Without it, they keep their last value."""
+"""Key in ``keep`` for the names that are not listed. Without it, the last value of such names is kept."""
 
 LIMB_BITS: Final = 24
 SCALE_BITS: Final = 45 * LIMB_BITS
-"""Bits after the binary point: 1080, and doubles have at most 1074."""
+"""Bits after the binary point: 1080, enough for the 1074 of doubles."""
 
 UNIT_INDEX: Final = SCALE_BITS // LIMB_BITS
-"""Index of the limb of the lowest integers."""
+"""Index of the limb with the lowest bits of an integer."""
 
 SCALE: Final = Fraction(1, 2**SCALE_BITS)
 
@@ -41,16 +42,16 @@ NUMBER, TEXT = 0, 1
 
 _LIMB: Final = 2**LIMB_BITS
 _ARRAYS: Final = 0x80
-"""First bytes from here on are no JSON."""
+"""Lowest first byte of an array; the first byte of JSON is lower."""
 
 _pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
 
 class Values(list[Any]):
-    """The values of one name in a run, in order.
+    """The values of one name in a run of events, in order.
 
     Attributes:
-        kind: How they are aggregated.
+        kind: Their aggregate.
     """
 
     __slots__ = ("kind",)
@@ -62,7 +63,7 @@ class Values(list[Any]):
 
 @dataclass(frozen=True)
 class Aggregates:
-    """What a fold keeps of each name.
+    """The aggregate of each changed name of a fold.
 
     Attributes:
         by_name: Name → its aggregate.
@@ -74,21 +75,21 @@ class Aggregates:
 
     @classmethod
     def of(cls, keep: Mapping[str, Aggregate]) -> Aggregates:
-        """Return what a fold declares as ``keep``."""
+        """Create the aggregates from the table that a fold declares as ``keep``."""
         return cls({name: kind for name, kind in keep.items() if name != OTHERS}, keep.get(OTHERS, "last"))
 
     def check(self, names: Mapping[str, Any]) -> None:
         """Check the values of an event.
 
         Raises:
-            BadEventError: ``no-value``: an aggregate cannot take a value.
+            BadEventError: With the reason ``no-value``: an aggregate does not accept a value of this type.
         """
         for name, value in names.items():
             if type(value) is not int and type(value) is not float:
                 _check(self.by_name.get(name, self.others), name, value)
 
     def begun(self, names: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the names of the first event of a run."""
+        """Return the names of the first event of a run; aggregated values are collected in :class:`Values`."""
         found: dict[str, Any] = {}
         self.join(found, names)
         return found
@@ -118,7 +119,7 @@ def _kind_of(value: Any) -> str:
 
 
 def stored_value(value: Any) -> bytes:
-    """Return the value of a name in a run as it is stored."""
+    """Encode the value of a name in a run for storage; collected values are aggregated."""
     return _STORED[value.kind](value) if type(value) is Values else orjson.dumps(value)
 
 
@@ -150,7 +151,7 @@ def json_of(stored: bytes) -> bytes:
     try:
         return orjson.dumps(float(total * SCALE))
     except OverflowError:
-        return str(total >> SCALE_BITS).encode()  # beyond the doubles
+        return str(total >> SCALE_BITS).encode()  # beyond the range of doubles
 
 
 def _unpacked(stored: bytes) -> list[Any]:

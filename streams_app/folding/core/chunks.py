@@ -1,7 +1,7 @@
 """Aggregates the events of a fetched range by group, before they are sent to Redis (pure).
 
-A *run* is what consecutive events of one group add to its open fold. Most groups of a range have one run. With ``sessions``, a gap
-longer than the quiet period begins a new run. :mod:`streams_app.folding.store.arguments` turns runs into arguments of a script.
+A *run* is the aggregate of consecutive events of one group. Most groups of a range have one run. With ``sessions``, a gap longer
+than the quiet period begins a new run. :mod:`streams_app.folding.store.arguments` turns runs into arguments of a script.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from streams_app.folding.core.names import mask_of, names_of_mask, size_of, unma
 from streams_app.folding.core.shard_clock import RangeTime
 
 MAX_EVENTS: Final = 20_000
-"""Maximum number of events in one run, because one script applies everything that a chunk does to a group."""
+"""Maximum number of events in one run, because one script applies all events of a group in a chunk."""
 
 MAX_NEAR_EVENTS: Final = 1_000
-"""Maximum number of events in one run if bounds may close the group very often: one script closes it that often in some 10 ms."""
+"""Maximum number of events in one run if bounds may close the group very often: a script needs some 10 ms to close it so often."""
 
 MAX_HOLDS: Final = 300
-"""A group closes very often if its run lasts this many times the maximum hold."""
+"""A group counts as closing very often if its run lasts this many times the maximum hold."""
 
 MAX_RUNS: Final = 1_000
 """Maximum number of runs of one group in a chunk, because one script folds all of them."""
 
 MAX_WIDE_RUNS: Final = 100
-"""The names of all runs of a group are counted each time this many runs have been added."""
+"""Number of runs of a group after which the names of all its runs are counted again."""
 
 MAX_NAMES_OF_RUNS: Final = 50_000
 """Maximum number of names in all runs of one group together, checked when they are counted."""
 
 MAX_NAMES: Final = 5_000
-"""Maximum number of names in one run before its last event. Names that all have a bit are few, and are not counted."""
+"""Maximum number of names in one run before its last event. A mask is not counted, because few names have a bit."""
 
 PAUSE_MS: Final = 1_000
 """Longer gaps within a run are stored for the histogram of gaps; shorter ones all belong to its first bucket."""
@@ -51,9 +51,9 @@ class GroupRun(msgspec.Struct, gc=False):
         closes: Whether its last event closes the group.
         events_kept: Its events with their scores, if the fold keeps events.
         bytes_kept: Their size, see :func:`streams_app.folding.core.kept_events.size_of_event`.
-        shorter_ms: By how much the quiet period after its last event is shorter than the longest one.
-        is_early: Whether it is a single event that may make a record at once, see ``leading``.
-        packed_kept: The events as they are stored, once they were packed.
+        shorter_ms: Longest quiet period of the fold minus the one that the last event sets.
+        is_early: Whether it is a single event that ``leading`` may emit at once.
+        packed_kept: The events packed for storage; None until they are packed.
     """
 
     first_offset: int
@@ -84,13 +84,13 @@ class Chunk:
     Attributes:
         above: Offset before the chunk.
         to: Offset of the fence once the chunk is folded.
-        time: The time from which its scores are computed.
-        start_ms: Score before its first event.
+        time: Inputs for its scores.
+        start_ms: Score of the event before the chunk; no score in the chunk is lower.
         clock_ms: Score of its last event.
         events: Number of its events.
-        groups: Member → its runs in offset order.
+        groups: Group → its runs in offset order.
         pauses: The gaps within runs that are longer than :data:`PAUSE_MS`.
-        paused: For each of these gaps, the member whose run contains it.
+        paused: For each of these gaps, the group whose run contains it.
     """
 
     above: int
@@ -127,9 +127,9 @@ class ChunkCutter:
         """Return the next chunk; the last one ends at the end of the range.
 
         Args:
-            time: The time from which scores are computed.
-            start_ms: Score before the first event.
-            is_whole: Whether the chunk takes everything that is left, regardless of its size: another owner has begun the range.
+            time: Inputs for the scores.
+            start_ms: Lowest score of the chunk.
+            is_whole: Whether the chunk takes all remaining events regardless of its size, because another owner began the range.
         """
         clock, now, gap = start_ms, time.cap_ms, self._bounds.quiet_ms if self._bounds.sessions else math.inf
         own, pause = self._own, min(PAUSE_MS, gap)
@@ -178,7 +178,7 @@ class ChunkCutter:
         return chunk
 
     def _more_events(self, run: GroupRun) -> int:
-        """Return how many events a run may have from now on, 0 to end the chunk. Not called per event, which would be expensive."""
+        """Return the next limit on the events of a run, 0 to end the chunk. A call per event instead of a limit would be slow."""
         bounds, lasted_ms = self._bounds, run.last_score - run.first_score
         is_long = bounds.may_close_often or run.events >= MAX_EVENTS or lasted_ms >= MAX_HOLDS * bounds.hold_ms
         is_long |= bounds.exceeded_by(size_of(run.names)) is not None
@@ -186,17 +186,17 @@ class ChunkCutter:
 
 
 def _more_runs(runs: list[GroupRun]) -> int:
-    """Return how many runs a group may have from now on, 0 to end the chunk."""
+    """Return the next limit on the runs of a group, 0 to end the chunk."""
     is_long = len(runs) >= MAX_RUNS or sum(size_of(run.names) for run in runs) >= MAX_NAMES_OF_RUNS
     return 0 if is_long else len(runs) + MAX_WIDE_RUNS
 
 
 def digest_of(chunk: Chunk) -> bytes:
-    """Return a digest of the groups of a chunk and their events, which differs if another reader finds other groups or events."""
+    """Return a digest of the groups of a chunk; it differs if another worker reads other groups or events from the same range."""
     found = hashlib.blake2b(digest_size=12)
     for member in sorted(chunk.groups):
         runs = chunk.groups[member]
-        # Not run by run: with other settings, the same events form other runs.
+        # Independent of runs: with other settings, the same events form other runs.
         events = sum(run.events for run in runs)
         found.update(b"%d %s %d %d %d;" % (len(member), member, runs[0].first_offset, runs[-1].last_offset, events))
     return found.digest()
@@ -208,7 +208,7 @@ def _masked(names: dict[str, Any]) -> dict[str, Any] | int:
 
 
 def _join(run: GroupRun, names: dict[str, Any] | int) -> int:
-    """Add names to a run if at least one of the two is a mapping; return the number of names, 0 if all of them have a bit."""
+    """Add names to a run that are not both masks; return the number of names, 0 if the result is a mask."""
     present = run.names
     mask = names if isinstance(names, int) else mask_of(names) if isinstance(present, int) else None
     if isinstance(present, int) and mask is not None:

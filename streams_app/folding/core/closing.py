@@ -1,7 +1,8 @@
-"""The bounds that close a group (pure): quiet period, hold and content. ``docs/internals.md`` tells how to add one.
+"""The bounds that close a group (pure): quiet period, maximum hold and content. ``docs/internals.md`` describes how to add one.
 
-The same rules in Redis: ``shared/closing.lua`` for silence and hold, ``fold.lua`` for what a group contains, ``seal.lua`` for the
-open groups that are due now. :mod:`streams_app.folding.core.model` applies all of them in memory.
+Redis applies the same rules: ``shared/closing.lua`` those for time, ``fold.lua`` those for content, and ``seal.lua`` finds the open
+groups that are due now. :mod:`streams_app.folding.core.model` applies all of them in memory. The *score* of an event is its time by
+the clock of its shard, see :mod:`streams_app.folding.core.shard_clock`.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ from streams_app.folding.core.aggregates import Aggregates
 
 FEW_NAMES: Final = 1_000
 FEW_BYTES: Final = 100_000
-"""A bound on names, or on bytes, below this may be reached often within one fetch."""
+"""A busy group may often reach a bound on names or bytes within one fetch if the bound is below these."""
 
 
 class ContentBound(NamedTuple):
     """A bound on what a group contains.
 
-    Its name is the setting of the fold, the field of :class:`Bounds`, the argument of ``fold.lua`` and the reason in records.
+    Its name is the same as setting of the fold, field of :class:`Bounds`, argument of ``fold.lua`` and reason in records.
 
     Attributes:
-        counts: What is counted, in the singular, and the column of ``groups list`` that contains the count.
-        is_before: Whether the group closes before the event that would exceed the bound; else with the event that reaches it.
+        counts: Unit that is counted, in the singular; also the column of ``groups list`` with the count.
+        is_before: Whether the group closes before the event that would exceed the bound. If False, it closes after the event that
+            reaches the bound, which still belongs to it.
     """
 
     counts: str
@@ -38,30 +40,30 @@ CONTENT_BOUNDS: Final = {
 }
 
 CLOSED: Final = "closed"
-"""Reason of a group that an event has closed, see ``close_when``."""
+"""Reason of a group that was closed by one of its events, see ``close_when``."""
 
 LEADING: Final = "leading"
-"""Reason of a record with the first event of a quiet group, see :attr:`streams_app.fold.Fold.leading`; the group stays open."""
+"""Reason of a record that has only the first event of a group, see :attr:`streams_app.fold.Fold.leading`; the group stays open."""
 
 REASONS: Final = ("quiet", "max_hold", *CONTENT_BOUNDS, CLOSED, LEADING, "flush")
-"""Why groups close, or make a record, as records tell it."""
+"""All values of ``reason`` in records: why a group was closed or a record was emitted."""
 
 REASONS_BEFORE_AN_EVENT: Final = {name for name, bound in CONTENT_BOUNDS.items() if bound.is_before}
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What closes the groups of a fold; times in ms.
+    """The bounds at which the groups of a fold close; times in ms.
 
     Attributes:
-        quiet_ms: Quiet period; the longest one if each event decides it.
-        hold_ms: Maximum hold.
+        quiet_ms: Quiet period; the longest one if events set it.
+        hold_ms: Maximum time for which a group is open (``max_hold``).
         max_events: Maximum number of events of one group; 0: no bound.
         max_changed: Maximum number of changed names of one group.
-        max_bytes: Maximum size of the events of one group, if the fold keeps events; 0: it does not.
-        is_quiet_by_event: Whether each event decides the quiet period after it.
-        leading: Whether the first event of a quiet group makes a record at once.
-        aggregates: How the values of names are aggregated; None: they are not.
+        max_bytes: Maximum size of the events of one group; 0 if the fold does not keep events.
+        is_quiet_by_event: Whether each event sets the quiet period after it.
+        leading: Whether the first event of a quiet group is emitted at once, as a record of its own.
+        aggregates: Aggregate of each name; None if values are not aggregated.
         sessions: Whether the backlog policy is ``sessions``: a gap in the scores that is longer than the quiet period closes a
             group while it is folded. With ``merge``, silence closes groups only once the worker has caught up.
         reads_details: See :attr:`streams_app.fold.Fold.reads_details`.
@@ -97,24 +99,24 @@ class Bounds:
 
     @property
     def session_gap_ms(self) -> int | None:
-        """A longer gap in the scores closes a session; None if the backlog policy is ``merge``."""
+        """Return the gap in the scores beyond which a session closes; None if the backlog policy is ``merge``."""
         return self.quiet_ms if self.sessions else None
 
     # ---- contents
 
     def exceeded_by(self, names: int, kept: int = 0) -> str | None:
-        """Return the reason why a group closes before an event, or None.
+        """Return the bound that an event would exceed, so that its group closes before it; None if there is none.
 
         Args:
             names: Number of names the group would have with the event.
-            kept: Size of the kept events that it would have, in bytes.
+            kept: Size of the kept events the group would have with the event, in bytes.
         """
         if self.max_bytes:
             return "max_bytes" if kept > self.max_bytes else None
         return "max_changed" if names > self.max_changed else None
 
     def reached_by(self, events: int, *, closes: bool = False) -> str | None:
-        """Return the reason why a group closes with an event, or None.
+        """Return the reason why a group closes right after an event; None if it stays open.
 
         Args:
             events: Number of events of the group, this one included.
@@ -123,7 +125,7 @@ class Bounds:
         return CLOSED if closes else "max_events" if self.max_events and events >= self.max_events else None
 
     def keeps_open(self, lasted_ms: int, events: int, names: int, kept: int = 0) -> bool:
-        """Return whether a group stays open that consists of these events: neither hold nor contents close it.
+        """Return whether neither its duration nor its content closes a group.
 
         Args:
             lasted_ms: Score of the last event minus score of the first one.
@@ -142,21 +144,21 @@ class Bounds:
     # ---- time
 
     def closes_before(self, opened_ms: int, score_ms: int, next_ms: int) -> bool:
-        """Return whether a group closes before an event. An event exactly the quiet period after the last one still belongs to it.
+        """Return whether time closes a group before an event. An event exactly one quiet period after the last still belongs to it.
 
         Args:
             opened_ms: Score of the group's first event.
-            score_ms: Score of its last one, minus what its quiet period is shorter than the longest one.
+            score_ms: Score of its last event, minus the ``shorter_ms`` of that event.
             next_ms: Score of the event.
         """
         return next_ms >= opened_ms + self.hold_ms or (self.sessions and next_ms > score_ms + self.quiet_ms)
 
     def closed_by(self, opened_ms: int, silent_from_ms: int, *, quiet: bool = True) -> tuple[str, int]:
-        """Return why a group closes, and when it was due: the bound that was reached first.
+        """Return which bound on time a group reached first, and when.
 
         Args:
             opened_ms: Score of the group's first event.
-            silent_from_ms: Time from which its silence counts, minus what its quiet period is shorter than the longest one.
+            silent_from_ms: Time from which its silence counts, minus the ``shorter_ms`` of its last event.
             quiet: Whether silence closes groups now.
         """
         hold_due_ms, quiet_due_ms = opened_ms + self.hold_ms, silent_from_ms + self.quiet_ms

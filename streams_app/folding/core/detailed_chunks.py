@@ -1,7 +1,7 @@
-"""Cuts chunks from events that say more than what changed (pure); see :class:`streams_app.folding.core.event.DetailedEvent`.
+"""Cuts chunks from detailed events (pure); see :class:`streams_app.folding.core.event.DetailedEvent`.
 
-The cutter in :mod:`streams_app.folding.core.chunks` does the same for all other folds in one loop without calls, because it sets
-the speed of live traffic.
+The cutter in :mod:`streams_app.folding.core.chunks` does the same for all other folds in one loop without calls, because it limits
+the throughput of live traffic.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from streams_app.folding.core.event import DetailedEvent, ScoredEvent
 from streams_app.folding.core.shard_clock import RangeTime
 
 GROUP_WORK: Final = 8_000
-"""Maximum work of one group in a chunk, in microseconds of Redis, because one script does all of it."""
+"""Maximum work of one group in a chunk, in microseconds of Redis time, because one script does all of it."""
 
 RUN_WORK: Final = 30
-"""Work of one run: it may close the group."""
+"""Work of one run, which may close the group, in microseconds of Redis time."""
 
 
 class DetailedChunkCutter(ChunkCutter):
@@ -69,7 +69,7 @@ def run_of(event: ScoredEvent, stamp_ms: int, score_ms: int, aggregates: Aggrega
         event: The event.
         stamp_ms: Timestamp of its record.
         score_ms: Its score.
-        aggregates: How the values of its names are aggregated; None: the last ones are kept, or none.
+        aggregates: Aggregate of each name; None if values are not aggregated.
     """
     names = dict(event.changed) if aggregates is None else aggregates.begun(event.changed)
     return GroupRun(

@@ -1,4 +1,4 @@
-"""An event as a fold reads it (pure)."""
+"""Events as a fold reads them: group, time and changed names (pure)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any, NamedTuple
 from streams_app.folding.core.names import unmasked
 
 PlainEvent = tuple[int, int, bytes, dict[str, Any] | int]
-"""The fields of a :class:`FoldEvent` as a plain tuple: it is created for each event, in half the time."""
+"""Fields of a :class:`FoldEvent` as a plain tuple, which is created for each event because it takes half the time."""
 
 
 class FoldEvent(NamedTuple):
-    """An event as a fold reads it.
+    """An event with its group, time and changed names.
 
     Attributes:
         offset: Offset in the source partition.
         timestamp_ms: Timestamp of the record; negative if the producer set none.
-        group: Member bytes (see :func:`streams_app.codec.member_of`).
-        names: Changed name → value, as decoded; if values are not kept, possibly a mask of the names.
+        group: Group key as bytes, see :func:`streams_app.codec.member_of`.
+        names: Changed name → decoded value. If the fold keeps no values, possibly a bit mask of the names, see
+            :mod:`streams_app.folding.core.names`.
     """
 
     offset: int
@@ -28,36 +29,36 @@ class FoldEvent(NamedTuple):
 
     @property
     def changed(self) -> Mapping[str, Any]:
-        """Return the changed names with their values; the values of a mask are empty."""
+        """Return the changed names with their values, which are empty if ``names`` is a mask."""
         return unmasked(self.names)
 
     @property
     def closes(self) -> bool:
-        """Return whether the event closes its group; see :class:`DetailedEvent`."""
+        """Return False: only a :class:`DetailedEvent` can close its group."""
         return False
 
     @property
     def json(self) -> bytes:
-        """Return what is kept of the event: nothing, see :class:`DetailedEvent`."""
+        """Return empty bytes: only a :class:`DetailedEvent` is kept as JSON."""
         return b""
 
     @property
     def shorter_ms(self) -> int:
-        """Return 0: the quiet period does not depend on the event."""
+        """Return 0: only a :class:`DetailedEvent` sets its quiet period."""
         return 0
 
 
 class DetailedEvent(NamedTuple):
-    """An event of a fold whose events say more than what changed; see :attr:`streams_app.fold.Fold.reads_details`.
+    """An event with more than its changed names, for folds that need it; see :attr:`streams_app.fold.Fold.reads_details`.
 
     Attributes:
         offset: As in :class:`FoldEvent`.
         timestamp_ms: As in :class:`FoldEvent`.
         group: As in :class:`FoldEvent`.
         names: As in :class:`FoldEvent`; empty if events are kept.
-        closes: Whether the event closes its group, itself included (``close_when``).
-        json: What is kept of the event (``keep = "events"``); empty for other folds.
-        shorter_ms: By how much its quiet period is shorter than the longest one; 0 unless each event decides it.
+        closes: Whether the event is the last one of its group (``close_when``).
+        json: The event, or its selected fields, as JSON (``keep = "events"``); empty for other folds.
+        shorter_ms: Longest quiet period of the fold minus the one that this event sets; 0 if events do not set it.
     """
 
     offset: int
@@ -70,16 +71,16 @@ class DetailedEvent(NamedTuple):
 
     @property
     def changed(self) -> Mapping[str, Any]:
-        """Return the changed names with their values; the values of a mask are empty."""
+        """Return the changed names with their values."""
         return self.names
 
 
 Event = PlainEvent | DetailedEvent
-"""What a reader yields: plain tuples, unless the fold reads details."""
+"""An event as a reader yields it: a plain tuple, unless the fold reads details."""
 
 ScoredEvent = FoldEvent | DetailedEvent
 
 
 def event_of(fields: Event) -> ScoredEvent:
-    """Return an event whose fields have names."""
+    """Return an event with named fields; a plain tuple is converted."""
     return fields if isinstance(fields, DetailedEvent) else FoldEvent(*fields)

@@ -1,9 +1,9 @@
-"""A sample of groups, from which a worker estimates the effect of the window: gaps between events, split folds, waits (pure).
+"""A sample of groups (pure), from which a worker estimates the effect of the window: gaps between events, split folds and waits.
 
-The gap between two folds of a group, or a group that opens again, can only be detected if closed groups are remembered. Their
-number has no limit, so a fixed number is remembered: the groups whose hash is below a limit, which is the same in every worker.
-When there are too many, the limit is halved, and each remaining group counts for twice as many. Sums are estimates for all groups;
-they are exact as long as no group had to be dropped.
+Only if closed groups are remembered can the gap between two folds of a group be measured. Their number has no limit, so a sample is
+remembered: the groups whose hash, which is the same in every worker, is below a limit. If the sample becomes too large, the limit
+is halved, and each remaining group counts for twice as many. Sums are estimates for all groups; they are exact until the limit is
+halved for the first time.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from streams_app.folding.core.record import Sealed
 MAX_GROUPS: Final = 1_024
 """Maximum number of groups remembered for one fold: 0.7 MB with keys of 20 bytes, 1.2 MB with the longest keys.
 
-Of a chunk, the runs of at most this many groups are evaluated. A record that is emitted costs 2 to 8 us if its group is in the
-sample (the longer its fold was open, the more buckets its events are spread over), otherwise less than 1 us.
+In each chunk, the runs of at most this many groups are evaluated. An emitted record costs 2 to 8 us if its group is in the sample,
+otherwise less than 1 us. The cost grows with the time the fold was open, because its events are spread over more buckets.
 """
 
 LEFT_OF_FULL: Final = 0.75
-"""Share of a full sample that is kept when room is made, so that this happens rarely."""
+"""Share of the maximum size to which a full sample is reduced, so that this happens rarely."""
 
 ALL: Final = 2**32
-"""Above every hash."""
+"""Limit that is above every hash, so that all groups are sampled."""
 
 NEVER: Final = -1
-"""Score and offset of a group of which only a record was seen."""
+"""Score and offset of a group of which a record was seen, but no event."""
 
 
 class SampledGroup(msgspec.Struct, gc=False):
@@ -47,9 +47,9 @@ class SampledGroup(msgspec.Struct, gc=False):
         last_offset: Offset of its last event that was counted.
         last_score: Score of that event.
         records: Number of records it would have had if only silence closed groups.
-        closed_ms: When its last record was closed; None if it has no record, or if the fold after it was counted.
+        closed_ms: When the fold of its last record closed; None if it has no record, or if the fold after it was counted already.
         closed_offset: Last offset of that record.
-        is_reopened: Whether events after that record were counted before the record was.
+        is_reopened: Whether events after that record were counted before the record itself.
     """
 
     last_offset: int = NEVER
@@ -87,12 +87,12 @@ class GroupSample:
 
     @property
     def share(self) -> float:
-        """Return the share of all groups that is in the sample."""
+        """Return the fraction of all groups that is in the sample."""
         return 1 / self.weight
 
     @property
     def error(self) -> float:
-        """Return the relative standard error of the number of records if only silence closed groups; 0 if all groups are sampled.
+        """Return the relative standard error of the total of :attr:`SampledGroup.records`; 0 if all groups are sampled.
 
         It is the error of a sum over groups that are chosen with equal probability (Horvitz and Thompson).
         """
@@ -104,8 +104,8 @@ class GroupSample:
         """Count a chunk that has been folded.
 
         If other workers have folded offsets since the last chunk, the groups of the partition are dropped, because the gaps in
-        between are unknown. Offsets that are folded again, because Redis lost them, are not counted again. If a part of a chunk
-        was counted before, nothing of it is counted, and its partition starts afresh after it.
+        between are unknown. Offsets that are folded again, because Redis lost them, are not counted again. If part of a chunk was
+        counted before, the chunk is not counted, and the groups of the partition are dropped.
         """
         found = ObservedGroups.nothing(len(self.bounds_ms))
         fence = self._fences.get(partition, chunk.above)
@@ -119,7 +119,7 @@ class GroupSample:
             return found
         for member in self._watched(groups, chunk):
             group = groups.get(member)
-            if group is None:  # forgotten to make room, as it had been silent for long
+            if group is None:  # dropped to make room, after a long silence
                 group = groups[member] = SampledGroup()
             self._add(found, group, chunk.groups[member])
         self._add_pauses(found, groups, chunk)
@@ -158,7 +158,7 @@ class GroupSample:
         if records:
             self._count_records(group, records)
         group.last_offset, group.last_score = runs[-1].last_offset, last
-        found.gaps.total_ms += max(0, last - begin) * weight  # Redis may have gone back, and its clocks with it
+        found.gaps.total_ms += max(0, last - begin) * weight  # Redis may have been rolled back, and its clocks with it
 
     def _add_pauses(self, found: ObservedGroups, groups: dict[bytes, SampledGroup], chunk: Chunk) -> None:
         """Move gaps within runs, which were counted as short ones, into the buckets to which they belong."""
@@ -166,7 +166,7 @@ class GroupSample:
         if self.weight > 1:
             both = [(pause, member) for pause, member in zip(pauses, paused, strict=True) if member in groups]
             pauses, paused = [pause for pause, _ in both], [member for _, member in both]
-        # All at once: one by one that takes several times as long.
+        # One call per gap would take several times as long.
         for bucket, count in Tally(map(partial(bisect_left, self.bounds_ms), pauses)).items():
             found.gaps.counts[bucket] += count * self.weight
         found.gaps.counts[0] -= len(pauses) * self.weight
@@ -194,12 +194,12 @@ class GroupSample:
         for record in records:
             group = groups.get(record.member)
             if group is None:
-                continue  # it had to make room
+                continue  # dropped to make room
             found.waits.add_record(record, now_ms, self.bounds_ms, self.weight)
             if record.reason == LEADING:
                 continue  # its group stays open
             if record.last_offset <= group.closed_offset:
-                continue  # made again, as Redis has lost the first one, or its acknowledgement came late
+                continue  # a duplicate: Redis lost the first one, or the acknowledgement came late
             if group.closed_ms is not None and record.first_offset > group.closed_offset:
                 self._judge(found, group, record.first_event_ms)
             group.closed_ms, group.closed_offset = _closed_ms(record, self.bounds), record.last_offset
@@ -207,17 +207,17 @@ class GroupSample:
         return found
 
     def _opened(self, found: ObservedGroups, group: SampledGroup, runs: Sequence[GroupRun]) -> None:
-        """Decide whether a fold after the last record is a split when its first event arrives, not only with its own record."""
+        """Decide whether a group was split as soon as the first event after its last record arrives, before the next record."""
         for run in runs:
             if run.first_offset > group.closed_offset:
                 self._judge(found, group, run.low_ms)
                 return
             if run.last_offset > group.closed_offset:
-                group.is_reopened = True  # a bound falls inside a run: the next record tells when its fold began
+                group.is_reopened = True  # a bound falls inside a run: only the next record shows when its fold began
                 return
 
     def _judge(self, found: ObservedGroups, group: SampledGroup, opened_ms: int) -> None:
-        assert group.closed_ms is not None  # asked by the caller
+        assert group.closed_ms is not None  # checked by the caller
         if opened_ms - group.closed_ms <= self.bounds.quiet_ms:
             found.split += self.weight
         group.closed_ms = None
@@ -225,9 +225,9 @@ class GroupSample:
     # ---- size
 
     def keep(self, partitions: Collection[int]) -> None:
-        """Drop the groups of all other partitions, which other workers fold now.
+        """Drop the groups of all partitions except these, because other workers fold them now.
 
-        The offset up to which such a partition was counted is kept, so that nothing is counted twice if the partition returns.
+        The offset up to which a dropped partition was counted stays, so that nothing is counted twice if the partition returns.
         """
         for gone in self._groups.keys() - set(partitions):
             del self._groups[gone]
@@ -238,7 +238,7 @@ class GroupSample:
             groups.update((member, SampledGroup()) for member in members)
             return
         self._forget_silent()
-        # Make room for more groups than these, so that it is rarely necessary.
+        # Make room for more groups than these, so that this happens rarely.
         most = LEFT_OF_FULL * self.max_groups
         while len(self) + len(members) > most:
             self.weight *= 2
@@ -249,9 +249,10 @@ class GroupSample:
         groups.update((member, SampledGroup()) for member in members)
 
     def _forget_silent(self) -> None:
-        """Drop groups that have been silent for longer than the last bucket; if one returns, it counts as a new group.
+        """Drop groups that were silent for longer than the last bucket; if one returns, it counts as a new group.
 
-        No one asks for a longer window, and for a shorter one a gap and a new group both add one record.
+        Windows longer than that are not estimated. For a shorter window the result is the same, because a gap and a new group both
+        add one record.
         """
         for partition, watched in self._groups.items():
             oldest = self._clocks.get(partition, 0) - self.bounds_ms[-1]
@@ -265,7 +266,7 @@ def _retain(groups: dict[bytes, SampledGroup], members: Iterable[bytes]) -> None
 
 
 def _closed_ms(record: Sealed, bounds: Bounds) -> int:
-    """Return when a record was closed, in the time of its events; if it was flushed, in the time of its partition."""
+    """Return when the group of a record closed, in the time of its events; if it was flushed, in the time of its partition."""
     if record.reason == "quiet":
         return record.last_event_ms + bounds.quiet_ms
     if record.reason == "max_hold":
@@ -278,8 +279,8 @@ class Buckets:
     """Observations for a histogram.
 
     Attributes:
-        counts: Observations per bucket, above the bound of the bucket before; the last count is for those above the last bound.
-        total_ms: Their sum.
+        counts: Number of observations per bucket; the last one is for observations above the last bound.
+        total_ms: Sum of the observations.
     """
 
     counts: list[int]
@@ -288,7 +289,7 @@ class Buckets:
     def add_record(self, record: Sealed, now_ms: int, bounds_ms: Sequence[int], weight: int) -> None:
         """Add, for each event of a record, the time from the event until now.
 
-        The first and the last time of its events are known; the events between them are assumed to be evenly spread.
+        Only the times of the first and the last event are known; the others are assumed to be evenly spread between them.
 
         Args:
             record: The record, emitted now.
@@ -311,13 +312,13 @@ class Buckets:
 
 @dataclass(slots=True)
 class ObservedGroups:
-    """What a chunk or a batch of records adds to the metrics; all values are estimates for all groups.
+    """The observations that a chunk or a batch of records adds to the metrics; all are estimates for all groups.
 
     Attributes:
         gaps: Gaps between the scores of consecutive events of a group.
         waits: For each event of a record, the time from the event to the record.
-        begun: Groups of which the first event was seen.
-        split: Folds that opened within the quiet period after the fold before them was closed.
+        begun: Number of groups whose first event was seen.
+        split: Number of folds that opened within the quiet period after the previous fold of their group had closed.
     """
 
     gaps: Buckets
@@ -327,6 +328,6 @@ class ObservedGroups:
 
     @classmethod
     def nothing(cls, bounds: int) -> ObservedGroups:
-        """Return an empty observation, for histograms with this many bounds."""
+        """Create empty observations for histograms with this many bounds."""
         empty = [0] * (bounds + 1)
         return cls(Buckets(empty), Buckets(empty.copy()))

@@ -1,7 +1,7 @@
-"""Cuts chunks from events that are kept themselves, and splits their runs (pure).
+"""Cuts chunks and splits runs for ``keep = "events"`` (pure).
 
-:mod:`streams_app.folding.core.detailed_chunks` and :mod:`streams_app.folding.core.run_splitting` do the same event by event; here,
-most of the events are in few groups, which reach a bound in nearly every chunk.
+:mod:`streams_app.folding.core.detailed_chunks` and :mod:`streams_app.folding.core.run_splitting` do the same event by event. This
+module is faster if most events are in few groups, which reach a bound in nearly every chunk.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ class KeptChunkCutter(ChunkCutter):
 
 
 def split_kept_runs(runs: Sequence[GroupRun], open_group: OpenGroup | None, bounds: Bounds) -> list[GroupRun]:
-    """Return the runs of a group without a bound inside.
+    """Split the runs of a group wherever a bound closes the group.
 
-    An event that closes its group by its size is a run of its own, see :func:`.split_runs`.
+    An event before which ``max_bytes`` closes the group becomes a run of its own, see :func:`.split_runs`.
 
     Args:
-        runs: Its runs in a chunk: silence closes the group at most between them.
-        open_group: The open group before these events. It may already contain some of them, because a script failed before it
-            moved the cursor: these become a run of their own.
+        runs: Runs of the group in a chunk. Silence can close the group only between runs, not within one.
+        open_group: The open group before these events. If a script failed before it moved the cursor, the group already contains
+            some of the events. These become a run of their own.
         bounds: Bounds of the fold.
     """
     found: list[GroupRun] = []
@@ -138,7 +138,7 @@ def split_kept_runs(runs: Sequence[GroupRun], open_group: OpenGroup | None, boun
 
 
 class _Open(NamedTuple):
-    """An open group: score of its first event, time from which its silence counts, number of its events and their size."""
+    """An open group: score of its first event, time from which its silence counts, number and size of its events."""
 
     opened_ms: int
     silent_ms: int
@@ -147,13 +147,13 @@ class _Open(NamedTuple):
 
 
 def _silent_ms(pair: tuple[DetailedEvent, int]) -> int:
-    """Return from when the silence after an event counts, if its quiet period were the longest one."""
+    """Return the end of the quiet period after an event, minus the longest quiet period."""
     event, score = pair
     return score - event.shorter_ms
 
 
 def _part_of(pairs: list[tuple[DetailedEvent, int]]) -> GroupRun:
-    """Return a run of some events."""
+    """Return consecutive events of a group as one run."""
     (first, first_score), (last, last_score) = pairs[0], pairs[-1]
     stamps = [event.timestamp_ms if event.timestamp_ms >= 0 else score for event, score in pairs]
     size = sum(len(event.json) for event, _ in pairs) + SEPARATOR_BYTES * len(pairs)

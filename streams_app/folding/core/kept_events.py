@@ -1,8 +1,8 @@
-"""The events of a group, as ``keep = "events"`` stores them (pure).
+"""Encoding of the events of a group for ``keep = "events"`` (pure).
 
-A run stores its events in one field: their offsets, relative to the first one, and their JSON. A field is written as a whole and is
-named by the first offset, so a run that is written twice has the same field. If runs are cut in another way when they are read
-again, two fields may hold the same event; its offset shows that.
+The consecutive events of a *run* (see :mod:`streams_app.folding.core.chunks`) are stored in one hash field, named by the first
+offset, so writing a run twice overwrites the field. If the events are cut into other runs when they are read again, two fields may
+contain the same event; :func:`events_of` removes duplicates by offset.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import msgpack
 from streams_app.folding.core.event import ScoredEvent
 
 SEPARATOR_BYTES: Final = 1
-"""Added to the JSON of each event: the comma between the events of a record."""
+"""Added to the size of each event's JSON: the comma between the events of a record."""
 
 _pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
 
 def size_of_event(json: bytes) -> int:
-    """Return what an event adds to the size of its group, in bytes, see ``max_bytes``."""
+    """Return by how many bytes an event increases the size of its group, which ``max_bytes`` limits."""
     return len(json) + SEPARATOR_BYTES
 
 
 def packed_events(events: Iterable[ScoredEvent], first_offset: int) -> bytes:
-    """Return the events of a run as they are stored: a msgpack array of offset, JSON, offset, JSON and so on.
+    """Pack the events of a run for storage: a msgpack array of offset, JSON, offset, JSON and so on.
 
     Args:
         events: The events.
@@ -37,7 +37,7 @@ def packed_events(events: Iterable[ScoredEvent], first_offset: int) -> bytes:
 
 
 def events_of(fields: Mapping[str, bytes]) -> list[tuple[int, bytes]]:
-    """Return the events of stored fields in the order of their offsets, each once.
+    """Return offset and JSON of the events in stored fields, sorted by offset and without duplicates.
 
     Args:
         fields: First offset of a run → its packed events.

@@ -1,6 +1,6 @@
-"""A shard in memory (pure): makes the same decisions as the scripts, one event at a time.
+"""A shard in memory (pure), which makes the same decisions as the Lua scripts, one event at a time.
 
-It serves the test kit and tuning, and the scripts are compared with it on a real server. It does not survive a crash.
+The test kit and ``tune`` use it, and tests on a real server compare the scripts with it. It does not survive a crash.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streams_app.folding.core.record import Sealed
 class OpenGroup:
     """A group that is not sealed yet; offsets of the source, times in ms.
 
-    A group without events has only been opened by the event of an early record (``leading``).
+    With ``leading``, it has no events until the second one arrives, because the first one was emitted at once.
     """
 
     first_offset: int
@@ -35,7 +35,7 @@ class OpenGroup:
 
     @property
     def quiet_from_ms(self) -> int:
-        """Return from when its silence counts, if its quiet period were the longest one."""
+        """Return the time at which the group would be quiet, minus the longest quiet period."""
         return self.silent_from_ms - self.shorter_ms
 
 
@@ -44,8 +44,8 @@ class MemoryShard:
     """The open groups of one (fold, topic, partition).
 
     Attributes:
-        bounds: What closes groups.
-        partitions: Partition count of the source, for the version of the records.
+        bounds: The bounds at which groups close.
+        partitions: Partition count of the source, from which the version of records is computed.
         open: Group → its open fold.
     """
 
@@ -57,12 +57,12 @@ class MemoryShard:
         """Fold one event.
 
         Args:
-            event: Its offset is above every offset folded before.
-            score_ms: Not below the score of the event before.
+            event: An event beyond all offsets that were folded before.
+            score_ms: Score of the event, at least that of the event before.
             silent_from_ms: Earliest time from which the silence after the event counts.
 
         Returns:
-            The sealed folds of its group that the event closed.
+            The sealed entries of its group that the event causes: closed groups, and the early record of ``leading``.
         """
         bounds, group, sealed = self.bounds, event.group, []
         stored = self.open.get(group)
@@ -100,7 +100,7 @@ class MemoryShard:
             clock_ms: Partition clock.
             quiet: Whether silence closes groups now.
             everything: Whether to close all groups, with the reason ``flush``.
-            late_ms: How far record time is behind the clock: holds count from record times.
+            late_ms: How far record time lags behind the clock. Groups are opened in record time, so ``max_hold`` is extended by it.
         """
         sealed = []
         for group, stored in sorted(self.open.items(), key=lambda item: item[1].first_offset):
@@ -113,7 +113,7 @@ class MemoryShard:
         return sealed
 
     def drop(self, group: bytes, first_offset: int) -> OpenGroup | None:
-        """Drop a group without a record; None if its open fold does not begin at this offset."""
+        """Remove and return an open group, without a record; None if it does not begin at this offset."""
         stored = self.open.get(group)
         return self.open.pop(group) if stored is not None and stored.first_offset == first_offset else None
 
@@ -128,7 +128,7 @@ class MemoryShard:
     def _close(self, group: bytes, reason: str, due_ms: int) -> list[Sealed]:
         stored = self.open.pop(group)
         if not stored.events:
-            return []  # nothing has happened since its early record
+            return []  # no event since its early record
         numbers = group, stored.first_offset, stored.last_offset, stored.events, stored.low_ms, stored.high_ms
         return [Sealed(*numbers, reason, due_ms, self.partitions, stored.names)]
 

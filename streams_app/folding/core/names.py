@@ -1,7 +1,7 @@
-"""Sets of changed names without values, shared by thousands of groups in memory, because few sets differ (pure).
+"""Sets of changed names without values (pure). Few sets differ, so thousands of groups in memory share them.
 
-While events are folded, a set is a *mask*: an integer with one bit per name, so that two sets are joined by one instruction. The
-first names that this process reads have a bit. A set with any later name is a mapping, which is slower and means the same.
+While events are folded, a set is a *mask*: an integer with one bit per name, so that one instruction joins two sets. Only the first
+:data:`MASKED_NAMES` names that this process reads get a bit. A set with any other name is a mapping, which is slower.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import msgpack
 import orjson
 
 CACHED_NAMES: Final = 64
-"""Maximum number of names in a set that is cached."""
+"""Sets with more names than this are not cached."""
 
 CACHED_TOTAL: Final = 1_500_000
-"""Maximum weight of all sets in one cache, some 8 MB: their characters, and :data:`NAME_WEIGHT` for each name."""
+"""Maximum weight of one cache, some 8 MB. Each set weighs its number of characters, plus :data:`NAME_WEIGHT` per name."""
 
 NAME_WEIGHT: Final = 20
 
 MASKED_NAMES: Final = 1_000
-"""Number of names that have a bit."""
+"""Maximum number of names that have a bit."""
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value", bound=Collection[str] | int)
@@ -30,12 +30,12 @@ _pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
 
 class NameSet(dict[str, bytes]):
-    """Names, each with an empty value; shared, so it must not be modified.
+    """A shared set of names, as a dict with empty values that must not be modified.
 
     Attributes:
-        packed: The names as a msgpack map, as in the outbox.
-        fields: Name, value, name … as in a sidecar.
-        listed: The names as a sorted JSON array.
+        packed: The names with empty values as a msgpack map, for the outbox.
+        fields: Name, empty value, name … as fields of the group's hash in Redis.
+        listed: The names as a sorted JSON array, for records.
     """
 
     __slots__ = ("fields", "listed", "packed")
@@ -52,12 +52,12 @@ class NameSet(dict[str, bytes]):
 
 
 class Cache(dict[_Key, _Value]):
-    """A cache that empties itself when its weight exceeds :data:`CACHED_TOTAL`."""
+    """A cache that is cleared when its weight exceeds :data:`CACHED_TOTAL`."""
 
     weight = 0
 
     def add(self, key: _Key, names: Collection[str], value: _Value) -> _Value:
-        """Store the value of a key, unless it has very many names; return the value."""
+        """Return the value, after caching it under the key unless it has more than :data:`CACHED_NAMES` names."""
         if len(names) <= CACHED_NAMES:
             weight = sum(map(len, names)) + NAME_WEIGHT * (len(names) + 1)
             self.weight += weight
@@ -83,7 +83,7 @@ def shared_names(names: Collection[str]) -> NameSet:
 
 
 def shared_names_of_bytes(names: Collection[bytes]) -> NameSet:
-    """Return the shared set of these names, which are UTF-8."""
+    """Return the shared set of these UTF-8 names."""
     key = frozenset(names)
     found = _of_bytes.get(key)
     if found is None:
@@ -102,7 +102,7 @@ def names_of_mask(mask: int) -> NameSet:
 
 
 def unmasked(names: Mapping[str, Any] | int) -> Mapping[str, Any]:
-    """Return a mask or a mapping as a mapping."""
+    """Return names as a mapping; those of a mask have empty values."""
     return names_of_mask(names) if isinstance(names, int) else names
 
 

@@ -1,6 +1,6 @@
-"""The folded record, which is produced for one sealed group (pure).
+"""Renders the folded record of a sealed group (pure).
 
-Its bytes depend on the sealed entry alone, so a re-send after a crash has the same id and the same content.
+Its bytes depend only on the sealed entry, so a record that is sent again after a crash has the same id and content.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from streams_app.folding.core.kept_events import events_of
 from streams_app.folding.core.names import NameSet, shared_names_of_bytes
 
 VERSION_SHIFT: Final = 2**40
-"""Room for source offsets below the partition count: the version stays below 2^53 up to 8 191 partitions."""
+"""A version is the partition count times this, plus the offset. With up to 8 191 partitions it is less than 2^53."""
 
 MAX_RECORD_BYTES: Final = 900_000
-"""A larger value is split, because brokers by default reject records over about 1 MB, permanently."""
+"""Larger values are split, because by default, brokers permanently reject records over about 1 MB."""
 
 FIELDS: Final = "fields"
 FUNCTION: Final = "function"
@@ -32,16 +32,16 @@ UNKNOWN: Final = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class RecordShape:
-    """How stored state becomes a record: the part of a fold's definition that determines the meaning of its state.
+    """The part of a fold's definition that determines what its stored state means, and how it becomes a record.
 
     Attributes:
         fold: Name of the fold.
         group_fields: Names of the group fields, as they appear in the record.
         changed: Name of the changed field.
         keep: ``names``, ``last``, ``events``, or the aggregates as JSON, sorted by name.
-        group_from: Where groups come from. It tells the record key from a field ``key``, which have the same name in records.
+        group_from: Where groups come from. Distinguishes the record key from a field ``key``, which has the same name in records.
         changed_from: Where changed names come from.
-        fields: Fields of the events that are kept; empty: all, or none.
+        fields: Fields of the events that ``keep = "events"`` keeps; empty for whole events, and for other values of ``keep``.
     """
 
     fold: str
@@ -54,20 +54,20 @@ class RecordShape:
 
     @classmethod
     def of(cls, fold: Fold) -> RecordShape:
-        """Return the shape of a declared fold. All functions have the same shape, because their results are unknown."""
+        """Return the shape of a declared fold. It does not distinguish functions, because their results are unknown."""
         group_from = RECORD_KEY if fold.group_key == RECORD_KEY else FUNCTION if callable(fold.group_key) else FIELDS
         changed_from = FUNCTION if callable(fold.changed) else FIELDS
         keep = fold.keep if isinstance(fold.keep, str) else orjson.dumps(fold.keep, option=orjson.OPT_SORT_KEYS).decode()
         return cls(fold.name, fold.group_fields, fold.changed_field, keep, group_from, changed_from, fold.fields)
 
     def to_text(self) -> str:
-        """Return the text that is stored with the state. Each shape has its own, so a worker detects a changed definition."""
+        """Return the text that is stored with the state, so that a worker detects a changed definition."""
         shape = [self.fold, self.group_fields, self.changed, self.keep, self.group_from, self.changed_from]
         return orjson.dumps([*shape, self.fields] if self.fields else shape).decode()
 
     @classmethod
     def from_text(cls, text: str) -> RecordShape:
-        """Parse the text of :meth:`to_text`. A text of four items lacks the origins; no declared fold has such a shape."""
+        """Parse the text of :meth:`to_text`. A text without origins (four items) gives a shape that no declared fold has."""
         fold, group_fields, changed, keep, *origins = orjson.loads(text)
         group_from, changed_from, *fields = origins or (UNKNOWN, UNKNOWN)
         return cls(fold, tuple(group_fields), changed, keep, group_from, changed_from, tuple(*fields))
@@ -78,10 +78,10 @@ class RecordShape:
 
 
 class Sealed(NamedTuple):
-    """A group that has been sealed.
+    """A sealed group, an entry of the outbox.
 
     Attributes:
-        member: Member of the group in Redis.
+        member: Group key as bytes, see :func:`streams_app.codec.member_of`.
         first_offset: Offset of its first event.
         last_offset: Offset of its last event.
         events: Number of its events.
@@ -127,7 +127,7 @@ class Sealed(NamedTuple):
             names = {name.decode(): value for name, value in zip(keys, values, strict=True)}
         else:
             names = shared_names_of_bytes(keys)
-        # Lua packs numbers beyond 2^63, such as odd record timestamps, as doubles. The constructor of a named tuple is slow.
+        # Lua packs numbers beyond 2^63, such as invalid record timestamps, as doubles. The constructor of a named tuple is slow.
         return tuple.__new__(cls, (member, first, last, events, int(low), int(high), reason.decode(), int(due), partitions, names))
 
     @property
@@ -151,7 +151,7 @@ class FoldedRecord(NamedTuple):
 
 
 def fold_id(fold: str, topic: str, partition: int, first_offset: int, last_offset: int, lost: int = 0) -> str:
-    """Return the id of a folded record. It depends on the source alone, so a re-sent record has the same id.
+    """Return the id of a folded record. It depends only on the source, so a record that is sent again has the same id.
 
     Args:
         fold: Name of the fold.
@@ -159,8 +159,8 @@ def fold_id(fold: str, topic: str, partition: int, first_offset: int, last_offse
         partition: Source partition.
         first_offset: Offset of its first event.
         last_offset: Offset of its last event.
-        lost: Number of offsets that the broker has lost. Other events had these offsets before, and their ids may have been
-            produced.
+        lost: Number of offsets by which the broker has truncated the log. The events that it lost had the same offsets, and their
+            records may have been produced.
     """
     return f"{fold}:{topic}:{partition}:{first_offset}-{last_offset}{_behind(lost)}"
 
@@ -172,12 +172,12 @@ def _behind(lost: int) -> str:
 class Renderer:
     """Renders the records of one shard; their common parts are rendered once.
 
-    Most groups have one text field and keep names only, and few of their sets of names differ. Their records are assembled from
+    Most groups have one text field and keep only names, and few of their sets of names differ. Their records are assembled from
     prepared text. All others are rendered by :func:`render`, which produces the same bytes.
 
     Attributes:
         shape: Definition under which the groups were folded.
-        lost: Number of offsets that the broker has lost so far.
+        lost: Number of offsets by which the broker has truncated the log so far.
     """
 
     def __init__(self, shape: RecordShape, topic: str, partition: int, lost: int = 0) -> None:
@@ -216,14 +216,14 @@ class Renderer:
 
 
 def render(sealed: Sealed, shape: RecordShape, topic: str, partition: int, lost: int = 0) -> list[FoldedRecord]:
-    """Return the record of a sealed group; several, with ``#1``, ``#2`` … appended to the id, if one would be too large.
+    """Return the record of a sealed group. One that is too large becomes several, with ``#1``, ``#2`` … appended to the id.
 
     Args:
         sealed: The group.
         shape: Definition under which it was folded.
         topic: Source topic.
         partition: Source partition.
-        lost: Number of offsets that the broker has lost so far.
+        lost: Number of offsets by which the broker has truncated the log so far.
     """
     base = fold_id(shape.fold, topic, partition, sealed.first_offset, sealed.last_offset, lost)
     names = sorted(sealed.names)
@@ -260,7 +260,7 @@ def _parts(sealed: Sealed, names: list[str]) -> list[list[str]]:
 def _value(sealed: Sealed, shape: RecordShape, record_id: str, names: list[str], lost: int) -> bytes:
     changed: Any = names
     if shape.keep == EVENTS:
-        # A script that died may have left events of a range that was not folded then.
+        # A script that failed may have left events outside these offsets.
         own = range(sealed.first_offset, sealed.last_offset + 1)
         changed = [orjson.Fragment(json) for offset, json in events_of(sealed.names) if offset in own]
     elif shape.keep != "names":

@@ -1,8 +1,8 @@
-"""Splits runs if a bound falls inside them (pure).
+"""Splits a run of events where a bound closes its group (pure).
 
-Only Redis knows which groups are open. It returns the state of the groups concerned; folding their events again in memory shows
-where they close. One run per event would also be correct, but a busy group has thousands of events, and one script takes all runs
-of a group.
+A worker builds runs without the open groups, which are in Redis. If a bound falls inside a run, the script returns the open group,
+and the events are folded again in memory to find where the group closes. One run per event would also be correct, but a busy group
+has thousands of events, and one script takes all runs of a group.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def scored_events(events: Iterable[Event], chunk: Chunk) -> dict[bytes, list[tup
     """Return the events of a chunk with their scores, by group.
 
     Args:
-        events: At least the events of the chunk, in offset order.
+        events: Events in offset order, among them all of the chunk.
         chunk: The chunk.
     """
     clock = chunk.start_ms
@@ -36,15 +36,15 @@ def scored_events(events: Iterable[Event], chunk: Chunk) -> dict[bytes, list[tup
 
 
 def split_runs(events: Sequence[tuple[ScoredEvent, int]], open_group: OpenGroup | None, bounds: Bounds) -> list[GroupRun]:
-    """Return the events of a group as runs without a bound inside.
+    """Return the events of a group as runs that end wherever a bound closes the group.
 
-    The names of a whole run do not show which event they came with: an event that closes its group by its names is a run of its
-    own.
+    A run does not record which event added a name. Therefore an event before which ``max_changed`` closes the group becomes a run
+    of its own.
 
     Args:
         events: Events of one group, with their scores.
-        open_group: The open group before these events; it is modified. It may already contain some of them, because a script
-            failed before it moved the cursor: these become a run of their own, which the next script skips.
+        open_group: The open group before these events; it is modified. If a script failed before it moved the cursor, the group
+            already contains some of the events. These become a run of their own, which the next script skips.
         bounds: Bounds of the fold.
     """
     # Values do not matter here, and those of the open group are unknown.
@@ -61,7 +61,7 @@ def split_runs(events: Sequence[tuple[ScoredEvent, int]], open_group: OpenGroup 
             # The values of the names do not matter here, and may not be valid JSON.
             named = event if isinstance(event.names, int) else event._replace(names=dict.fromkeys(event.names))
             closed = model.fold(named, score)
-            # If the group closed before the event, its last offset is a different one.
+            # The model has added the event to this object, unless it closed the group before the event.
             is_in_it = group is not None and group.last_offset == event.offset
             goes_on = is_in_it and not is_alone and bool(runs) and runs[-1].last_offset > behind
             is_alone = any(entry.reason in REASONS_BEFORE_AN_EVENT or entry.reason == LEADING for entry in closed)

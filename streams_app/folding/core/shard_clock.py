@@ -1,9 +1,9 @@
-"""The clock of a shard (pure): gives events their scores, also late ones, and decides from when a quiet period counts.
+"""The clock of a shard (pure): computes the *score* of each event, its time by this clock, and when a quiet period begins.
 
-If groups were closed by the wall clock, a consumer that lags by the quiet period would find every event already "quiet" when it is
-folded, and folding would fail exactly when it is needed. Therefore a shard that is behind the end of its partition lives by the
-newest record time it has folded, and a shard that has caught up by the wall clock of its last fetch. Its clock never goes back, and
-the next owner continues it.
+If groups closed by the wall clock, a consumer that lags by more than the quiet period would close every group after one event, and
+folding would fail exactly when it is needed. Therefore the clock follows the newest folded record time while the shard is behind
+the end of its partition, and the wall clock of the last fetch once it has caught up. It never goes back: a late event gets the
+score of the event before it, and the next owner continues the clock.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from streams_app.delivery.clocks import SKEW_MS, ReaderView, advanced, is_caught
 
 
 class RangeTime(NamedTuple):
-    """The inputs from which the scores of a range are computed, besides the clocks of the shard.
+    """Inputs for the scores of a range, besides the clocks of the shard.
 
     They are stored while the range is in progress, so that every owner gives an event the same score.
 
     Attributes:
-        cap_ms: Wall clock when the range was begun; no record timestamp counts as later.
-        arrived_ms: When the range was fetched, if the reader had been at the end of its partition just before; None: the range had
-            been waiting in the log, as part of a backlog.
+        cap_ms: Wall clock when the range was begun; later record timestamps are reduced to it.
+        arrived_ms: When the range was fetched, if the reader had been at the end of its partition just before; None if the range
+            is part of a backlog.
     """
 
     cap_ms: int
@@ -33,8 +33,8 @@ class Clocks(NamedTuple):
 
     Attributes:
         clock_ms: Partition clock, which determines what is due.
-        record_clock_ms: Newest record timestamp so far, limited by the wall clock of its time.
-        late_ms: With ``sessions``: how far record time was behind the wall clock when the last live event arrived.
+        record_clock_ms: Newest record timestamp so far, at most the wall clock when it was read.
+        late_ms: With ``sessions``: how far record time lagged behind the wall clock when the last live event arrived.
     """
 
     clock_ms: int = 0
@@ -43,14 +43,14 @@ class Clocks(NamedTuple):
 
 
 class ShardClock:
-    """The clocks of a shard as its owner knows them, and the rules by which they move.
+    """The clocks of a shard in the memory of its owner, and the rules that advance them.
 
     Attributes:
         stored: The clocks as they are in Redis.
-        caught_up_at_ms: When the reader was last at the end of the partition, by a fetch reply or by the end of the log at the
-            claim.
-        folded_until_ms: Time until which everything that had arrived is folded, according to a fetch reply; None: no fetch reply
-            since the claim has said so.
+        caught_up_at_ms: When the reader was last at the end of the partition, according to a fetch reply or to the end of the log
+            at the claim.
+        folded_until_ms: All records that arrived before this time are folded, according to a fetch reply; None if no fetch reply
+            since the claim has shown such a time.
     """
 
     def __init__(self, *, backlog: str, quiet_ms: int) -> None:
@@ -74,7 +74,7 @@ class ShardClock:
     # ---- folding
 
     def range_time(self, view: ReaderView, now_ms: int) -> RangeTime:
-        """Return the time of a range that begins now.
+        """Return the inputs for the scores of a range that is begun now.
 
         Args:
             view: State of the reader after the fetch that returned the range.
@@ -83,21 +83,21 @@ class ShardClock:
         return RangeTime(now_ms, _arrival_ms(view, self.caught_up_at_ms, now_ms))
 
     def start_ms(self, time: RangeTime) -> int:
-        """Return the score before the first event of a range; scores are its running maximum.
+        """Return the lowest score of a range; a score is the highest timestamp so far, but at least this.
 
-        With ``sessions`` it is record time. With ``merge``, live events are scored by their arrival.
+        With ``sessions`` it is the newest record time so far. With ``merge`` it is at least the arrival of a live range.
         """
         return self.stored.record_clock_ms if self._sessions else max(self.stored.clock_ms, time.arrived_ms or 0)
 
     def is_backlog(self, time: RangeTime) -> bool:
-        """Return whether groups close by record time, as fast as the range is read."""
+        """Return whether the range is a backlog of sessions, in which groups close by record time."""
         return self._sessions and time.arrived_ms is None
 
     def after(self, time: RangeTime, last_score_ms: int, *, has_events: bool) -> Clocks:
         """Return the clocks after a range is folded.
 
         Args:
-            time: Time of the range.
+            time: Inputs for the scores of the range.
             last_score_ms: Score of its last event; without events, the result of :meth:`start_ms`.
             has_events: Whether the range has any event of the fold.
         """
@@ -112,8 +112,8 @@ class ShardClock:
     def silent_from_ms(self, time: RangeTime, after: Clocks) -> int:
         """Return the earliest time from which silence after the events of a range counts; 0: from the score of each event.
 
-        The scores of sessions are record time. If silence counted from there, every group of a producer with a slow clock would
-        close at once. So silence counts from the arrival of the event, as far as it is known.
+        With ``sessions``, scores are record time. If silence counted from there, every group of a producer whose clock is behind
+        would close at once. So silence counts from the arrival of the event, as far as the arrival is known.
         """
         if not self._sessions:
             return 0
@@ -123,33 +123,33 @@ class ShardClock:
     # ---- emission
 
     def is_caught_up_now(self, fence: int, view: ReaderView, now_ms: int) -> bool:
-        """Return whether the shard has caught up, and if so, store the time."""
+        """Return whether the shard has caught up; if so, store the time of the fetch that shows it."""
         if not is_caught_up(fence, view, now_ms):
             return False
         self.caught_up_at_ms = self.folded_until_ms = min(view.fetched_at_ms or 0, now_ms)
         return True
 
     def forget_folded_until(self) -> None:
-        """Forget until when everything that had arrived is folded, because the clock that said so is not trusted."""
+        """Reset :attr:`folded_until_ms`, because the clock by which it was measured is not trusted."""
         self.folded_until_ms = None
 
     def due_ms(self, folded_until_ms: int | None) -> int:
         """Return the partition clock as of now.
 
         Args:
-            folded_until_ms: Time until which everything that had arrived is folded; None: unknown.
+            folded_until_ms: All records that arrived before this time are folded; None: unknown.
         """
         return advanced(self.stored.clock_ms, folded_until_ms or 0, caught_up=folded_until_ms is not None)
 
     def quiet_groups_close(self, clock_ms: int, now_ms: int) -> bool:
-        """Return whether silence closes groups: always with ``sessions``; with ``merge`` unless the clock is X or more behind."""
+        """Return whether silence closes groups: with ``merge`` only if the clock lags by less than the quiet period."""
         return self._sessions or now_ms - clock_ms < self._quiet_ms
 
 
 def _arrival_ms(view: ReaderView, caught_up_at_ms: int | None, now_ms: int) -> int | None:
     """Return when a fetched range arrived, if the reader had been at the end of its partition just before; otherwise None.
 
-    A process that was suspended since the fetch does not know what has arrived in the meantime.
+    Also None if the fetch is too old: while the process was suspended, more records may have arrived.
     """
     fetched_ms = view.fetched_at_ms
     if fetched_ms is None or caught_up_at_ms is None:
@@ -158,10 +158,10 @@ def _arrival_ms(view: ReaderView, caught_up_at_ms: int | None, now_ms: int) -> i
 
 
 def _late_after(late_ms: int, time: RangeTime, record_clock_ms: int) -> int:
-    """Return how far record time is behind the time of arrival, after a range of sessions has been read.
+    """Return how far record time lags behind the time of arrival, after a range of sessions has been read.
 
-    Everything that was read has arrived, so the lateness of a backlog is at most the distance of its record time from the wall
-    clock. Otherwise the silence after its events would depend on who reads them when, and two successive owners would disagree.
+    Events that were read have arrived, so the lag of a backlog is at most the wall clock minus its record time. Without this limit,
+    the silence after its events would depend on when they are read, and two successive owners would disagree.
     """
     if time.arrived_ms is None:
         return min(late_ms, max(0, time.cap_ms - record_clock_ms))
@@ -169,9 +169,9 @@ def _late_after(late_ms: int, time: RangeTime, record_clock_ms: int) -> int:
 
 
 def _waiting_since(time: RangeTime, record_clock_ms: int, late_ms: int) -> int:
-    """Return when the newest event of a backlog of sessions arrived, as far as live events have shown; 0: at its record timestamp.
+    """Estimate when the newest event of a backlog of sessions arrived, from the lag of live events; 0: at its record timestamp.
 
-    After the backlog is read, silence closes groups by the wall clock, and the backlog's own time is behind it by ``late_ms``. The
-    result is never in the future.
+    After the backlog is read, silence closes groups by the wall clock, which is ahead of the backlog's record time by ``late_ms``.
+    The result is never in the future.
     """
     return min(record_clock_ms + late_ms, time.cap_ms) if late_ms > SKEW_MS else 0
