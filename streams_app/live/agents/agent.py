@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 REPORT_EVERY_SECONDS: Final = 2.0
 
 FETCH_WAIT_MS: Final = 200
-"""Maximum time of a fetch. The clock of a view is the time of its last fetch request, so an item may expire later by this time."""
+"""Maximum time of a fetch. The clock of a view is the time of its last fetch request, so items may expire this much later."""
 
 
 class ViewAgent:
@@ -86,7 +86,7 @@ class ViewAgent:
             self._processors,
             OwnershipConfig(
                 clock,
-                Status(),  # a worker that reads a view again is ready: it folds, and the view shows its state itself
+                Status(),  # not that of the worker, which is ready while a view is rebuilt; the view shows its own state
                 on_fatal=self._member.fail,
                 on_resync=lambda name, cause: None,
                 on_went_back=metrics.went_back,
@@ -115,7 +115,7 @@ class ViewAgent:
             metrics.live_reading.labels(view=name).set(is_reading)
             try:
                 places = await self._member.places(self.ownership.positions())
-            except Exception as error:  # any error: the lag is read again
+            except Exception as error:  # any error: the next report reads the lag again
                 logger.debug("cannot read the lag of a live view", exc_info=error)
             else:
                 lag = sum(max(0, end - position) for position, end in places.values())
@@ -155,7 +155,7 @@ class LiveViews:
             producer: Sends dead letters.
             clock: Clock of the worker.
             metrics: Metrics of the worker.
-            watch: Called with the group and the ownership of each view, so that its progress is watched.
+            watch: Called with the group and the ownership of each view, to watch its progress.
             views: The views of topics that this worker maintains.
 
         Raises:
@@ -176,7 +176,7 @@ class LiveViews:
         """Check that all topics exist.
 
         Raises:
-            ConfigurationError: Topics are missing; all are named.
+            ConfigurationError: Topics are missing; the error names all of them.
             TryAgainError: The broker cannot be reached.
         """
         await require(self._settings.kafka, topics_of_views(self._views))

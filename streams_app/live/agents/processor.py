@@ -1,8 +1,8 @@
 """The processors of one live view: each maintains the current state of one partition of the source.
 
 Redis contains the unexpired items and the fence; the offset committed to Kafka only serves to show the lag. If the state is lost,
-or belongs to another definition or topic, it is read from the log again, as far back as an item lives, even below the committed
-offset.
+or belongs to another definition or topic, it is rebuilt from the log, beginning at the oldest record that has not expired, even
+below the committed offset.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ViewContext:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an outage of Redis or the schema registry explains that no changes are applied."""
+        """Whether an outage of Redis or the schema registry prevents changes from being applied."""
         return self.outages.fault is not None or (self.schemas is not None and self.schemas.is_away)
 
 
@@ -85,13 +85,13 @@ class ViewProcessors(Processors):
     """Creates the processors of all partitions of a view."""
 
     def __init__(self, context: ViewContext) -> None:
-        """Create the factory; nothing is claimed before :meth:`of`."""
+        """Create the factory, without processors."""
         self.context = context
         self._claimed: dict[TP, ViewProcessor] = {}
 
     @property
     def topics(self) -> Collection[str]:
-        """Source of the view."""
+        """Topics to read: the source of the view."""
         return (self.context.view.source,)
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, ViewProcessor]:
@@ -100,11 +100,11 @@ class ViewProcessors(Processors):
         return {self.context.view.name: processor}
 
     def is_paused(self, topic: str) -> bool:
-        """Return whether Redis, unavailable or full, or an outage of the schema registry explains that no changes are applied."""
+        """Return whether an outage of the schema registry, or an unavailable or full Redis, prevents changes from being applied."""
         return self.context.is_waiting
 
     def status(self) -> tuple[int, bool]:
-        """Return the number of non-empty pages in the partitions of this worker, and whether any of them is being read again."""
+        """Return the number of non-empty pages in the partitions of this worker, and whether any partition is being rebuilt."""
         live = [one for one in self._claimed.values() if one.is_claimed]
         return sum(one.pages for one in live), any(one.is_reading for one in live)
 
@@ -116,7 +116,7 @@ class ViewProcessor(Processor):
 
     Attributes:
         pages: Number of pages that have items.
-        is_claimed: Whether this processor owns the state, as far as it knows.
+        is_claimed: Whether this processor has claimed the state and has not been revoked.
     """
 
     in_flight = 0
@@ -140,17 +140,19 @@ class ViewProcessor(Processor):
 
     @property
     def is_reading(self) -> bool:
-        """Whether the state is being read from the source and not shown meanwhile."""
+        """Whether the state is being rebuilt from the source; it is not shown until then."""
         return self._metadata.reading is not None
 
     # ---- delivery
 
     async def claim(self, claim: Claim) -> int:
-        """Continue after the fence; without a usable state, read as far back as an item lives.
+        """Claim the state and return the offset to read next.
+
+        It follows the fence; if there is no usable state, it is the offset of the oldest record that may not have expired.
 
         Raises:
             NotOwnerError: Kafka rejected the first commit.
-            KafkaError, RedisError, OSError, TimeoutError: The claim is tried again.
+            KafkaError, RedisError, OSError, TimeoutError: The caller retries the claim.
         """
         view = self._context.view
         keys = view_keys(self._context.app_id, view.name, *self._tp)
@@ -159,7 +161,7 @@ class ViewProcessor(Processor):
             has_data=view.kind == "list", expiry_ms=view.expiry_ms, keep=view.keeps,
         )  # fmt: skip
         if claim.committed is None:
-            # There is no commit yet. Only an accepted commit proves that the partition is ours.
+            # There is no commit yet. Only an accepted commit proves that this worker owns the partition.
             await claim.commit_now(OffsetAndMetadata(claim.log_bounds.begin))
         claimed = await self._claim_state(claim)
         self._fence, self._clock_ms, self._metadata = claimed.fence, claimed.clock_ms, claimed.metadata
@@ -176,23 +178,23 @@ class ViewProcessor(Processor):
         self._wake.set()
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the offset after the fence; None while the state is not ours."""
+        """Return the offset after the fence; None unless the state is claimed."""
         return OffsetAndMetadata(self._fence + 1) if self.is_claimed else None
 
     def tick(self, now_ms: int) -> None:
-        """Request that due items expire."""
+        """Request the expiry of due items."""
         self._is_due = True
         self._wake.set()
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Return whether the expiry that the last tick requested has run."""
+        """Return whether the expiry that the last tick requested has run; None during an outage and without a claim."""
         if self._context.is_waiting or not self.is_claimed:
             return None
         why = f"live view {self._context.view.name} does not expire items of {self._tp}"
         return Progress(self._ticks_done, self._ticks_done + self._is_due, f"view={self._context.view.name} source={self._tp}", why)
 
     async def revoke(self, seconds: float) -> None:
-        """Stop at once; the state stays for the next owner."""
+        """Stop at once; the next owner continues from the state in Redis."""
         self.is_claimed = False
         if self._task is not None:
             await ended({self._task})
@@ -201,19 +203,19 @@ class ViewProcessor(Processor):
     # ---- claiming
 
     async def _claim_state(self, claim: Claim) -> LiveClaim:
-        """Claim the state under our token; create it if there is none that can be used."""
+        """Claim the state; if there is no usable state, create one."""
         view, definition = self._context.view, definition_of(self._context.view)
         found = await self._store.claim(definition, claim.topic_id, claim.partitions)
         if found is not None and await claim.common_end(found.metadata.log, found.fence + 1) is not None:
-            # The state contains events that the log no longer has: read it again from the current log.
+            # The state contains events that the log no longer has: rebuild it from the current log.
             found = await self._store.claim(definition, claim.topic_id, claim.partitions, drop=True)
         if found is not None and claim.was_reset and found.fence + 1 >= claim.log_bounds.begin:
-            # The client went back, and not because of retention: the topic was created again.
+            # The client reset its position, and not because of retention: the topic was recreated.
             found = await self._store.claim(definition, claim.topic_id, claim.partitions, drop=True)
         if found is not None:
             return found
         start = await claim.offset_at(self._context.clock.now_ms() - view.expiry_ms)
-        # Read the end of the log after that, so that all records beyond it arrive later than the initial clock.
+        # Read the bounds last: their time is the initial clock, and all records beyond their end arrive later.
         bounds = await claim.log_bounds_now()
         begin = view_start(start, bounds, view.expiry_ms)
         logger.info("live view is read from its source view=%s source=%s offset=%d", view.name, self._tp, begin.fence + 1)
@@ -222,7 +224,7 @@ class ViewProcessor(Processor):
         return created
 
     async def _skip_removed(self, claim: Claim) -> None:
-        """Move the fence past records that retention removed before they were read; the view is incomplete for one expiry."""
+        """Move the fence past records that retention removed before they were read; the view is incomplete for its expiry time."""
         bounds = await claim.log_bounds_now()
         if self._fence + 1 >= bounds.begin:
             return
@@ -255,16 +257,16 @@ class ViewProcessor(Processor):
             await asyncio.sleep(0)
 
     async def _read(self, batch: Batch) -> Iterator[ViewBatch]:
-        """Return the parts of a range; waits until the schema registry answers. Meanwhile nothing expires: the view is behind."""
+        """Return the batches of a range after fetching its schemas; during an outage of the registry, no item expires."""
         schemas = self._context.schemas
         if schemas is not None:
             await schemas.prepare(self._decider.values.framed_parts(batch.records), self)
         parts = view_batches(self._decider, self._tp.partition, batch.records, batch.end, self._context.clock.now_ms())
-        # The schemas stay fetched until this task waits.
+        # Evaluate all batches now: once this task awaits, other tasks may evict the fetched schemas.
         return parts if schemas is None else iter(list(parts))
 
     async def _apply(self, claim: Claim, part: ViewBatch) -> None:
-        """Apply a batch, retrying until it succeeds; its dead letters are sent first."""
+        """Send the dead letters of a batch, then apply it; both are retried until they succeed."""
         if part.rejected:
             await self._dead_letters.send(part.rejected, self._on_unsent)
             self._context.outages.succeeded(self)
@@ -291,8 +293,8 @@ class ViewProcessor(Processor):
 
         Args:
             claim: Claim of the partition.
-            moves_clock: Whether the clock moves. If not, items that are due by the wall clock are removed all the same, to free
-                memory in a full Redis. An unread event may put a removed item back; meanwhile the view is behind.
+            moves_clock: Whether the clock moves. If not, items that are due by the wall clock are removed nevertheless, to free
+                memory in a full Redis. An unread event may restore a removed item; until then the view is behind.
         """
         clock = self._context.clock
         now_ms = clock.now_ms()
@@ -301,7 +303,7 @@ class ViewProcessor(Processor):
         # The clock moves only to the last fetch request: later records may be unread and may prolong items that are due.
         read_until_ms = min(now_ms, view.fetched_at_ms or now_ms)
         if is_known:
-            # Records of an open transaction are acknowledged and not readable: while it stays open, the view is behind.
+            # Records of an open transaction are acknowledged but not readable. Until the transaction ends, the view is behind.
             read_until_ms = self._acknowledged.at(self._fence, view, read_until_ms)
         due_ms = advanced(self._clock_ms, read_until_ms, caught_up=is_known) if moves_clock else now_ms
         expired = await self._store.expire(self._fence, due_ms, moves_clock=moves_clock)
@@ -315,7 +317,7 @@ class ViewProcessor(Processor):
     async def _retry_until_done(
         self, step: Callable[[], Awaitable[None]], when_full: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """Run a step in Redis until it succeeds; a repeated script recognizes that it ran before and its reply was lost.
+        """Retry a step in Redis until it succeeds; a script detects that an earlier attempt, whose reply was lost, has run.
 
         Raises:
             FencedError: The stored state is not the expected one.
@@ -346,7 +348,7 @@ class ViewProcessor(Processor):
 
 
 def view_start(start: int, bounds: LogBounds, expiry_ms: int) -> ViewStart:
-    """Return the initial state of a view that has none (pure).
+    """Return the initial values of the state of a view's partition (pure).
 
     Args:
         start: Offset of the first record that may not have expired.
@@ -354,7 +356,7 @@ def view_start(start: int, bounds: LogBounds, expiry_ms: int) -> ViewStart:
         expiry_ms: An item expires at its time plus this.
 
     Returns:
-        Its clock is the time at which the end of the log was read: all records before that end are read before the view is shown.
+        Its clock is the time at which the end of the log was read. The view is shown when all records before that end are read.
     """
     begin = max(start, bounds.begin)
     # If the log begins at the first required record, retention may have removed more of them; at offset 0 nothing was removed.

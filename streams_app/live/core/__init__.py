@@ -1,1 +1,1 @@
-"""The decisions of a live view, without Kafka, Redis and clocks (pure)."""
+"""The rules of live views as pure code: without Kafka, Redis and clocks."""

@@ -1,4 +1,4 @@
-"""The effect of a record on a view: a put, a removal, nothing, or a dead letter (pure)."""
+"""Decides the effect of a record on a live view: a put, a removal, none, or a dead letter (pure)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class ViewRule:
         Args:
             view: A view of a topic.
             value_bytes: Maximum bytes of an event.
-            schemas: Decodes framed values; None: there is no frame.
+            schemas: Decodes framed values; None: values have no frame.
         """
         self.values = ValueReader(view.format, schemas)
         self._page = view.page.split(".")
@@ -114,8 +114,8 @@ class ViewRule:
             None if the view ignores the record: its value is empty, it is no event, or no condition matches.
 
         Raises:
-            NotFetchedError: The schema of its value was not fetched yet.
-            BadEventError: The record matches the view, as far as it can be read, and cannot be shown.
+            NotFetchedError: The schema of its value has not been fetched.
+            BadEventError: The record matches the conditions of the view but cannot be shown, or it cannot be read to evaluate them.
         """
         value = record.value
         if not value:
@@ -165,7 +165,7 @@ class ViewRule:
 
 
 def definition_of(view: LiveView) -> str:
-    """Return the part of a declaration that determines the stored state; if it changes, the state is read from the source again."""
+    """Return the settings of a view that determine its stored state; if they change, the state is rebuilt from the source."""
     stored = {
         "kind": view.kind, "page": view.page, "item": view.item, "expiry_ms": view.expiry_ms, "only": view.only,
         "remove": view.remove, "payload": view.payload, "keeps": view.keeps,
@@ -176,7 +176,7 @@ def definition_of(view: LiveView) -> str:
 
 
 _Condition = tuple[list[str] | None, frozenset[tuple[bool, Any]]]
-"""Path of a field, or None for the type header; the accepted values, each with whether it is a boolean (True is not 1)."""
+"""Path of a field (None: the type header), and its accepted values, each with a flag that distinguishes True from 1."""
 
 
 def _conditions(given: Mapping[str, Sequence[Any]], *, has_type_header: bool) -> list[_Condition]:
@@ -205,10 +205,10 @@ def _type_of(record: ViewRecord) -> str | None:
 
 
 def _name(value: Any, reason: Reason, what: str) -> str:
-    """Return the name of a page or an item; a number and its text give the same name.
+    """Convert the value of a field to the name of a page or an item; the number 7 and the text "7" give the same name.
 
     Raises:
-        BadEventError: There is no name, or it is too long.
+        BadEventError: The value cannot be a name, or the name is too long.
     """
     if type(value) is int or (type(value) is float and value.is_integer()):
         value = str(int(value))

@@ -12,7 +12,7 @@ from streams_app.live.core.state import Item, ShardPage
 
 
 def items_by_page(meanings: Iterable[Put | Removal | None], clock_ms: int, expiry_ms: int, keep: int) -> dict[str, list[Item]]:
-    """Return the items of each page, oldest first, after a prefix of the log, at a given time; empty pages are left out.
+    """Return the items of each page at a given time, oldest first, after a prefix of the log; empty pages are omitted.
 
     Args:
         meanings: The effects of the records of the prefix, in log order.

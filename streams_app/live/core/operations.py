@@ -1,7 +1,7 @@
-"""Splits a range of records into batches that one script call each applies (pure).
+"""Splits a range of records into batches, each of which one script call applies (pure).
 
-Of the operations of a batch on one item, only the result is kept: whether the item is removed first, and the newest put after
-that. Therefore the result does not depend on where a range is split.
+A batch contains the combined effect of its records on each item: whether the item is removed, and the newest put after the last
+removal. Therefore the result does not depend on where a range is split.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streams_app.live.core.state import Item
 
 MAX_EVENTS: Final = 1_000
 MAX_PAGES: Final = 500
-"""Limits of one batch; applying it takes Redis some milliseconds."""
+"""Limits of one batch, so that applying it blocks Redis for some milliseconds only."""
 
 
 class Change(NamedTuple):
@@ -48,7 +48,7 @@ class PageChange:
     puts: dict[str, Item] = field(default_factory=dict)
 
     def put(self, item: Item) -> None:
-        """Add a put; of several puts of an item the newest counts, and of those with the same time the last."""
+        """Add a put. Of several puts of an item, the one with the newest time counts; if times are equal, the last one."""
         present = self.puts.get(item.item)
         if present is None or present.time_ms <= item.time_ms:
             self.puts[item.item] = item
@@ -105,13 +105,13 @@ class ViewBatch:
 
 
 def view_batches(decider: ViewRule, partition: int, records: Sequence[ViewRecord], end: int, now_ms: int) -> Iterator[ViewBatch]:
-    """Yield the batches of a range, in order; the last one ends at the end of the range, even if there is no record.
+    """Yield the batches of a range, in order. The last batch extends to the end of the range, even if the range has no records.
 
     Args:
         decider: Rule of the view.
         partition: Partition of the records.
         records: Records in offset order.
-        end: Offset after the last one of the range.
+        end: Offset after the range.
         now_ms: Wall clock.
     """
     part = ViewBatch(end - 1)

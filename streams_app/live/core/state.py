@@ -48,7 +48,7 @@ class ShardHead:
         fence: Highest offset that is applied.
         clock_ms: The time at which the content of the shard is correct.
         is_reading: Whether the shard is still being read from Kafka; no page has shown its content yet.
-        whole_ms: Until this time, events are missing that retention has removed; 0: none are missing.
+        whole_ms: Time until which the content lacks events that retention removed; 0: it lacks none.
         partitions: Number of partitions of the source.
     """
 
@@ -87,13 +87,13 @@ class ViewState:
         view: Name of the view.
         kind: ``count``, ``list`` or ``presence``.
         state: ``ok``; ``behind``: the values are those of ``since_ms``; ``incomplete``: events before ``since_ms`` may be missing;
-            ``reading``: there are no values, and the page keeps those it showed before.
+            ``reading``: the message has no values, and the page still shows the previous ones.
         since_ms: Time that ``state`` refers to; None if it refers to none.
         expiry_ms: Time for which an item is shown.
         count: Number of items; None while reading, like all values below.
         more: Whether there were more than ``count`` items; the oldest beyond ``max_items`` are dropped.
         items: The newest items of a list, newest first; None for other kinds.
-        people: Names of those who have the page open; None unless the view sets ``people``.
+        people: Names of the users who have the page open; None unless the view sets ``people``.
     """
 
     view: str
@@ -139,7 +139,7 @@ def reading(view: LiveView) -> ViewState:
 
 
 def state_of(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> tuple[StateName, int | None]:
-    """Return whether a view is current, and the time that belongs to this state.
+    """Return the name of a view's state, and the time that this state refers to.
 
     Args:
         heads: Heads of all shards; None for a shard that does not exist.

@@ -1,1 +1,1 @@
-"""The hub: holds the connections of browsers and sends them whole states of live views, without Kafka."""
+"""The hub: the server that sends states of live views to browsers; it reads them from Redis and does not use Kafka."""

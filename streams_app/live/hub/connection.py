@@ -1,4 +1,4 @@
-"""The messages for one browser: the newest unwritten state of each view; older states are replaced, never queued."""
+"""The messages for one browser: the newest unwritten state of each view. A newer state replaces it; there is no queue."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class StateMessage:
     Attributes:
         state: The state.
         frame: The state as a server-sent event.
-        newest_ms: Time of its newest record; 0: it has none.
-        is_fresh: Whether that record is new in this state.
+        newest_ms: Time of the newest item in the state; 0: it has none.
+        is_fresh: Whether that item is newer than those of the previous state.
     """
 
     state: ViewState
@@ -43,7 +43,7 @@ class Connection:
         Args:
             page: Name of the page.
             views: Views that the page shows.
-            tab: Tab as presence counts it; None: it is not counted.
+            tab: Id under which presence counts the tab; None: it is not counted.
         """
         self.page = page
         self.views = views
@@ -72,7 +72,7 @@ class Connection:
         return list(pending.values())
 
     def beat(self) -> None:
-        """Request that a beat is written."""
+        """Request a beat, by which the browser notices that the connection works."""
         self.is_beat_due = True
         self.changed.set()
 
@@ -82,7 +82,7 @@ class Connection:
         self.changed.set()
 
     async def states(self) -> list[ViewState]:
-        """Return the states of all its views, as soon as each has one."""
+        """Wait until each view has a state; return the states of all views."""
         while len(self._latest) < len(self.views):
             self.take()
             await self.changed.wait()

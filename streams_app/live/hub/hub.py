@@ -1,7 +1,7 @@
 """The hub: polls live views for the open pages, and pushes changed states to their connections.
 
-One loop polls for all of them. A new connection needs a poll that began after it arrived; this poll is made at once and serves all
-that arrived before it. Other connections receive each view at most once an interval.
+One loop polls for all connections. A new connection gets its first states from a poll that begins after its arrival. This poll runs
+at once and serves all connections that arrived before it. Other connections receive each view at most once per interval.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from streams_app.settings import Settings
 logger = logging.getLogger(__name__)
 
 ERRORS: Final = (*REDIS_ERRORS, FencedError, TimeoutError)
-"""Exceptions of a failed poll."""
+"""Exceptions with which a poll fails if Redis is unavailable or rejects a script."""
 
 EARLY_SECONDS: Final = 0.02
 """Delay of a poll for a new connection, so that it serves others that arrive at the same moment."""
@@ -122,7 +122,7 @@ class Hub:
                 regular_ms = max(regular_ms + self._interval_ms, self._clock.monotonic_ms())
             polling = asyncio.create_task(self.poll_once(is_regular=is_regular))
             try:
-                # During a poll that hangs, views are still marked as behind.
+                # While a poll hangs, views must still be marked as behind.
                 while not (await asyncio.wait([polling], timeout=EVALUATE_SECONDS))[0]:
                     self._publish((), is_regular=True)
             finally:
@@ -170,7 +170,7 @@ class Hub:
         self._outages.succeeded()
         self._publish(waiting, is_regular=is_regular)
         if any(name == "behind" for name, _ in self._statuses.values()):
-            # A former primary that became a replica answers forever and never changes: connect again, perhaps to the current one.
+            # The connections may lead to a former primary, now a replica whose data does not change: connect again.
             await self._reconnect()
 
     def _wanted(self) -> dict[str, list[str]]:
@@ -200,7 +200,7 @@ class Hub:
             self._presented_ms[name] = monotonic_ms
 
     async def _reconnect(self) -> None:
-        """Drop idle connections from time to time, so that the name of a Redis that has moved is resolved again."""
+        """Drop idle connections, at most once per :data:`RECONNECT_MS`, so that a new address of Redis is resolved."""
         monotonic_ms = self._clock.monotonic_ms()
         if monotonic_ms - self._reconnected_ms >= RECONNECT_MS:
             self._reconnected_ms = monotonic_ms
@@ -208,7 +208,7 @@ class Hub:
                 await drop_idle_connections(self._redis)
 
     def _trace(self, error: Exception) -> None:
-        """Report an unexpected error; polling continues."""
+        """Report an unexpected error of a poll, after which polling continues."""
         self._status.set_not_ready("poll", f"a poll failed with {type(error).__name__}: the log has its trace")
         monotonic_ms = self._clock.monotonic_ms()
         if monotonic_ms - self._traced_ms >= TRACE_MS:
@@ -218,7 +218,7 @@ class Hub:
     def _publish(self, waiting: Collection[Connection], *, is_regular: bool, is_current: bool = True) -> None:
         try:
             self._push(waiting, is_regular=is_regular, is_current=is_current)
-        except Exception as error:  # noqa: BLE001  # as in a poll; the next one sends what may be unsent
+        except Exception as error:  # noqa: BLE001  # as in poll_once(); the next call sends states that may be unsent
             self._trace(error)
             self._waiting |= {connection for connection in waiting if connection in self.connections}
             self._dirty |= set(self._open)
@@ -244,7 +244,7 @@ class Hub:
             for place in dirty:
                 message = self._message(place, now_ms)
                 for connection in self._open.get(place, ()):
-                    # A connection without a first state needs a poll that began after it arrived: a later one than this.
+                    # A connection without a first state waits for a poll that begins after its arrival, which this one did not.
                     if connection not in self._waiting:
                         connection.push(message)
         self._metrics.live_connections.set(len(self.connections))

@@ -1,7 +1,7 @@
 """Polls views of topics from Redis, for all open pages at once; it reads whole states, not changes.
 
 The heads of all shards are read in one round trip. A shard is polled if (token, seq) of its head has changed, or a page is new. If
-a poll fails, nothing of it is used, not even the head: its clock would make old values look current.
+the poll of a shard fails, its head is not used either, because the newer clock would make old values look current.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PAGES_A_SCRIPT: Final = 500
 
 
 class _Shard:
-    """The known state of one shard."""
+    """The state of one shard at its last poll."""
 
     def __init__(self, keys: ViewKeys) -> None:
         self.keys = keys
@@ -32,7 +32,7 @@ class _Shard:
         self._polled: tuple[str, str] | None = None
 
     def forget(self) -> None:
-        """Make the next poll read everything."""
+        """Make the next poll read all open pages, even if they have not changed."""
         self._polled = None
 
     async def update(self, reader: ViewReader, head: ShardHead | None, pages: Collection[str]) -> set[str]:
@@ -40,11 +40,11 @@ class _Shard:
 
         Args:
             reader: Reader of the view.
-            head: Head of the shard, just read.
+            head: Current head of the shard; None if the shard does not exist.
             pages: Open pages.
 
         Returns:
-            Pages whose known content has changed.
+            Pages whose content has changed since the last poll.
         """
         if head is None or head.is_reading:
             self.head, self._polled, self.pages = head, None, {}
@@ -69,7 +69,7 @@ class _Shard:
                 self.forget()
                 return await self._poll(reader, pages)
             found |= polled.pages
-            # The clock of the first part is the oldest, and the content of all pages is at least as new.
+            # The head of the first part is used: its clock is the oldest, and the content of all pages is at least that new.
             first = first or polled
         if first is None:
             return set()
@@ -85,7 +85,7 @@ def _parts(pages: Iterable[str]) -> Iterable[list[str]]:
 
 
 class ViewSnapshot:
-    """The known state of one view of a topic, on the open pages."""
+    """The open pages of one view of a topic, at the last poll of each shard."""
 
     def __init__(self, app_id: str, view: LiveView, reader: ViewReader) -> None:
         self._app_id = app_id
@@ -108,12 +108,12 @@ class ViewSnapshot:
         """Poll all shards that may have changed.
 
         Args:
-            heads: Heads of the shards, just read.
+            heads: Current heads of the shards.
             pages: Open pages.
-            changed: Receives each (view, page) whose known content has changed, even if the poll of another shard fails.
+            changed: Receives each (view, page) whose content has changed, even if the poll of another shard fails.
 
         Raises:
-            Exception: The first error of a shard; the polls of other shards count.
+            Exception: The first error of a shard; the results of other shards are used.
         """
         polls = (shard.update(self._reader, head, pages) for shard, head in zip(self.shards, heads, strict=True))
         failures: list[BaseException] = []
@@ -127,32 +127,32 @@ class ViewSnapshot:
 
     @property
     def heads(self) -> list[ShardHead | None]:
-        """Heads that belong to the known pages."""
+        """Heads of the shards at their last poll; None for a shard that did not exist."""
         return [shard.head for shard in self.shards]
 
     def state(self, page: str, now_ms: int) -> ViewState:
-        """Return the state of a page."""
+        """Return the merged state of a page; ``reading`` until all shards have been polled for it."""
         if not all(page in shard.pages for shard in self.shards):
             return reading(self.view)
         return merged(self.view, self.heads, [shard.pages[page] for shard in self.shards], now_ms)
 
     def newest_ms(self, page: str) -> int:
-        """Return the time of the newest item of a page; 0: it has none."""
+        """Return the time of the newest item of a page; 0 if it has none."""
         known = [shard.pages.get(page, EMPTY_PAGE).items for shard in self.shards]
         return max((items[0].time_ms for items in known if items), default=0)
 
     @property
     def as_of_ms(self) -> int:
-        """Time at which the known values were current; 0: none are known."""
+        """Time at which the values were current, the oldest clock of the shards; 0 if a shard has not been polled."""
         return min((head.clock_ms if head is not None else 0) for head in self.heads)
 
     def status(self, now_ms: int) -> tuple[str, int | None]:
-        """Return whether the view is current, and the time that belongs to this state."""
+        """Return the name of the view's state, and the time that this state refers to."""
         return state_of(self.heads, now_ms, self.view.expiry_ms)
 
 
 def _reader(view: LiveView, redis: Redis, scripts: Scripts) -> ViewReader:
-    # For a count, too, the newest item is read: its time gives the delay between the record and the browser.
+    # The newest item is also read for a count, because its time gives the delay from the record to the browser.
     is_list = view.kind == "list"
     return ViewReader(redis, scripts, view.show if is_list else 1, has_data=is_list)
 
@@ -172,10 +172,10 @@ class Poller:
             wanted: View → open pages.
 
         Returns:
-            The clock of Redis (ms), and each (view, page) whose known content has changed since the last successful call.
+            The clock of Redis (ms), and each (view, page) whose content has changed since the last successful call.
 
         Raises:
-            RedisError: A view could not be read; the changes of the others count and are returned by the next call.
+            RedisError: A view could not be read; the next successful call also returns the changes of other views.
         """
         views = {name: self.views[name] for name in wanted if name in self.views}
         now_ms, heads = await self._heads(views.values())
@@ -197,7 +197,7 @@ class Poller:
         return now_ms, found
 
     def forget(self) -> None:
-        """Make the next poll read everything."""
+        """Make the next poll read all open pages, even if they have not changed."""
         for view in self.views.values():
             for shard in view.shards:
                 shard.forget()

@@ -15,7 +15,7 @@ LAPSE_MS: Final = 5_000
 """A closed tab counts for this time, so that a reloaded tab does not appear to leave."""
 
 SETTLE_MS: Final = 2_000
-"""Wait after a loss of Redis; each hub writes its tabs once a second, so that all have written them by then."""
+"""Time without values after Redis has lost data. Each hub writes its tabs once a second, so all have written them by then."""
 
 MAX_NAMED: Final = 200
 PAGES_A_SCRIPT: Final = 500
@@ -28,7 +28,7 @@ class _Tab:
     Attributes:
         connections: Number of its connections; a reload may open the new one before the old one is closed.
         until_ms: Expiry time of the tab, as this hub last tried to write it; 0: it never did.
-        is_due: Whether the tab is to be written regardless of ``until_ms``.
+        is_due: Whether the tab must be written regardless of ``until_ms``.
     """
 
     connections: int = 1
@@ -48,8 +48,8 @@ class Presence:
         self._marker: str | None = None
         self._seen_ms = 0
         self._settled_ms = 0
-        # A fraction that other hubs do not use: the score of a tab shows which hub wrote it. So a tab that has closed here stays
-        # if another hub has written it since.
+        # Other hubs use other fractions of a millisecond, so the score of a tab shows which hub wrote it. A tab that has closed
+        # here remains if another hub has written it since.
         self._fraction = random.random()  # no secret
 
     def join(self, page: str, tab: str) -> None:
@@ -61,7 +61,7 @@ class Presence:
             tabs[tab] = _Tab(until_ms=self._closed.get(page, {}).pop(tab, 0))
 
     def leave(self, page: str, tab: str) -> None:
-        """Let a tab expire from the next call of :meth:`present_once`, unless it returns."""
+        """Let a tab expire from the next call of :meth:`present_once`, unless it joins again."""
         tabs = self._open[page]
         shown = tabs[tab]
         shown.connections -= 1
@@ -87,7 +87,7 @@ class Presence:
         """
         asked = list(dict.fromkeys([*pages, *self._open, *self._closed]))
         if not asked:
-            # The marker expires while no hub writes it, which is no loss of data.
+            # The marker expires while no hub writes it. A new marker then does not mean that Redis has lost data.
             self._marker, self._found = None, {}
             return set()
         was_away = bool(self._seen_ms) and now_ms - self._seen_ms > BEHIND_MS
@@ -101,7 +101,7 @@ class Presence:
                 found |= reply.pages
                 is_lost = is_lost or self._marker not in (None, reply.marker)
                 self._marker = reply.marker
-        except Exception:  # any error: Redis may have applied a part; it is raised again
+        except Exception:  # any error, which is re-raised: Redis may have applied a part
             self._write_all()
             self._close_once_more(part)
             raise
@@ -137,7 +137,7 @@ class Presence:
                     self._closed.setdefault(page, {}).setdefault(tab, written_ms)
 
     def state(self, page: str, now_ms: int) -> ViewState:
-        """Return the state of a page."""
+        """Return the state of a page; ``reading`` if its tabs are not counted, or other hubs may not have written theirs."""
         found = self._found.get(page)
         if found is None or now_ms < self._settled_ms:
             return reading(self.view)
@@ -152,11 +152,11 @@ class Presence:
 
     @property
     def as_of_ms(self) -> int:
-        """Time at which the known values were current; 0: none are known."""
+        """Time of the last successful count; 0 before the first."""
         return self._seen_ms
 
     def status(self, now_ms: int) -> tuple[str, int | None]:
-        """Return whether the view is current, and the time that belongs to this state."""
+        """Return the name of the view's state, and the time that this state refers to."""
         if now_ms < self._settled_ms:
             return "reading", None
         return ("behind", self._seen_ms) if self._found and now_ms - self._seen_ms > BEHIND_MS else ("ok", None)

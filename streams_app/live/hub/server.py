@@ -38,7 +38,7 @@ MAX_VIEWS: Final = 8
 MAX_PAGE_BYTES: Final = 512
 TAB: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
 JSON_SECONDS: Final = 8.0
-"""Timeout of a request for JSON, which the next poll answers; longer than the timeout of Redis."""
+"""Timeout of a request for JSON, which waits for the next poll; longer than the timeout of Redis."""
 
 BACKLOG: Final = 1_024
 CHECK_SECONDS: Final = 1.0
@@ -56,7 +56,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class RequestError(Exception):
-    """A request is rejected.
+    """A request was rejected.
 
     Attributes:
         status: HTTP status.
@@ -113,7 +113,7 @@ class ViewServer:
         return application
 
     async def listen(self, listening: socket.socket, runner: web.AppRunner) -> asyncio.Server:
-        """Serve on a socket; the number of connections and the time that each may keep the server waiting are limited."""
+        """Serve on a socket, with limits to the number of connections and to the time that each waits for its client."""
         await runner.setup()
         assert runner.server is not None
         factory = self.sockets.factory(runner.server)
@@ -131,7 +131,7 @@ class ViewServer:
         )  # fmt: skip
 
     async def check_forever(self) -> None:
-        """Check all streams once a second: beats, tokens, browsers that do not read."""
+        """Call :meth:`.EventStream.check` of all streams once a second."""
         while True:
             monotonic_ms = self._clock.monotonic_ms()
             for stream in list(self._streams):
@@ -139,7 +139,7 @@ class ViewServer:
             await asyncio.sleep(CHECK_SECONDS)
 
     async def end(self) -> None:
-        """End all streams with ``bye``, and wait until it is written; browsers that do not read are not waited for."""
+        """End all streams with a ``bye`` event, and wait until it is written, for at most :data:`BYE_SECONDS`."""
         self._is_ending = True
         for stream in self._streams:
             stream.connection.end()
@@ -267,7 +267,7 @@ def _web(name: str) -> str:
 
 
 def _page(views: Sequence[LiveView]) -> tuple[bytes, str]:
-    """Return the example page for some views, and its content security policy with the digests of its script and style."""
+    """Return the example page for the public views, and its content security policy with the digests of its script and style."""
     shown = [{"view": view.name, "kind": view.kind} for view in views if view.public]
     text = _web("page.html").replace("VIEWS", html.escape(orjson.dumps(shown).decode()))
     digests = {

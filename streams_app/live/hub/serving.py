@@ -102,7 +102,7 @@ async def _serve(settings: Settings, *, has_page: bool) -> None:
 
 
 def connect_hub(settings: RedisSettings) -> Redis:
-    """Create a Redis client with short timeouts: after a failed poll, views are marked and the next poll follows at once."""
+    """Create a Redis client with short timeouts and no retries: a failed poll marks views as behind, and the next poll retries."""
     return connect(
         settings,
         socket_connect_timeout=ANSWER_SECONDS,

@@ -1,4 +1,4 @@
-"""The number of connections of a hub, within the limit of file descriptors of its process."""
+"""Limits the number of connections of a hub to the file descriptors of its process."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Final
 from streams_app.health.http_connections import MAX_CONNECTIONS
 
 RESERVE: Final = 64
-"""Connections besides open pages: those that request something else, are about to be rejected, or have not sent a request yet."""
+"""Connections besides those of open pages: other requests, requests to be rejected, and clients that have not sent a request."""
 
 OTHER_DESCRIPTORS: Final = MAX_CONNECTIONS + 64
-"""Descriptors of a hub besides those connections: its health pages, Redis, files."""
+"""Descriptors of a hub besides those connections: for its health server, Redis and files."""
 
 
 def descriptors_for(pages: int) -> int:
@@ -32,7 +32,7 @@ def max_descriptors() -> int:
 
 
 def ask_for_descriptors(pages: int) -> None:
-    """Raise the descriptor limit of this process for a number of open pages, as far as the system permits."""
+    """Raise the descriptor limit of this process to what a number of open pages needs, as far as the system permits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(descriptors_for(pages), _counted(hard))
     if _counted(soft) < wanted:

@@ -21,7 +21,7 @@ STALLED_MS: Final = 30_000
 FIRST_RETRY_MS: Final = 500
 LAST_RETRY_MS: Final = 5_000
 NO_PINGS_SECONDS: Final = 86_400.0
-"""Interval that disables the pings of the library; the beat replaces them, and pages see it."""
+"""Interval that disables the pings of the library. Beats replace them, because a page's script can receive beats but not pings."""
 
 
 def retry_ms() -> int:
@@ -30,7 +30,7 @@ def retry_ms() -> int:
 
 
 class EventStream:
-    """Writes the messages of a connection."""
+    """Writes the messages of a connection to its browser."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class EventStream:
         transport = self._request.transport
         if writer is None or transport is None:
             return response
-        # This process buffers nothing that the kernel has not accepted: a newer state replaces it.
+        # Buffer nothing in this process: until the kernel accepts a state, a newer one can still replace it.
         transport.set_write_buffer_limits(high=0)
         async with response:
             try:
@@ -83,7 +83,7 @@ class EventStream:
         return response
 
     def _due(self) -> bytes:
-        """Return the bytes to write now; none if the token has expired."""
+        """Return the bytes to write now; empty if the connection is ending, such as after the token has expired."""
         messages, is_beat_due = self.connection.take(), self.connection.is_beat_due
         now_ms = self._clock.now_ms()
         if self._allowed is not None and self._allowed[2].expires_ms <= now_ms:
@@ -126,7 +126,7 @@ class EventStream:
                 self.connection.end()
 
     def _is_allowed(self) -> bool:
-        """Return whether the token would be accepted now: its secret may have been withdrawn."""
+        """Return whether the token is still accepted; its secret may have been withdrawn."""
         if self._allowed is None:
             return True
         tokens, text, _ = self._allowed

@@ -1,4 +1,4 @@
-"""Tokens that state which pages a browser may see: JSON Web Tokens (HS256), signed by the application, in a cookie."""
+"""Tokens that grant a browser access to pages: JSON Web Tokens (HS256) in a cookie, signed by the application."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_SUB_BYTES: Final = 256
 
 
 class TokenError(Exception):
-    """A token is not accepted; the message has the reason and no part of the token."""
+    """A token was rejected; the message contains the reason but no part of the token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class PageToken:
 
 
 class TokenVerifier:
-    """Verifies tokens against the secrets of the hub; their file is read at each use, so that secrets can be rotated at runtime."""
+    """Verifies tokens with the secrets of the hub; their file is read at each use, so that secrets can be rotated at runtime."""
 
     def __init__(self, server: LiveServer, clock: Clock) -> None:
         """Read the secrets.
@@ -64,7 +64,7 @@ class TokenVerifier:
         """Verify a token and return its content.
 
         Raises:
-            TokenError: The token is missing or not accepted.
+            TokenError: The token is missing or rejected.
         """
         if not text:
             raise TokenError(f"a token is needed, in the cookie {COOKIE}")
@@ -84,7 +84,7 @@ class TokenVerifier:
             logger.warning("the secrets cannot be read, the previous ones still apply error=%s", error)
         for secret in self._secrets:
             try:
-                # Times are compared with the clock of the hub, not by the library: this is the only clock, and tests can move it.
+                # Times are compared with the clock of the hub, not by the library, so that tests can control the time.
                 unchecked = {"verify_exp": False, "verify_iat": False, "verify_nbf": False, "require": ["exp", "pages"]}
                 found: dict[str, Any] = jwt.decode(text, secret, algorithms=[ALGORITHM], options=unchecked)  # type: ignore[arg-type]  # the options are a TypedDict
             except jwt.InvalidSignatureError:
@@ -109,7 +109,7 @@ def _token_of(claims: dict[str, Any]) -> PageToken:
 
 
 def _bytes_of(claim: Any) -> bytes | None:
-    """Return the encoded text; None if it is no text, or contains half of a surrogate pair, which JSON permits."""
+    """Return a text as UTF-8; None if it is not a string, or contains a lone surrogate, which JSON permits."""
     try:
         return claim.encode() if isinstance(claim, str) else None
     except UnicodeEncodeError:

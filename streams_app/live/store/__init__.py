@@ -1,1 +1,1 @@
-"""The state of live views in Redis: keys, scripts and their callers."""
+"""The state of live views in Redis: its keys, the scripts, and the classes that call them."""

@@ -5,24 +5,24 @@ key (after ``{app/live.VIEW/topic/part}:v1:``)      type    holds
 =================================================  ======  ===================================================================
 ``meta``                                           hash    token, fence, seq, clock, definition, topic_id, partitions, reading,
                                                            whole_ms, log (fingerprints of what was applied)
-``pages``                                          hash    page → seq of its last change, while the page holds anything
+``pages``                                          hash    page → seq of its last change, while the page has items
 ``due``                                            zset    page → time of its oldest item
 ``items:<page>``                                   zset    item → its time
-``data:<page>``                                    hash    item → its payload, of a list
+``data:<page>``                                    hash    item → its payload; only of a list
 =================================================  ======  ===================================================================
 
 =================================================  ======  ===================================================================
 key (after ``{app/live.VIEW}:v1:``)                 type    holds
 =================================================  ======  ===================================================================
-``here:<page>``                                    zset    open browser tab → until when it counts (ms); of presence views
-``marker``                                         string  random, replaced after a loss of Redis; of presence views
+``here:<page>``                                    zset    open browser tab → its expiry time (ms); only of presence views
+``marker``                                         string  random; a new value shows that Redis lost data; of presence views
 =================================================  ======  ===================================================================
 
-Owner of the first table: the worker whose token is in ``meta``. ``meta``, ``pages`` and ``due`` live as long as the view is
-deployed, ``items:`` and ``data:`` until the last item of the page has expired.
-Owner of the second table: all hubs together; each key expires after twice the expiry of the view. All of it can be restored from
-Kafka and open browsers.
-The dot in ``live.VIEW`` keeps these hash tags apart from those of folds and subscribers, whose names contain no dot.
+The worker whose token is in ``meta`` writes the keys of the first table. ``meta``, ``pages`` and ``due`` exist as long as the view
+is deployed, ``items:`` and ``data:`` until the last item of the page has expired.
+All hubs write the keys of the second table; each key expires after twice the expiry of the view. If Redis loses data, the first
+table is restored from Kafka and the second from open browsers.
+The dot in ``live.VIEW`` distinguishes these hash tags from those of folds and subscribers, whose names contain no dot.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def view_keys(app_id: str, view: str, topic: str, partition: int) -> ViewKeys:
     """Build the keys of one view and partition.
 
     Args:
-        app_id: Id of the application. The settings validate it, view and topic: none can contain a brace or a slash.
+        app_id: Id of the application. The settings reject braces and slashes in it and in the names of view and topic.
         view: Name of the view.
         topic: Source of the view.
         partition: Partition of the source.

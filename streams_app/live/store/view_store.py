@@ -29,11 +29,11 @@ _HEAD: Final = ("token", "seq", "fence", "clock", "reading", "whole_ms", "partit
 
 
 class ViewMetadata(NamedTuple):
-    """What a state stores besides its fence and clock.
+    """The metadata of a state besides its fence and clock.
 
     Attributes:
-        reading: End of the log to which the state is read before it is shown; None: it is shown.
-        whole_ms: Until this time, events are missing that retention has removed; 0: none are missing.
+        reading: Offset up to which the log is read before the state is shown; None: it is shown already.
+        whole_ms: Time until which the state lacks events that retention removed; 0: it lacks none.
         log: Fingerprints of applied records.
     """
 
@@ -44,7 +44,7 @@ class ViewMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LiveClaim:
-    """The state at the time its new owner claims it.
+    """The state that a new owner has claimed.
 
     Attributes:
         fence: Highest offset that is applied.
@@ -62,10 +62,10 @@ class LiveClaim:
 
 
 class ViewStart(NamedTuple):
-    """A state to be created.
+    """The initial values of a state that a claim creates.
 
     Attributes:
-        fence: Offset before the first event that it reads.
+        fence: Offset before the first event to read.
         clock_ms: Clock of the state.
         metadata: Other metadata of the state.
     """
@@ -81,7 +81,7 @@ class ApplyReply(NamedTuple):
     Attributes:
         late: Number of puts that had already expired.
         pages: Number of pages that have items now.
-        is_repeated: Whether the batch was already applied, and its reply was lost.
+        is_repeated: Whether an earlier attempt, whose reply was lost, had already applied the batch.
     """
 
     late: int
@@ -160,7 +160,7 @@ class PresenceReply:
     """The tabs that have the pages of a view open.
 
     Attributes:
-        marker: If it differs from the previous one, Redis has lost its data, and all tabs are to be written again.
+        marker: If it differs from the previous one, Redis has lost its data, and all tabs must be written again.
         pages: Page → its tabs.
     """
 
@@ -212,7 +212,7 @@ class ViewStore:
     async def claim(
         self, definition: str, topic_id: str, partitions: int, *, drop: bool = False, begin: ViewStart | None = None
     ) -> LiveClaim | None:
-        """Take the state over from its previous owner; a state of another definition or topic is dropped, 500 pages per script.
+        """Take over the state from its previous owner; a state of another definition or topic is dropped, 500 pages per call.
 
         Args:
             definition: Definition of the view, see :func:`.definition_of`.
@@ -222,7 +222,7 @@ class ViewStore:
             begin: State to create if there is none; None: create nothing.
 
         Returns:
-            None if there is no state and none was to be created.
+            The claimed state; None if there is none and ``begin`` is None.
         """
         fence, clock_ms, metadata = begin or ViewStart(0, 0, ViewMetadata())
         while True:
@@ -248,10 +248,10 @@ class ViewStore:
         """Apply the records after the fence, up to and including ``to``; after a lost reply, the call may be repeated.
 
         Args:
-            fence: Current fence, which the batch continues.
+            fence: Current fence; the batch begins after it.
             to: Last offset of the batch, which becomes the fence.
-            changes: One change for each page; all together at most some thousand items.
-            metadata: Metadata of the state afterwards.
+            changes: One change for each page; some thousand items in all at most.
+            metadata: Metadata of the state after the batch.
 
         Raises:
             FencedError: Another owner has claimed the state, or Redis has lost data; nothing was written.
@@ -275,9 +275,9 @@ class ViewStore:
         """Remove items that are due.
 
         Args:
-            fence: Current fence, as its owner knows it.
+            fence: The expected current fence.
             now_ms: Items whose expiry is at or before this time are due.
-            moves_clock: Whether the clock is set to ``now_ms`` when nothing is due any more.
+            moves_clock: Whether to set the clock to ``now_ms`` when no more items are due.
             limit: Maximum number of items to remove.
 
         Raises:
@@ -299,8 +299,8 @@ class ViewReader:
 
         Args:
             redis: Client of the application's Redis.
-            scripts: Its scripts.
-            show: Number of the newest items that are read of each page.
+            scripts: Scripts of that Redis.
+            show: Maximum number of items to read of each page; the newest are read.
             has_data: Whether items may have payloads.
         """
         self._redis = redis
@@ -317,7 +317,7 @@ class ViewReader:
         Args:
             keys: Keys of the shard.
             known: Page → its known version; "" if none is known.
-            token: Token of the head under which those versions were read; "" if none was read.
+            token: Token of the shard when those versions were read; "" if none were read.
 
         Returns:
             None if the shard does not exist.
@@ -406,7 +406,7 @@ def script_source(name: str) -> str:
 
 
 def script_text(name: str) -> str:
-    """Return the source of a script as it is in its file."""
+    """Return the source of a script as in its file, without its includes."""
     return (files("streams_app.live.store") / "lua" / f"{name}.lua").read_text("utf-8")
 
 

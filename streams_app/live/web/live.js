@@ -1,7 +1,7 @@
 // live(url, {view, state, renew}) streams a page and returns a stop function
 const BEAT = 15e3, KEY = "streams_app_tab", on = addEventListener
 let tab = Math.random().toString(36).slice(2) + Date.now().toString(36)
-try { // a reload keeps it
+try { // kept over reloads
 	tab = sessionStorage.getItem(KEY) || tab
 	on("pageshow", () => sessionStorage.removeItem(KEY))
 	on("pagehide", () => sessionStorage.setItem(KEY, tab))
@@ -43,7 +43,7 @@ export function live(url, { view, state, renew } = {}) {
 		})
 		hear("beat", (sent) => { skew = sent.now_ms - Date.now() })
 		hear("view", (sent) => view?.(sent, now))
-		source.onerror = () => source.readyState > 1 ? ask() : broken ||= wait(6e3, lost) // from its first failure
+		source.onerror = () => source.readyState > 1 ? ask() : broken ||= wait(6e3, lost) // since the first failure
 		wait(2.5 * BEAT, lost)
 	}
 

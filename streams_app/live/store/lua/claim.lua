@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Makes a new token the owner of a view's partition; drops a state of another definition or topic, and creates a state.
+-- Makes a new token the owner of a view's partition. Drops a state of another definition or topic; creates a state if there is none.
 --
 -- KEYS        of the shard, see keys.py
 -- token       text: random token of the claim
@@ -9,8 +9,8 @@
 -- drop        boolean: drop the stored state in any case
 -- begin       text: fence of the state that is created; "" = create none
 -- clock       text: clock of the state that is created, ms
--- reading     text: end of the log to which the created state is read before it is shown; "" = it is shown at once
--- whole_ms    text: until this time, events are missing that retention has removed; "0" = none are missing
+-- reading     text: offset up to which the log is read before the created state is shown; "" = it is shown at once
+-- whole_ms    text: time until which the state lacks events that retention removed, ms; "0" = it lacks none
 --
 -- The key meta is deleted first: without it, the remaining keys do not count as a state.
 --

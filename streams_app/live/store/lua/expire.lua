@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- Removes items that are due; when none is left, moves the clock.
+-- Removes items that are due; moves the clock when no more items are due.
 --
 -- KEYS       of the shard, see keys.py
 -- token      text
--- fence      text: the fence that its owner expects
+-- fence      text: the expected current fence
 -- seq        text: number of this attempt, as in apply
 -- cutoff_ms  number: items of this time or older are due
 -- clock      text: new clock, ms, which never moves back; "" = it stays, because unread events may prolong items
 -- limit      number: maximum number of removed items
 --
--- Returns {"ok", number of removed items, whether more are due, number of pages} or {"refused", "no-state" | "token" | "fence"}. If a
---         request is repeated after a lost reply, it removes nothing and reports that more may be due.
+-- Returns {"ok", number of removed items, whether more are due, number of pages} or {"refused", "no-state" | "token" | "fence"}. A
+--         call that is repeated after a lost reply removes nothing and reports that more items may be due.
 -- Cost    O(items removed): about 3 us each.
 -- include view.lua
 

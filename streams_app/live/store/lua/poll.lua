@@ -2,13 +2,13 @@
 -- Reads the pages of a view's shard whose version differs from the one that a hub knows.
 --
 -- KEYS      of the shard, see keys.py
--- known     text: token under which the versions were read; "" = none was
+-- known     text: token under which the versions were read; "" = the hub knows none
 -- wanted    array: pages
 -- versions  map: page → its known version, for pages that were not empty
 -- show      number: newest items returned of each page
 -- has_data  boolean: whether items have payloads
 --
--- Versions of different tokens cannot be compared. If the token differs, all non-empty pages are returned: the others are empty.
+-- Versions under different tokens cannot be compared. If the token differs, all non-empty pages are returned; the others are empty.
 --
 -- Returns {"ok", token, seq, fence, clock, reading, whole_ms, partitions, and for each page that differs: its index in wanted
 --         from 0 on, version, number of items, array of item and time newest first, array of payloads} or {"none"} if there is no state.
@@ -19,7 +19,7 @@ if not (state.fence and state.seq and state.clock) then return {'none'} end
 read_marks('reading', 'whole_ms', 'partitions')
 local wanted, known = arg.wanted, state.token == arg.known and arg.versions or {}
 
--- Versions of the wanted pages. If the shard has few pages, all are read: a small hash is searched from its beginning for each field.
+-- Versions of the wanted pages. If the shard has few pages, all are read, because Redis searches a small hash linearly for each field.
 local held = {}
 if call('HLEN', pages) <= #wanted / 2 then
   local all, by_page = call('HGETALL', pages), {}

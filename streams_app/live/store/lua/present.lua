@@ -2,14 +2,14 @@
 -- Writes the browser tabs of a hub that have pages open, and counts the tabs of all hubs.
 --
 -- KEYS       of the shard, here the whole view, see keys.py
--- marker     text: random; becomes the marker if there is none
+-- marker     text: random; stored as the marker if there is none
 -- now_ms     number: wall clock
--- keep_ms    number: expiry of keys that no hub writes
--- named      number: maximum number of tabs returned of a page
+-- keep_ms    number: keys expire after this time unless a hub writes them
+-- named      number: maximum number of tabs to return for each page
 -- pages      array: for each page its name, array of expiry (ms) and tab of each open one, array of the expiry that the hub wrote
 --            last, the new expiry and the tab of each closed one
 --
--- A closed tab gets its new expiry, unless another hub has written another one meanwhile: then it is open there.
+-- A closed tab gets its new expiry, unless another hub has written a different one meanwhile, because the tab is open there.
 --
 -- Returns {"ok", marker, and for each page the number of its tabs and an array of the returned ones, …}.
 -- Cost    O(pages + tabs written): about 3 us each.

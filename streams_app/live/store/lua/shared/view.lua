@@ -1,7 +1,7 @@
 -- The beginning of every script of a view's partition: its keys, and functions that update its indexes.
 -- include fenced.lua
 local pages, due, items_of, data_of = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local CHUNK = 4000 -- values in one call: Lua passes at most some 8 000
+local CHUNK = 4000 -- maximum number of values in one call; unpack() fails above some 8 000
 read_marks('seq', 'clock')
 
 -- Calls a command with many values, split into several calls.
