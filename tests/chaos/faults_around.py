@@ -44,7 +44,7 @@ async def broker_restart(stage: Stage, chance: random.Random) -> None:
 
 async def output_topic_away(stage: Stage, chance: random.Random) -> None:
     """Delete the output topic of the excused fold and create it again later; the other fold must not be affected."""
-    # A worker that starts without the topic ends with 1.
+    # A worker that starts without the topic ends with 1, and its supervisor starts it until the topic is back.
     await wait_until(stage.is_settled, TRACE_SECONDS, "every worker is a member of the group")
     client = AIOKafkaAdminClient(bootstrap_servers=stage.bootstrap)
     await client.start()

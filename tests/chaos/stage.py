@@ -39,6 +39,9 @@ FOLD = "account-metrics"
 EXCUSED = "excused"
 """A second fold, and its output topic. The topic is deleted on purpose, so the judge only checks that the fold continues."""
 
+TOPIC_MISSING = f"topic '{EXCUSED}' (output of {EXCUSED}) does not exist"
+"""Printed by a worker that starts while the topic is deleted; it ends with 1."""
+
 CONFIG = """\
 app_id = "{app_id}"
 [kafka]
@@ -100,7 +103,8 @@ class Stage:
     """The servers, topics and workers of one run.
 
     Attributes:
-        exits: Exit code → number of workers that ended with it and were not stopped on purpose.
+        exits: Exit code → number of workers that ended with it and were not stopped on purpose. A start without the deleted topic
+            is not counted.
         kept_data: Whether Redis has lost nothing in this run.
         acknowledged: Number of events acknowledged to the load so far.
         outages: Outages of the whole broker or Redis, caused by faults.
@@ -299,7 +303,9 @@ class Stage:
             await asyncio.sleep(0.2)  # the interval of a supervisor
             for number, worker in enumerate(self.workers):
                 if worker.exit_code is not None:
-                    self.exits[worker.exit_code] += 1
+                    # A worker that was killed while the topic is away ends with 1 at each start until the topic is back.
+                    if worker.exit_code != 1 or TOPIC_MISSING not in worker.log():
+                        self.exits[worker.exit_code] += 1
                     self.replace(number, WorkerProcess(self.cut_config if number == 0 else self.config, self.folder))
 
     def _config(self, name: str, broker_port: int, redis_url: str) -> Path:
