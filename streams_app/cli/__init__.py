@@ -1,6 +1,6 @@
-"""``streams-app``: one file per command, imported when the command is run.
+"""The program ``streams-app``: one module per command, imported when the command runs.
 
-Exit codes: 0 ended well, 1 usage or configuration, 70 internal failure, 75 try again (a supervisor restarts it).
+Exit codes: 0 success, 1 wrong usage or configuration, 70 internal failure, 75 temporary failure, to be restarted by a supervisor.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ COMMANDS: Final = {
 }
 
 OF_COMMANDS: Final = {"--config": "FILE", "--app": "MODULE:APP", "-A": "MODULE:APP"}
-"""Options that nearly every command has → what each takes."""
+"""Option of nearly every command → its argument."""
 
 
 class _LazyGroup(click.Group):
-    """Imports a command when it runs: ``--help`` should not load Faust."""
+    """Group that imports a command only when it runs, so that ``--help`` does not load Faust."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -48,9 +48,9 @@ class _LazyGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; for an unknown name suggest the nearest one."""
+        """Return the command of a name; for an unknown name, fail and suggest the most similar one."""
         if args[0] not in COMMANDS:
-            from streams_app.settings.base import suggestion  # the help does without pydantic
+            from streams_app.settings.base import suggestion  # imported here, because `--help` should not load pydantic
 
             if near := suggestion(args[0], list(COMMANDS)):
                 ctx.fail(f"No such command {args[0]!r}{near}")
@@ -75,14 +75,14 @@ def group() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and end the process with its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a key must not end a command because the terminal has no letter for it
-    # What it warns of reaches the user as an error of the command; a worker sets up logging of its own.
+        sys.stdout.reconfigure(errors="backslashreplace")  # a character that the terminal cannot show must not end a command
+    # Its warnings reach the user as errors of the command; a worker sets up its own logging.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     sys.exit(run(arguments))
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run a command; errors are reported on stderr.
+    """Run a command and report its errors on stderr.
 
     Returns:
         The exit code.
@@ -93,19 +93,19 @@ def run(arguments: list[str] | None = None) -> int:
         report_error(error)
         return error.exit_code
     except click.ClickException as error:
-        _hinting(error).show()  # no arguments at all: the help
+        _hinting(error).show()  # without arguments, it shows the help
         return ConfigurationError.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130
-    except Exception:  # a fault of ours: told with its trace, by an exit code of its own
+    except Exception:  # a bug of this program: logged with its traceback, with its own exit code
         logging.getLogger(__name__).exception("internal failure")
         return InternalError.exit_code
     return result if isinstance(result, int) else 0
 
 
 def _hinting(error: click.ClickException) -> click.ClickException:
-    """Return an error with a hint: an option that stands before the command belongs after it."""
+    """Return an error with the hint to move an option behind the command, if that is the mistake; otherwise the same error."""
     if not isinstance(error, click.NoSuchOption) or error.ctx is None or not isinstance(error.ctx.command, click.Group):
         return error
     if (option := error.option_name) not in OF_COMMANDS:
@@ -115,7 +115,7 @@ def _hinting(error: click.ClickException) -> click.ClickException:
 
 
 def report_error(error: StreamsAppError) -> None:
-    """Report an error on stderr, each fault on a line of its own."""
+    """Print an error to stderr, each of its faults on a separate line."""
     if isinstance(error, ConfigurationError) and len(error.faults) > 1:
         click.echo("\n  ".join(["error:", *error.faults]), err=True)
     else:

@@ -1,4 +1,4 @@
-"""``streams-app check``: can this run?"""
+"""``streams-app check``: checks whether a worker can run."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ ADVICE = (
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
-@click.command(name="check", short_help="Look whether a worker can run with these settings.")
+@click.command(name="check", short_help="Check whether a worker can run with these settings.")
 @with_settings
 def command(settings: Settings) -> int:
-    """Check whether a worker can run with these settings; nothing is changed.
+    """Check whether a worker can run with these settings; changes nothing.
 
-    It checks Kafka, topics, rights on topics and groups, retention against max_hold, Redis version, eviction policy, memory and
-    persistence, clock skew, recreated topics, and read stores; for subscribers, their topics, retention against retries and
-    patience, keys, fields of folded records and their types, commits, and the memory of ids; for journals, retention against keep,
-    and room for max_bytes. Redis and the read store are tested by a write that is rolled back. Each finding says what to do. The
-    exit code is 1 if there is an error.
+    For Kafka, it checks topics, recreated topics, rights on topics and groups, and retention compared with max_hold; for Redis,
+    version, eviction policy, memory, persistence and clock skew; for read stores, tables and source; for subscribers, topics,
+    retention compared with retries and patience, keys, fields of folded records and their types, commits, and memory for ids; for
+    journals, retention compared with keep, and memory for max_bytes.
+
+    Redis and read stores are tested by a write that is undone. Each finding has advice. The exit code is 1 if there is an error.
     """
     from streams_app.checking import findings
     from streams_app.clock import SystemClock
@@ -42,7 +43,7 @@ def command(settings: Settings) -> int:
 
     asyncio.run(run_checks())
     click.echo(f"{counted(counts['error'], 'error')}, {counted(counts['warning'], 'warning')}")
-    # Of no use beside errors: what is missing gets all its partitions when it is made.
+    # Not shown with errors: a missing topic is created with all its partitions.
     if settings.folds and not counts["error"]:
         click.echo(ADVICE)
     return 1 if counts["error"] else 0

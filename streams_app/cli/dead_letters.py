@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 _POSITION: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
 WORDS: Final = {"fold": "fold", "store": "read store", "subscriber": "subscriber", "view": "live view"}
 EXIT_SIGNALLED: Final = 128
-"""Added to the number of the signal, as shells do."""
+"""Exit code after a signal, minus the number of the signal; shells use the same."""
 
 
 class _PositionType(click.ParamType):
-    """``3:1041``: a partition and an offset."""
+    """Converts ``PARTITION:OFFSET``, such as ``3:1041``, to both numbers."""
 
     name = "place"
 
@@ -46,7 +46,7 @@ class _PositionType(click.ParamType):
 
 
 def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that select dead letters; the command receives them as ``chosen``, see :func:`_selection`."""
+    """Add the options that select dead letters to a command, which receives them as ``chosen``."""
     for option in (
         click.option("--key", "keys", multiple=True, metavar="KEY", help="Only with this record key; may be repeated."),
         click.option(
@@ -80,7 +80,11 @@ def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _kind(fold: str | None, chosen: dict[str, Any]) -> str:
-    """Return what rejected the events, of :data:`WORDS`: the kind whose name was given, or else a fold."""
+    """Return the kind of component, a key of :data:`WORDS`, whose name was given; without a name, ``fold``.
+
+    Raises:
+        click.UsageError: Several names were given, or an option does not fit the kind.
+    """
     given = [kind for kind in WORDS if (fold if kind == "fold" else chosen[kind]) is not None]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(f'--{kind}' for kind in given)} exclude each other")
@@ -95,7 +99,7 @@ def _kind(fold: str | None, chosen: dict[str, Any]) -> str:
 
 
 def _subscription(settings: Settings, chosen: dict[str, Any]) -> Subscription:
-    """Return the subscriber, with the dead-letter topic that it had under its former name."""
+    """Return the subscriber; after a rename, with the dead-letter topic of its former name."""
     from streams_app.subscribers.declaration.loading import subscription_named
     from streams_app.subscribers.declaration.subscription import dead_letter_topic
 
@@ -105,7 +109,11 @@ def _subscription(settings: Settings, chosen: dict[str, Any]) -> Subscription:
 
 
 def _fold(settings: Settings, name: str | None) -> Fold:
-    """Return the named fold, or the only one; without any fold the error asks for a subscriber."""
+    """Return the named fold, or the only one.
+
+    Raises:
+        ConfigurationError: The fold does not exist, or the name is missing.
+    """
     from streams_app.subscribers.declaration.loading import catalogue_of
 
     if name is None and not settings.folds:
@@ -115,7 +123,7 @@ def _fold(settings: Settings, name: str | None) -> Fold:
 
 
 def _dead_letters_of(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tuple[str, DeadLetterSelection]:
-    """Return the dead-letter topic of what rejected the events, and the selection."""
+    """Return the dead-letter topic of the chosen component, and the selection."""
     from streams_app.operations.dead_letter import DeadLetterSelection
 
     kind = _kind(fold, chosen)
@@ -138,7 +146,7 @@ def _replay(
     settings: Settings, fold: str | None, chosen: dict[str, Any], clock: Clock,
     *, limit: int | None, again: bool, interrupted: bool, dry_run: bool,
 ) -> tuple[dict[str, object], DeadLetterReplay | StoreReplay]:  # fmt: skip
-    """Return the entry of the audit log for what rejected the events, and the replay."""
+    """Return the facts about the chosen component for the audit log, and the replay."""
     from streams_app.operations.replay import DeadLetterReplay
     from streams_app.operations.replay_destinations import FoldDestination, ReplayOverride, SubscriberDestination
     from streams_app.operations.store_replay import StoreReplay
@@ -182,10 +190,11 @@ def command() -> None:
 def list_dead_letters(settings: Settings, fold: str | None, limit: int, as_json: bool, **chosen: Any) -> None:
     """List rejected events, the reasons, and whether they were replayed.
 
-    Each dead letter of a subscriber has the id of its event and the number of attempts. --json shows everything: the whole value,
-    the trace of the last error, the headers of the event. `interrupted`: the process died or lost the partition during the attempt,
-    so the event may have been handled. `interrupted, finished-late`, or `timed-out, finished-late`: the function completed after
-    all, so the event was handled.
+    A dead letter of a subscriber also has the id of its event and the number of attempts. --json shows everything: the whole value,
+    the traceback of the last error, and the headers of the event.
+
+    With the reason `interrupted`, the process died or lost the partition during the attempt, so the event may have been handled.
+    With `interrupted, finished-late` or `timed-out, finished-late`, the function completed later, so the event was handled.
     """
     topic, selection = _dead_letters_of(settings, fold, chosen)
     listed = asyncio.run(_listed(settings, topic, selection, limit))
@@ -202,10 +211,10 @@ def list_dead_letters(settings: Settings, fold: str | None, limit: int, as_json:
 
 
 def _nothing(selection: DeadLetterSelection, *, has_others: bool) -> str:
-    """Return the message for an empty list, which says whether the selection is the reason."""
+    """Return the message for an empty list; it names the options of the selection if they are the reason."""
     whose = f"{WORDS[selection.kind]} {selection.fold}"
     asked = selection.options
-    # What is older than --since was not read, so nobody knows here whether there is some.
+    # Dead letters before --since were not read, so it is unknown whether there are any.
     if asked and (has_others or selection.since_ms):
         return f"none of the dead letters of {whose} fits {' and '.join(asked)}"
     return f"no dead letters of {whose}"
@@ -240,11 +249,11 @@ def _print(one: ShownDeadLetter, *, as_json: bool, is_late: bool, is_replayed: b
 
 
 def _attempts(row: dict[str, Any]) -> str:
-    """Return what dead letters of subscribers contain besides their detail."""
+    """Return the event id and the number of attempts as text; empty unless the dead letter is of a subscriber."""
     return f"id={row['event-id']}  attempts={row.get('attempts', '')}  " if "event-id" in row else ""
 
 
-@command.command(name="replay", short_help="Put refused events back, for whom has refused them.")
+@command.command(name="replay", short_help="Replay rejected events after a fix.")
 @with_settings
 @_selects
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of events to replay, oldest first.")
@@ -266,23 +275,23 @@ def replay_dead_letters(
 ) -> int:
     """Replay rejected events, only for the fold, read store or subscriber that rejected them.
 
-    Run it after the fix (of the settings, the schema of the producer, a function in Python), and restart the workers first. Events
-    that the present definition would reject again stay, and are counted. Each event is replayed once; for a fold, into the
-    partition of the source from which it came. Receipts in the dead-letter topic record this. Events that were not selected, or
-    could not be replayed, can be replayed later.
+    First fix the cause (settings, schema of the producer, or a Python function) and restart the workers. Events that the current
+    definition would reject again are counted and not replayed. Each event is replayed once; for a fold, into the partition of the
+    source from which it came. Receipts in the dead-letter topic record which events were replayed. Events that were not selected or
+    could not be replayed can be replayed later.
 
-    The replay ends at the end offsets of its start. Ctrl-C ends it after the page in progress. Only one runs at a time for each
-    fold and each subscriber: a second one names the first, and ends with exit code 75. After a replay was killed, the next one can
-    begin 30 s later.
+    The replay stops at the end that the dead-letter topic had at its start. Ctrl-C ends it after the current page. Only one replay
+    runs at a time for each fold and each subscriber: a second one reports the first, and ends with exit code 75. After a replay
+    was killed, the next one can begin 30 s later.
 
-    After a fold was renamed, use --fold NEW --refused-by OLD; likewise for a subscriber. With start = "earliest" the new one reads
-    the events anyway.
+    After a fold or subscriber was renamed, use --fold NEW --refused-by OLD, or --subscriber NEW --refused-by OLD. If the new one
+    has start = "earliest", it reads the events anyway.
 
-    With --store, folded records are written into that read store only, with the current values of its source. Values of which the
-    store has a newer version stay, so a record may be replayed at any time.
+    With --store, folded records are written into that read store only, with the current values of its source. A newer version
+    of a value in the store is not overwritten, so a record may be replayed at any time.
 
     With --subscriber, events go into the topic APP_ID.again, which only the subscribers of the application read. Only the given
-    subscriber handles them, even if it has seen their ids. Interrupted events are skipped, unless --interrupted or --event-id
+    subscriber handles them, even if it has seen their ids before. Interrupted events are skipped unless --interrupted or --event-id
     selects them.
     """
     from streams_app.operations.audit import audit
@@ -308,10 +317,10 @@ def replay_dead_letters(
 
 
 class Running(Protocol):
-    """A replay of any kind.
+    """Interface of a replay of dead letters.
 
     Attributes:
-        on_page: Called with what it has done after each page.
+        on_page: Called with the progress after each page.
     """
 
     on_page: Callable[[ReplayProgress], None]
@@ -320,13 +329,13 @@ class Running(Protocol):
         """End the replay after the current page."""
 
     async def run(self) -> None:
-        """Run to the end."""
+        """Replay all selected dead letters."""
 
 
 async def run(replay: Running, clock: Clock) -> int | None:
-    """Run a replay to its end, or until a signal.
+    """Run a replay until it ends or a signal arrives.
 
-    The first signal ends it after the current page, which is recorded; the second one at once.
+    The first signal ends it after the current page and its receipt; a second signal ends it immediately.
 
     Returns:
         The number of the first signal; None without one.

@@ -1,4 +1,4 @@
-"""``streams-app demo``: the whole thing on this machine, with servers from pip wheels."""
+"""``streams-app demo``: all parts of an application on this machine, with servers from pip wheels."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def command(
     from streams_app.demo.run import Options, run
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what matters reaches the screen as an error of the demo
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # its failures reach the screen as an error of the demo
 
     if is_live and seconds:
         raise click.UsageError("--live goes on until Ctrl-C: it takes no --seconds")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from streams_app.subscribers.declaration.subscription import Subscription
 
 MAX_OFFSETS: Final = 1_000_000
-"""A search by id looks at so many offsets, unless it is told otherwise: some seconds."""
+"""Default maximum number of offsets in a search by id, which takes some seconds."""
 
 
 @click.group(name="events")
@@ -35,7 +35,7 @@ def command() -> None:
 def list_declared(settings: Settings) -> None:
     """List events and subscribers, with the overrides of the settings.
 
-    The catalogue is what events.catalogue names; it is imported, and no server is asked.
+    They are declared by the catalogue that events.catalogue names. It is imported; no server is contacted.
     """
     from streams_app.cli.tables import print_fitted
 
@@ -52,14 +52,14 @@ def list_declared(settings: Settings) -> None:
     "--against",
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
     metavar="FILE",
-    help="Compare with an older document instead of printing the new one; exit code 1 if a change breaks somebody.",
+    help="Compare with an older document instead of printing the new one; exit code 1 if a change is breaking.",
 )
 def asyncapi(settings: Settings, against: Path | None) -> int:
     """Print the AsyncAPI 3.0 document of the application, as JSON.
 
-    With --against, for CI: what breaks those who write or read by the older document is printed, a line each. That is an event
-    that is gone, has moved to another topic or is keyed by another field, a field that is gone or newly required, a type or a
-    format that has changed.
+    With --against, for CI: print each change that breaks producers or consumers of the older document, one per line. Breaking
+    changes are an event that was removed, moved to another topic or keyed by another field, a field that was removed or became
+    required, and a changed type or format.
     """
     from streams_app.events.compatibility import breaking_changes
     from streams_app.subscribers.running.description import asyncapi_of
@@ -87,7 +87,7 @@ def asyncapi(settings: Settings, against: Path | None) -> int:
     "--since",
     type=MomentType(),
     metavar="WHEN",
-    help="By id: how far back finished events are searched: so long ago (24h), an ISO time, or ms since 1970. Default: as long as "
+    help="By id: how far back finished events are searched: a duration (24h), an ISO time, or ms since 1970. Default: as long as "
     "the subscriber remembers ids.",
 )
 @click.option(
@@ -95,22 +95,22 @@ def asyncapi(settings: Settings, against: Path | None) -> int:
     type=click.IntRange(min=1),
     default=MAX_OFFSETS,
     show_default=True,
-    help="By id: offsets of the log that are searched at most, unfinished ones first.",
+    help="By id: maximum number of offsets to search; unfinished events come first.",
 )
-@click.option("--event-source", metavar="SOURCE", help="By id: only an event with this ce_source, within which ids are unique.")
+@click.option("--event-source", metavar="SOURCE", help="By id: only an event with this ce_source; ids are unique within a source.")
 def explain(
     settings: Settings, subscriber: str, event: str, since: Callable[[int], int] | None, limit: int, event_source: str | None
 ) -> None:
     """Explain why SUBSCRIBER has not finished an event.
 
-    For a subscriber of folded records, TOPIC may also be the source of the fold: then the answer is whether that event is in an
-    open group, was dropped with its group, or has left with a record.
+    Name the event by its topic, partition and offset, which is fastest, or by its id: its ce_id, or the fold-id of a folded record.
+    An id is searched among replayed events that are not finished, then in the topic from the committed offsets on, then below them
+    since --since, and in the dead letters.
 
-    An event by its place, which is quickest; or by its id (ce_id, or the fold-id of a folded record). An id is looked for in what
-    was put back for the subscriber and is not finished, in its topic from the committed offsets on and a while below them, and in
-    its dead letters.
+    For a subscriber of folded records, TOPIC may also be the source of the fold. The command then shows whether the event is in an
+    open group, was dropped with its group, or is in an emitted record.
 
-    How the subscriber stands is asked of the worker on this machine, if it runs; everything else of Kafka and Redis.
+    The state of the subscriber comes from the worker on this machine, if one runs, and everything else from Kafka and Redis.
     """
     from streams_app.subscribers.declaration.loading import subscription_named
 

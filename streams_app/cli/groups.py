@@ -1,4 +1,4 @@
-"""``streams-app groups``: list open groups, explain one, emit or drop it; by the state in Redis, whichever worker owns it."""
+"""``streams-app groups``: lists open groups, explains one, emits or drops it, by the state in Redis of any worker."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def command() -> None:
 def list_open(settings: Settings, fold: str | None, sort: str, limit: int, as_json: bool) -> None:
     """List open groups.
 
-    Reads Redis, not a worker: it works while no worker runs. Times are by the clock of each partition, which follows the wall
-    clock once the partition has been read to its end. Each worker shows the groups of its own partitions at /groups.
+    Reads Redis, so no worker has to run. Times are by the clock of each partition, which follows the wall clock once the partition
+    has been read to its end. Each worker shows the groups of its own partitions at /groups.
     """
     from streams_app.cli.tables import print_fitted
     from streams_app.formatting import json_line
@@ -62,7 +62,7 @@ def list_open(settings: Settings, fold: str | None, sort: str, limit: int, as_js
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Return the columns of the table of open groups; on a narrow terminal the one with the highest rank is left out first."""
+    """Return the columns of the table of open groups. A narrow terminal omits columns with a high rank first."""
     from streams_app.cli.tables import Column
     from streams_app.formatting import shown_key, span, time_text
 
@@ -86,9 +86,10 @@ def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
 def explain_one(settings: Settings, fold: str | None, group: str) -> None:
     """Explain why GROUP has not been emitted.
 
-    GROUP as `groups list` shows it: account_1, 17, ["a",1]. In quotes it is a text: '"17"'; without quotes it is both.
+    Write GROUP as `groups list` shows it: account_1, 17, ["a",1]. With quotes, '"17"', it is a text. Without quotes, 17 stands for
+    the number and the text.
 
-    How often groups of the fold reopen comes from the worker on this machine, if it runs; everything else from Redis and Kafka.
+    The share of groups that reopen comes from the worker on this machine, if one runs, and everything else from Redis and Kafka.
     """
     from streams_app.operations.explain_group import explain
 
@@ -109,9 +110,9 @@ def explain_one(settings: Settings, fold: str | None, group: str) -> None:
 )
 @click.argument("group", required=False)
 def flush_now(settings: Settings, fold: str | None, everything: bool, timeout: float, group: str | None) -> None:
-    """Emit GROUP, or all groups, now; with the reason `flush`.
+    """Emit GROUP, or all groups, now, with the reason `flush`.
 
-    The owner of the partition does it in its next pass and logs it. Without a running worker, the request stays.
+    The worker that owns the partition emits in its next pass and logs it. If no worker runs, the request waits in Redis.
     """
     from streams_app.formatting import counted
     from streams_app.operations.audit import audit
@@ -139,10 +140,10 @@ def flush_now(settings: Settings, fold: str | None, everything: bool, timeout: f
 )
 @click.argument("group")
 def drop_now(settings: Settings, fold: str | None, reason: str | None, yes: bool, timeout: float, group: str) -> None:
-    """Drop GROUP, open now, without a record.
+    """Drop the open GROUP without a record.
 
-    Its events stay in the source topic, and no record will contain them. The next event of the group opens it again. The owner of
-    the partition does it in its next pass and logs it. Without a running worker, the request stays.
+    Its events stay in the source topic, but no record will contain them. The next event of the group opens it again. The worker
+    that owns the partition drops the group in its next pass and logs it. If no worker runs, the request waits in Redis.
 
     Without --yes, the command only shows what it would drop.
     """
@@ -166,7 +167,11 @@ def drop_now(settings: Settings, fold: str | None, reason: str | None, yes: bool
 
 
 def one_fold(settings: Settings, name: str | None) -> Fold:
-    """Return the named fold, or the only one."""
+    """Return the fold with a name, or without a name the only fold.
+
+    Raises:
+        ConfigurationError: The fold does not exist, or several folds need a name.
+    """
     if name is not None:
         return settings.fold(name)
     if not settings.folds:

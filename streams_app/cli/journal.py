@@ -39,10 +39,10 @@ def command() -> None:
     metavar="WHERE",
     default="earliest",
     show_default=True,
-    help="Behind a cursor, as in 3-1041; earliest; latest; so long ago, as in -24h; a day, as in 2026-08-20, or an ISO time.",
+    help="After a cursor, as in 3-1041; earliest; latest; a duration ago, as in -24h; a day, as in 2026-08-20, or an ISO time.",
 )
 @click.option("--from-floor", is_flag=True, help="If the journal has removed the following events, continue at its floor.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Entries at most. Default: all.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Maximum number of entries. Default: all.")
 @click.option("--follow", is_flag=True, help="Continue with new events until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for programs.")
 @click.option("--fold", "fold_id", metavar="ID", help="Only the raw events of this folded record, and what each changed.")
@@ -62,9 +62,9 @@ def read(
 ) -> int:
     """Print the events of KEY, in their order, across days.
 
-    KEY as it is in the events: account_7, 17, ["de",7]. In quotes it is a text: '"17"'; without quotes it is both. Only Redis is
-    asked. Each line has the time of the record, its partition and offset, and its value; a line that begins with -- says which
-    offsets are not kept, and why.
+    Write KEY as it is in the events: account_7, 17, ["de",7]. With quotes, '"17"', it is a text. Without quotes, 17 stands for the
+    number and the text. Reads only Redis. Each line has the time of the record, its partition and offset, and its value. A line
+    that begins with -- shows which offsets are missing in the journal, and why.
 
     \b
         streams-app journal read account_7 --from -24h
@@ -74,8 +74,8 @@ def read(
     \b
     Exit codes:
       0   everything was printed
-      1   the journal has removed what follows the cursor, or does not have all of --fold; or the settings are wrong
-      2   --from cannot be read
+      1   the journal has removed events after the cursor or some of --fold, or the settings are invalid
+      2   --from is invalid
       75  Redis does not answer, or no worker has read all of --fold yet
     """  # noqa: D301  # \b is for click: keep these lines as they are
     from streams_app.journal.core.cursor import parse_start
@@ -183,13 +183,13 @@ async def _print_folded(
 @command.command(name="list")
 @with_settings
 @journal_option
-@click.option("--top", is_flag=True, help="The keys with most bytes instead, by the ten largest ones of each segment.")
+@click.option("--top", is_flag=True, help="List the keys with most bytes instead, by the ten largest keys of each segment.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Maximum number of days or keys.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each segment, for programs.")
 def list_segments(settings: Settings, name: str | None, top: bool, limit: int, as_json: bool) -> None:
     """List what journals hold: days, events, bytes received and kept.
 
-    Reads Redis; it works while no worker runs.
+    Reads Redis; no worker has to run.
     """
     from streams_app.cli.tables import print_fitted
     from streams_app.formatting import json_line
@@ -244,12 +244,12 @@ def _key_columns(status: JournalStatus, limit: int) -> list[Column]:
 def verify(settings: Settings, name: str | None) -> int:
     """Decode every block, and compare the events with Kafka.
 
-    Those are compared that Kafka still has. Workers may run. Nothing is changed.
+    Compares all events that Kafka still has. Workers may run. Changes nothing.
 
     \b
     Exit codes:
       0   every event is there, once and as it was produced
-      1   something is wrong, each is named; or the settings are
+      1   there are faults, which are listed, or the settings are invalid
       75  Redis or Kafka does not answer
     """  # noqa: D301  # \b is for click: keep these lines as they are
     from streams_app.cli.progress import show_progress
@@ -274,20 +274,20 @@ def verify(settings: Settings, name: str | None) -> int:
 @command.command(name="drop")
 @with_settings
 @journal_option
-@click.option("--before", "day", required=True, metavar="DAY", help="A UTC day, as in 2026-08-20: it and what follows stays.")
+@click.option("--before", "day", required=True, metavar="DAY", help="A UTC day, as in 2026-08-20: this day and later ones stay.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed; the default.")
 @click.option("--yes", is_flag=True, help="Remove the days; without this option nothing is removed.")
 def drop(settings: Settings, name: str | None, day: str, dry_run: bool, yes: bool) -> None:
     """Remove the oldest days of a journal from Redis.
 
-    Readers that have not read these days yet are told. A running worker has to claim its partitions again, which it does
-    automatically within seconds.
+    Readers that have not read these days yet get an error. A running worker is fenced, and claims its partitions again within
+    seconds.
 
     \b
     Exit codes:
       0   the days are removed, or there was nothing to remove
-      1   --before is no day, or the settings are wrong
-      75  some are left: Redis does not answer, or workers kept taking a partition back; repeat it
+      1   --before is not a day, or the settings are invalid
+      75  some days are left: Redis does not answer, or a worker keeps claiming a partition back; repeat the command
     """  # noqa: D301  # \b is for click: keep these lines as they are
     from streams_app.formatting import counted
     from streams_app.operations.audit import audit

@@ -1,4 +1,4 @@
-"""``streams-app live``: what live views show, the server that shows it to browsers, imports, and tokens to try it."""
+"""``streams-app live``: shows live views, serves them to browsers, imports past events, and makes tokens for a first try."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ def command() -> None:
 @with_settings
 @click.option("--view", "views", multiple=True, metavar="NAME", help="Only this view; may be repeated.")
 @click.option("--limit", type=click.IntRange(0, 1_000), default=10, show_default=True, help="Maximum number of items of each view.")
-@click.option("--json", "as_json", is_flag=True, help="The messages that a page is sent, one a line, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="The messages that a page receives, one per line, for programs.")
 @click.argument("page")
 def show(settings: Settings, views: tuple[str, ...], limit: int, as_json: bool, page: str) -> None:
     """Show the current contents of PAGE, and the state of its views.
 
-    PAGE as it is in the events: 7, spring-sale. Reads Redis, as a hub does; it works while no worker runs. Of each view its state,
-    how many items it has, the newest with their times, and when the next one leaves. A view that is not `ok` says why.
+    Write PAGE as it is in the events: 7, spring-sale. Reads Redis, as a hub does; no worker has to run. For each view it shows the
+    state, the number of items, the newest items with their times, and when the next item expires. If the state is not `ok`, it
+    shows the reason.
     """
     from streams_app.operations.live import lines_of, page_of_views
 
@@ -40,19 +41,19 @@ def show(settings: Settings, views: tuple[str, ...], limit: int, as_json: bool, 
 
 @command.command(name="serve")
 @with_settings
-@click.option("--page", "has_page", is_flag=True, help="Also an example page at /, of all public views.")
+@click.option("--page", "has_page", is_flag=True, help="Also serve an example page of all public views at /.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="As for worker.")
 def serve(settings: Settings, has_page: bool, log_level: str, log_format: str) -> None:
-    """Serve live views to browsers, as live_server says; without Kafka.
+    """Serve live views to browsers; needs Redis, but not Kafka.
 
-    Start as many as you like, behind a proxy that speaks HTTP/2. SIGTERM ends it within seconds: browsers go
-    to another one.
+    The section live_server has its settings. Start any number of these servers behind a proxy that supports HTTP/2. SIGTERM ends
+    one within seconds, and its browsers connect to another one.
 
     \b
-    GET /live/PAGE?view=A&view=B          the states as JSON
-    GET /live/PAGE/events?view=A&view=B   the same as server-sent events, whenever they change
-    GET /live.js                          the module for pages
+    GET /live/PAGE?view=A&view=B          states of the views as JSON
+    GET /live/PAGE/events?view=A&view=B   the same as server-sent events, at each change
+    GET /live.js                          JavaScript module for web pages
     """  # noqa: D301  # \b is for click: keep these lines as they are
     from streams_app.live.hub.serving import serve_views
     from streams_app.logs import set_up_logging
@@ -72,19 +73,19 @@ def serve(settings: Settings, has_page: bool, log_level: str, log_format: str) -
 
 @command.command(name="import")
 @with_settings
-@click.option("--dry-run", is_flag=True, help="Check the file and the topic, and say what would be sent; the default.")
+@click.option("--dry-run", is_flag=True, help="Check the file and the topic, and show what would be sent; the default.")
 @click.option("--yes", is_flag=True, help="Send the events; without this option nothing is sent.")
 @click.argument("view")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def import_(settings: Settings, dry_run: bool, yes: bool, view: str, file: Path) -> None:
     """Produce older events to the source of VIEW.
 
-    Records have the original timestamps of the events.
+    The records get the original timestamps of the events.
 
-    FILE has a JSON object a line: `key` of the record, a string or null; `time`, ms since 1970 or an ISO time; `value`, the event;
-    and `headers` where the view looks at @type. Nothing is sent before every line is right; one that is not ends with exit
-    code 1. All who read the topic read what is sent, those of this application are named. An import that breaks off says from which
-    line to go on: after exit code 75 as soon as the broker is back, after 1 once what it refuses is mended.
+    FILE has one JSON object per line: `key` of the record, a string or null; `time`, ms since 1970 or an ISO time; `value`, the
+    event; and `headers` if the view uses @type. All lines are checked before any is sent: if one is invalid, the exit code is 1.
+    Every consumer of the topic reads the records; those of this application are listed. If an import fails half-way, it shows the
+    line from which to continue: after exit code 75 when the broker is back, after 1 when the cause of the rejection is fixed.
 
     \b
     {"key": "7", "time": "2026-11-21T14:00", "value": {"project_id": 7, "news_id": 1}, "headers": {"ce_type": "news.published"}}
@@ -117,14 +118,14 @@ def import_(settings: Settings, dry_run: bool, yes: bool, view: str, file: Path)
 
 @command.command(name="token")
 @with_settings
-@click.option("--sub", default="", metavar="NAME", help="Who has it: shown by views with people = true.")
+@click.option("--sub", default="", metavar="NAME", help="Name of the token's owner, which views with people = true show.")
 @click.option("--expires", default="1h", show_default=True, metavar="DURATION", help="At most 24h.")
 @click.argument("pages", nargs=-1, required=True, metavar="PAGE...")
 def token(settings: Settings, sub: str, expires: str, pages: tuple[str, ...]) -> None:
     """Print a token for PAGEs, to try the hub.
 
-    `prefix*` stands for all pages that begin so. Applications make their own, see docs/live-views.md.
-    A browser sends it as the cookie streams_app_live.
+    `prefix*` stands for all pages that begin with this prefix. A browser sends the token as the cookie streams_app_live.
+    Applications make their own tokens, see docs/live-views.md.
     """
     from streams_app.clock import SystemClock
     from streams_app.live.hub.tokens import LONGEST_MS, signed

@@ -1,6 +1,6 @@
-"""Options that several commands share: where the settings come from.
+"""Options that several commands share: source of the settings, and types of arguments.
 
-Settings come from a file, or from a Python module that defines an application or settings. Only the latter can have functions.
+Settings come from a file or from a Python module. Only settings from a module can contain functions.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ app_option = click.option(
     "--app",
     default=None,
     metavar="MODULE:APP",
-    help="What a Python module has made by create_app or Settings, as for faust -A; instead of a file and the environment.",
+    help="Result of create_app or Settings in a Python module, as for faust -A; replaces the file and the environment.",
 )
 
 
 def with_settings(command: Callable[Concatenate[Settings, P], R]) -> Callable[..., R]:
-    """Add ``--config`` and ``--app`` to a command, and pass the settings that they name as its first argument."""
+    """Add ``--config`` and ``--app`` to a command, which receives the named settings as its first argument."""
 
     @config_option
     @app_option
@@ -58,11 +58,11 @@ def with_settings(command: Callable[Concatenate[Settings, P], R]) -> Callable[..
 
 
 def named(config: Path | None, app: str | None) -> FoldingApp | Settings:
-    """Return what ``--app`` names, or else the settings of the file and the environment.
+    """Return the application or settings that ``--app`` names; without it, the settings of file and environment.
 
     Raises:
-        ConfigurationError: The settings are not valid; it has all faults.
-        click.UsageError: Both were given.
+        ConfigurationError: The settings are invalid; the error has all faults.
+        click.UsageError: Both options were given.
     """
     if app is None:
         return _loaded(config)
@@ -81,11 +81,11 @@ def _loaded(config: Path | None) -> Settings:
 
 
 def _made_by(app: str) -> FoldingApp | Settings:
-    """Import what ``MODULE:APP`` names; the current directory comes first in the search path.
+    """Import the application or settings ``MODULE:APP``; the current directory is searched first.
 
     Raises:
-        ConfigurationError: There is no such module or name, the module cannot be imported, or the name is neither an application
-            nor settings.
+        ConfigurationError: The module or the name does not exist, the module cannot be imported, or the name is neither an
+            application nor settings.
     """
     name, _, attribute = app.partition(":")
     attribute = attribute or DEFAULT_ATTRIBUTE
@@ -101,12 +101,12 @@ EARLIEST: Final = "earliest"
 
 
 class DurationType(click.ParamType):
-    """A duration such as ``15m``, converted to ms."""
+    """Converts a duration such as ``15m`` to ms."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """See click."""
+        """Return the duration in ms; fail if it is shorter than 1 ms."""
         try:
             found = milliseconds(parse_duration(value))
         except ValueError as error:
@@ -117,38 +117,38 @@ class DurationType(click.ParamType):
 
 
 class DurationsType(DurationType):
-    """Durations such as ``1s,10s,60s``, converted to ms."""
+    """Converts a list of durations such as ``1s,10s,60s`` to ms."""
 
     name = "durations"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See click."""
+        """Return the durations in ms, as a tuple."""
         return tuple(super(DurationsType, self).convert(part.strip(), param, ctx) for part in value.split(",") if part.strip())
 
 
 class ShareType(click.ParamType):
-    """A share below 1, such as ``0.95``."""
+    """Converts a share from 0 to below 1, such as ``0.95``."""
 
     name = "share"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """See click."""
+        """Return the share; fail if it is negative or not below 1."""
         try:
             found = float(value)
         except ValueError:
             found = -1.0
-        if not 0 <= found < 1:  # nor is NaN
+        if not 0 <= found < 1:  # also rejects NaN
             self.fail(f"{value!r} is not a share that can be folded: write a number from 0 to below 1, as in 0.95", param, ctx)
         return found
 
 
 class MomentType(click.ParamType):
-    """A moment: ``-24h``, an ISO time, or ms since 1970; it is converted when the clock is read."""
+    """Converts a time: a duration ago (``-24h``), an ISO time, or ms since 1970."""
 
     name = "moment"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Callable[[int], int | None]:
-        """See click."""
+        """Return a function from the current time in ms to the given time in ms, which is None for ``earliest``."""
         if value == EARLIEST and param is not None and param.name == "begin":
             return lambda _: None
         try:

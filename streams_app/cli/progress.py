@@ -15,16 +15,16 @@ from streams_app.clock import Clock
 REPORT_EVERY_MS: Final = 5_000
 
 ReportProgress: TypeAlias = Callable[[str, int, int | None], None]
-"""Takes words, what is done, and of how much; None: nobody knows."""
+"""Function that takes a text, the amount done, and the total amount; None: the total is unknown."""
 
 
 @contextmanager
 def show_progress(clock: Clock, words: str) -> Iterator[ReportProgress]:
-    """Show progress while the block lasts; the bar disappears at its end.
+    """Show progress on stderr during the ``with`` block; the bar disappears at its end.
 
     Args:
         clock: Clock of this machine.
-        words: Text that is shown until the first call.
+        words: Text to show until the first call.
     """
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -37,7 +37,7 @@ def show_progress(clock: Clock, words: str) -> Iterator[ReportProgress]:
 
         def show(words: str, done: int, total: int | None) -> None:
             if totals[-1:] != [total]:
-                # Another step, or one that turned out shorter: the time left is that of this one.
+                # The next step has begun, or the total has changed: the remaining time is that of this step.
                 totals.append(total)
                 bar.reset(task, total=total)
             bar.update(task, description=words, completed=done)
@@ -46,7 +46,7 @@ def show_progress(clock: Clock, words: str) -> Iterator[ReportProgress]:
 
 
 class _Lines:
-    """Progress as lines on stderr, for a log; work that takes only seconds is not shown."""
+    """Shows progress as lines on stderr, at intervals of 5 s; shorter work is not shown."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""``streams-app read-store``: create a read store, fill it, compare it with its source, and rebuild it."""
+"""``streams-app read-store``: creates a read store, fills it, compares it with its source, and rebuilds it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def command() -> None:
 def init(settings: Settings, store: str | None) -> None:
     """Create the missing tables of a read store.
 
-    Until they exist, a worker folds but does not sync.
+    Until the tables exist, workers fold but do not sync the store.
     """
     from streams_app.read_store.registry import open_store
 
@@ -72,14 +72,14 @@ MAX_SHOWN: Final = 20
 def fill(settings: Settings, file: BinaryIO, store: str | None, fold: str | None) -> int:
     """Write groups that no record names into a read store, with the current values of its source.
 
-    A new store is filled from its topics. Groups that have not changed since the fold began are in no topic: list them in FILE
-    (- is stdin), one JSON object a line, with the group fields and the changed names as in a folded record. Existing values stay,
-    and every record is newer, so workers may run meanwhile, and the command may be repeated.
+    Workers fill a new store from its topics. Groups that have not changed since the fold began are in no topic: list them in FILE
+    (- is stdin), one JSON object per line, with the group fields and the changed names as in a folded record. Values from records
+    stay, because every record counts as newer. So workers may run meanwhile, and the command may be repeated.
 
     \b
     Exit codes:
-      0   every line is in the store
-      1   some lines were rejected, and reported; or the settings are invalid
+      0   the store has the values of every line
+      1   some lines were rejected, which are reported, or the settings are invalid
       75  the store or its source does not answer
     """  # noqa: D301  # \b is for click: keep these lines as they are
     declared = settings.read_store(store)
@@ -112,7 +112,7 @@ async def _run_fill(
 @command.command(name="verify")
 @with_settings
 @click.option("--store", metavar="NAME", help="Which one of [read_stores.NAME]; optional if there is only one.")
-@click.option("--repair", is_flag=True, help="Write the differences, except cells that were written meanwhile.")
+@click.option("--repair", is_flag=True, help="Write the correct values, except to cells that were written meanwhile.")
 @click.option(
     "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Maximum number of differences shown."
 )
@@ -128,12 +128,12 @@ def verify(settings: Settings, store: str | None, repair: bool, limit: int, as_j
     """Compare a read store with its source, and print the differences.
 
     Every cell of the store is compared with the source, and every cell that the folded topics name is looked up in the store.
-    Workers may run: a difference is checked again, and reported only if it persists and its group is not open.
+    Workers may run: each difference is checked a second time, and reported only if it persists and its group is not open.
 
     \b
     Exit codes:
       0   no difference, or all were repaired
-      1   differences, or the settings are invalid
+      1   there are differences, or the settings are invalid
       3   the store is behind and makes no progress, with or without differences
       75  the store, its source or Kafka does not answer
     """  # noqa: D301  # \b is for click: keep these lines as they are
@@ -175,7 +175,7 @@ async def _run_verify(settings: Settings, store: str, repair: bool, wait: float,
 
 
 def columns_of(found: list[Difference]) -> list[Column]:
-    """Lay out the table of differences."""
+    """Return the columns of the table of differences."""
     from streams_app.cli.tables import Column
     from streams_app.formatting import shown
 
@@ -197,14 +197,14 @@ def _cell_text(value: Value) -> str:
 
 
 def _cell_json(value: Value) -> str | None:
-    """Convert a value to JSON; one that has no JSON, so that every store rejects it, becomes a text that shows it."""
+    """Convert a value to JSON. A value that JSON or the stores cannot represent becomes a string that shows it."""
     from streams_app.read_store.core.values import integer_fault, json_text
 
     if isinstance(value, int) and integer_fault(value):
         return json.dumps(hex(value))
     try:
         return json_text(value)
-    except TypeError:  # an unpaired surrogate
+    except TypeError:  # a text with an unpaired surrogate
         return json.dumps(value)
 
 
@@ -215,7 +215,7 @@ def _difference_json(found: Difference) -> str:
 
     def fragment(value: Value) -> Any:
         text = _cell_json(value)
-        return None if text is None else orjson.Fragment(str(text))  # orjson takes no subclass of str
+        return None if text is None else orjson.Fragment(str(text))  # orjson rejects subclasses of str
 
     row = {
         "fold": found.cell.fold, "group": found.cell.group_key, "name": found.cell.name, "what": found.kind.value,
@@ -231,9 +231,9 @@ def _difference_json(found: Difference) -> str:
 def rebuild(settings: Settings, store: str | None) -> None:
     """Fill a new table for a read store, and swap it with the current one.
 
-    The new table is filled from the folded topics with current values, and with cells that only the current table has. Workers and
-    readers may run meanwhile: the switch is one transaction, no value becomes older, and the former table is kept as TABLE_old
-    until the next rebuild. An interrupted rebuild changes nothing; run it again.
+    The new table is filled from the folded topics, with current values, and with cells that only the current table has. Workers and
+    readers may run meanwhile: the switch is one transaction, no value becomes older, and the former table stays as TABLE_old until
+    the next rebuild. An interrupted rebuild changes nothing; run it again.
     """
     from streams_app.operations.rebuild import summary
 

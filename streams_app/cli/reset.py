@@ -1,4 +1,4 @@
-"""``streams-app reset``: remove the state of a fold, live view or journal, or let a subscriber begin somewhere else."""
+"""``streams-app reset``: removes the state of a fold, live view or journal, or moves a subscriber to other offsets."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @click.command(name="reset", short_help="Remove a state, or move a subscriber.")
 @with_settings
-@click.option("--fold", metavar="NAME", help="Its name; it need not be in the settings any more.")
+@click.option("--fold", metavar="NAME", help="Name of the fold; the settings need not declare it.")
 @click.option("--subscriber", metavar="NAME", help="A subscriber of the catalogue, instead of a fold; requires --at.")
 @click.option("--live", metavar="VIEW", help="A live view, instead of a fold; running workers read it from Kafka again.")
-@click.option("--journal", metavar="NAME", help="A journal, instead of a fold; running workers file it again from its source.")
+@click.option("--journal", metavar="NAME", help="A journal, instead of a fold; running workers fill it again from its source.")
 @click.option(
     "--at",
     "moment",
@@ -42,27 +42,28 @@ def command(
 ) -> None:  # fmt: skip
     """Remove the state of a fold, live view or journal, or move a subscriber to another position.
 
-    Without --yes it only shows what it would do. Stop the workers of the application first; for a subscriber, those that run it.
+    Without --yes it only shows what it would do. For --fold, stop all workers of the application first. For --subscriber, stop the
+    workers that run it.
 
-    --fold NAME: after its source was deleted and created again, or to uninstall the fold. Groups that are still open would never be
-    emitted: with --emit they are, with what was not yet sent, and nothing is removed before the broker has acknowledged all of it.
-    The fold then begins by its `start`, as a new one. What read stores hold of it stays, and is replaced as groups are folded
-    again.
+    --fold NAME: after the source was deleted and created again, or to uninstall the fold. Open groups are removed without a record,
+    unless --emit is given: then open groups and unsent records are emitted, and nothing is removed before the broker has
+    acknowledged all of them. Afterwards the fold begins like a new one, by its `start`. Its values in read stores stay, and are
+    replaced as groups are folded again.
 
     \b
     streams-app reset --subscriber ship --at latest
     streams-app reset --subscriber ship --at 2026-11-21T14:00 --yes
 
-    --subscriber NAME --at WHERE: after the topic of its event was deleted and created again, after its commits were lost, or to do
-    events again. Its offsets are committed anew and what Redis knows of its attempts and ids is removed: events from there on run,
-    also those that have run before, whatever `idempotent` says, and those before it never do. What was put back and not handled yet
-    is left behind; dead letters can be put back once more by `dead-letters replay --again`.
+    --subscriber NAME --at WHERE: after its topic was deleted and created again, after its commits were lost, or to repeat events.
+    New offsets are committed, and the attempts and ids in Redis are removed. All events from WHERE on run, even those that have run
+    before, with any `idempotent`; events before WHERE never run. Replayed events that are not handled yet are skipped; replay them
+    again by `dead-letters replay --again`.
 
-    --live VIEW: to read it from Kafka once more, or to uninstall it; it need not be in the settings any more. Its workers may run:
-    they read it again, and meanwhile pages keep what they show, marked.
+    --live VIEW: to read the view from Kafka again, or to uninstall it. The settings need not declare it. Its workers may run: they
+    read it again, and meanwhile pages keep showing the present items, marked as not current.
 
-    --journal NAME: after its source was deleted and created again, to file under another key, or to uninstall it. Its workers may
-    run: they file it anew, as far back as its source reaches; what only Redis still has is gone.
+    --journal NAME: after its source was deleted and created again, to change its key, or to uninstall it. Its workers may run: they
+    fill it again from the source. Events that retention has removed there are gone.
     """  # noqa: D301  # \b is for click: keep these lines as they are
     if sum(name is not None for name in (fold, subscriber, live, journal)) != 1:
         raise click.UsageError("name one of --fold, --subscriber, --live and --journal")

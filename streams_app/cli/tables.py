@@ -1,4 +1,4 @@
-"""Tables that fit the terminal: keys are cut in the middle, columns are left out, numbers are never cut."""
+"""Tables that fit the terminal: keys are cut in the middle, columns may be omitted, and numbers are never cut."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from streams_app.formatting import cut
 
 GAP: Final = 2
 ENDLESS: Final = 100_000
-"""Where the output is no terminal, no column is left out: somebody looks for a key in it."""
+"""Table width if the output is not a terminal: no column is omitted, because a program may search the output."""
 
 MAX_CELL: Final = 120
-"""Width of a cell there: ``--json`` has all of a longer key."""
+"""Maximum width of a cell if the output is not a terminal; ``--json`` prints longer keys in full."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column; the most important one is leftmost.
+    """Column of a table; the leftmost column is the most important.
 
     Attributes:
         title: Header of the column.
-        cells: Printable text, one for each row.
-        least: Minimum width to which its cells may be cut; 0: they are never cut, like numbers and times.
-        rank: Columns are left out for lack of room in the order of their ranks, the highest first; 0: never.
-        is_known: Whether the reader knows its content, because all cells are equal; it is left out before any cell is cut.
+        cells: Printable texts, one for each row.
+        least: Minimum width to which cells may be cut; 0: cells are never cut, for numbers and times.
+        rank: If the table is too wide, columns with the highest rank are omitted first; 0: never omitted.
+        is_known: Whether all cells are equal, so that the reader knows them; the column is omitted before any cell is cut.
     """
 
     title: str
@@ -41,17 +41,17 @@ class Column:
 
     @property
     def width(self) -> int:
-        """Width of its header or of its widest cell."""
+        """Width of the header or of the widest cell, whichever is larger."""
         return max(map(cell_len, (self.title, *self.cells)))
 
     @property
     def least_width(self) -> int:
-        """Width below which the column is useless."""
+        """Minimum width of the column, with cells cut as far as allowed."""
         return min(self.width, max(self.least, cell_len(self.title))) if self.least else self.width
 
 
 def print_fitted(columns: Sequence[Column]) -> None:
-    """Print a table at most as wide as the terminal; without a terminal, print all of it."""
+    """Print a table that fits the terminal; if the output is not a terminal, print all columns."""
     terminal = Console()
     console = terminal if terminal.is_terminal else Console(width=ENDLESS)
     if not terminal.is_terminal:
@@ -60,13 +60,13 @@ def print_fitted(columns: Sequence[Column]) -> None:
 
 
 def fitted(columns: Sequence[Column], width: int) -> Table:
-    """Return a table of at most this width, if that is possible."""
+    """Return a table that is at most ``width`` wide, if possible."""
     chosen = _chosen(list(columns), width)
     widths = _widths(chosen, width)
     table = Table(box=None, pad_edge=False)
     for column in chosen:
         table.add_column(Text(column.title), justify="left" if column.least else "right", no_wrap=True)
-    # Text, not a string: a string would be read as markup.
+    # Text, because rich reads a string as markup.
     cells = [[Text(cut(cell, limit)) for cell in column.cells] for column, limit in zip(chosen, widths, strict=True)]
     for row in zip(*cells, strict=True):
         table.add_row(*row)
@@ -74,7 +74,7 @@ def fitted(columns: Sequence[Column], width: int) -> Table:
 
 
 def _chosen(columns: list[Column], width: int) -> list[Column]:
-    """Return the columns to show: all of them; or those not known to the reader; or those that fit once texts are cut."""
+    """Return the columns that fit: all, or without known columns, or also without those of the highest ranks."""
     if _total([column.width for column in columns]) <= width:
         return columns
     columns = [column for column in columns if not column.is_known]
@@ -84,7 +84,7 @@ def _chosen(columns: list[Column], width: int) -> list[Column]:
 
 
 def _widths(columns: list[Column], width: int) -> list[int]:
-    """Return the widths of the columns; they shrink from the right, so the key shrinks last."""
+    """Return the widths of the columns; columns shrink from the right, so the key shrinks last."""
     widths = [column.width for column in columns]
     for position in range(len(columns) - 1, -1, -1):
         excess = max(0, _total(widths) - width)

@@ -1,4 +1,4 @@
-"""``streams-app topics``: the topics the settings name."""
+"""``streams-app topics``: creates the topics that the settings name."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def command() -> None:
 @command.command(name="create", short_help="Create the topics that are missing.")
 @with_settings
 def create(settings: Settings) -> None:
-    """Create the topics that are missing; those that exist stay as they are.
+    """Create the topics that are missing; existing topics are not changed.
 
-    Sources, outputs, topics of events and dead-letter topics get kafka.partitions partitions and kafka.replication_factor replicas;
-    so does APP_ID.again, through which dead letters of subscribers are replayed. A worker refuses to start while a topic is
-    missing.
+    New topics get kafka.partitions partitions and kafka.replication_factor replicas: sources, outputs, topics of events,
+    dead-letter topics, and APP_ID.again, through which dead letters of subscribers are replayed. A worker does not start while a
+    topic is missing.
 
-    For a new subscriber with idempotent = "no", whose dead-letter topic does not exist yet, it commits the initial offsets, by the
-    `start` of the subscriber. A worker never does this, because it cannot distinguish a new subscriber from one whose commits are
-    lost. For a subscriber that is not new, it commits the first offset of partitions that were added to its topic; its workers must
-    be stopped for this.
+    For subscribers with idempotent = "no" it also commits offsets. A new subscriber, whose dead-letter topic does not exist yet,
+    gets initial offsets by its `start`. A worker never does this, because it cannot distinguish a new subscriber from one whose
+    commits are lost. An existing subscriber gets the first offset of partitions that were added to its topic; stop its workers for
+    this.
     """
     from streams_app.operations.topics import create_missing_topics
 

@@ -37,17 +37,15 @@ if TYPE_CHECKING:
     metavar="WHEN",
     default="-24h",
     show_default=True,
-    help="Where to begin in the source: so long ago, an ISO time, ms since 1970, or earliest. With --file: by the times in it, and "
-    "by default with its first line.",
+    help="Start in the source: a duration ago, an ISO time, ms since 1970, or earliest. With --file: by the times in the file; "
+    "default: its first line.",
 )
-@click.option(
-    "--to", "end", type=MomentType(), metavar="WHEN", help="Where to end, likewise. Default: where the topic or file ends."
-)
+@click.option("--to", "end", type=MomentType(), metavar="WHEN", help="End, in the same form. Default: end of the topic or file.")
 @click.option(
     "--file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Events from JSON lines and not from the source, .gz and .zst too; - is standard input. Needs no Kafka.",
+    help="Read events from JSON lines (also .gz and .zst) instead of the source; - is standard input. Needs no Kafka.",
 )
 @click.option(
     "--time",
@@ -56,8 +54,8 @@ if TYPE_CHECKING:
     help="With --file: the field with the time of an event; a dotted path. A number below 100 000 000 000 is seconds since 1970, "
     "a larger one milliseconds; a text is ISO 8601, UTC unless it says otherwise.",
 )
-@click.option("--key", metavar="FIELD", help="With --file, for a fold by @key: the field that stands for the record key.")
-@click.option("--live", is_flag=True, help="By the gaps that running workers count, without reading the topic: an answer at once.")
+@click.option("--key", metavar="FIELD", help="With --file, for a fold by @key: the field that replaces the record key.")
+@click.option("--live", is_flag=True, help="Use the gaps that running workers count, without reading the topic: takes a moment.")
 @click.option(
     "--url",
     "urls",
@@ -68,18 +66,20 @@ if TYPE_CHECKING:
 @click.option(
     "--journal",
     metavar="NAME",
-    help="Events from a journal of the source, as far back as it keeps them, and not from the source. Needs no Kafka.",
+    help="Read a journal of the source instead of the source, by default all its days. Needs no Kafka.",
 )
 @click.option("--windows", type=DurationsType(), metavar="X,X,...", help="Candidates. Default: some 30 on a logarithmic scale.")
 @click.option(
     "--target-ratio",
     type=ShareType(),
     metavar="R",
-    help="Recommend the shortest X that folds so much, as in 0.95.",
+    help="Recommend the shortest X with this folding ratio, as in 0.95.",
 )
-@click.option("--max-latency", type=DurationType(), metavar="TIME", help="Recommend the X that folds most within this latency.")
+@click.option(
+    "--max-latency", type=DurationType(), metavar="TIME", help="Recommend the X with the highest folding ratio within this latency."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
-@click.option("--png", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also draw it into a picture.")
+@click.option("--png", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also draw the curve into a picture.")
 def command(
     settings: Settings,
     fold: str | None,
@@ -99,28 +99,27 @@ def command(
 ) -> int:
     """Recommend a quiet period.
 
-    Replays past events of a fold with a virtual clock, once for each candidate X, and shows the result: records, folding ratio, how
-    long an event waits for its record, open groups and Redis memory at the peak. Recommends one: the knee of the curve, or the best
-    one for --target-ratio or --max-latency. Writes nothing, joins no consumer group, and disturbs no worker.
+    Replays past events of a fold with a virtual clock, once for each candidate X of the quiet period. For each X it shows records,
+    folding ratio, latency from an event to its record, and the peak of open groups and Redis memory. It recommends the knee of the
+    curve, or the best X for --target-ratio or --max-latency. It writes nothing, joins no consumer group, and disturbs no worker.
 
     \b
         streams-app tune                                  the source, the last 24 hours
         streams-app tune --from -7d --target-ratio 0.95   the shortest X that folds 95 %
         streams-app tune --max-latency 20m --png curve.png
-        streams-app tune --live                           what the worker on this machine has seen
-        streams-app tune --journal accounts               all days that a journal keeps
+        streams-app tune --live                           the counters of the worker on this machine
+        streams-app tune --journal accounts               all days of a journal
         streams-app tune --file events.jsonl.gz --time created_at
         kcat -C -t my-topic -e | streams-app tune --file - --time ts --windows 10s,1m,15m
 
-    The time of a partition is its record timestamps; one that goes back counts as the newest before it. max_hold, max_events,
-    max_changed, max_bytes, close_when and leading are those of the settings. Above ten million events the result is based on a
-    sample of the groups, and its error is shown.
+    The virtual clock of a partition follows the record timestamps; an older timestamp counts as the newest one before it. max_hold,
+    max_events, max_changed, max_bytes, close_when and leading are those of the settings. Above ten million events the result is
+    based on a sample of the groups, and its error is shown.
 
-    If events decide the quiet period, the candidates are those for its default, up to at_most; events with a period of their own
-    keep it.
+    If events decide the quiet period, X is its default, up to at_most; events that decide the quiet period keep their own.
 
-    If a tenth of the events is rejected, older than an earlier one or in the future, or if times look like dates or day numbers,
-    there is no recommendation; the output says why, and the exit code is 1.
+    There is no recommendation if a tenth of the events is rejected, older than an earlier event or in the future, or if times look
+    like dates or day numbers. The output then shows the reason, and the exit code is 1.
     """  # noqa: D301  # \b is for click: keep these lines as they are
     # numpy takes a while to import, and `--help` should not.
     from streams_app.cli.tune_live import curve_of_workers
@@ -136,7 +135,7 @@ def command(
     _check_journal_option(settings, of, journal, file)
     if png is not None:
         require(png)
-    doubt_of: Callable[[int], str | None] = lambda _: None  # noqa: E731  # what workers count has no wrong times
+    doubt_of: Callable[[int], str | None] = lambda _: None  # noqa: E731  # counters of workers have no invalid times
     if live:
         curve = curve_of_workers(settings, of, urls, windows, clock.now_ms())
     else:
@@ -153,7 +152,7 @@ def command(
         click.echo(json_line({**curve.as_json(), "recommended": advice, "doubt": doubt}))
     else:
         show(curve, recommended, of.default_quiet_period_ms, is_default=isinstance(of.quiet_period, QuietPeriod) and not live)
-    if png is not None:  # last: a picture that cannot be written must not hide what took a while to read
+    if png is not None:  # last, so that the result is shown even if the picture cannot be written
         write_png(png, curve, recommended.quiet_ms, of.default_quiet_period_ms)
     return 1 if doubt else 0
 
@@ -170,7 +169,7 @@ def _replayed(
     key: str | None,
     journal: str | None,
 ) -> tuple[Curve, Callable[[int], str | None]]:
-    """Read the events of a topic or a file and replay them; also return why they do not allow a recommendation."""
+    """Replay the events of a topic, journal or file; return the curve, and a function for the reason against a recommendation."""
     from streams_app.cli.tune_view import read_progress, report_unused
     from streams_app.formatting import escaped
     from streams_app.tuning.columns import Columns, fold_to_read
@@ -191,11 +190,11 @@ def _replayed(
         begin, end = when
         range_ms = begin(now_ms), end(now_ms) if end else None
         if file is not None:
-            if not _is_given("begin"):  # the last day is for a topic, which may be long
+            if not _is_given("begin"):  # the default of one day is for topics, which may be long
                 range_ms = None, range_ms[1]
             advice = _read_file(settings, reading, file, columns, tally, progress, range_ms, time=time, key=key)
         elif journal is not None:
-            if not _is_given("begin"):  # all that is kept
+            if not _is_given("begin"):  # by default all days of the journal
                 range_ms = None, range_ms[1]
             advice = _read_journal(settings, reading, journal, columns, tally, progress, range_ms)
         else:
@@ -226,12 +225,12 @@ def _check_journal_option(settings: Settings, fold: Fold, journal: str | None, f
 
 
 def _is_given(name: str) -> bool:
-    """Return whether the command line has this option."""
+    """Return whether an option was given on the command line."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _longest(of: Fold) -> tuple[int, str]:
-    """Return the longest quiet period, or default of it, that the settings permit, and the setting that limits it."""
+    """Return the maximum quiet period, or default quiet period, by the settings; and the setting that limits it."""
     if isinstance(of.quiet_period, QuietPeriod):
         return of.quiet_period_ms, "quiet_period.at_most"
     return of.max_hold_ms, "max_hold"
@@ -271,7 +270,7 @@ def _read_topic(
     from_ms: int | None,
     to_ms: int | None,
 ) -> str:
-    """Read the source; return the message for a source without events."""
+    """Read the source topic into ``columns``; return the message for the case that they have no event."""
     from streams_app.formatting import time_text
     from streams_app.kafka.patches.frames import ReceivingLoop
     from streams_app.tuning.topic import read_topic
@@ -294,7 +293,7 @@ def _read_journal(
     progress: ReadProgress,
     range_ms: tuple[int | None, int | None],
 ) -> str:
-    """Read a journal; return the message for a journal without events."""
+    """Read a journal into ``columns``; return the message for the case that they have no event."""
     from streams_app.tuning.journal import read_journal
 
     from_ms, to_ms = range_ms
@@ -319,11 +318,11 @@ def _read_file(
     time: str | None,
     key: str | None,
 ) -> str:
-    """Read a file; return the message for a file without events."""
+    """Read a file into ``columns``; return the message for the case that they have no event."""
     from streams_app.tuning.file import LineReader
     from streams_app.tuning.input_file import size_of
 
-    assert time is not None  # checked above
+    assert time is not None  # checked by _check_file_options
     tally.total = size_of(file)
     from_ms, to_ms = range_ms
     reader = LineReader(fold, settings.limits, columns, tally, time=time, key=key, from_ms=from_ms, to_ms=to_ms)

@@ -1,4 +1,4 @@
-"""``streams-app tune --live``: the curve by the histograms of running workers, without reading the topic."""
+"""``streams-app tune --live``: computes the curve from histograms of running workers; does not read the topic."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], windows: Sequence[int] | None, now_ms: int) -> Curve:
-    """Return the curve by the gaps that workers have counted; warnings about it go to stderr.
+    """Return the curve by the gaps between events that workers have counted; print remarks about it to stderr.
 
     Args:
-        settings: Their ``[http]`` section says where a worker listens, and which token it requires.
+        settings: The section ``[http]`` has the address and the token of a worker.
         fold: The fold.
-        urls: URLs of workers; empty: the one of the settings, on this machine.
-        windows: Candidates; None: the bounds of the histogram.
+        urls: URLs of workers; empty: the worker on this machine, by the settings.
+        windows: Candidates for the quiet period; None: the bounds of the histogram.
         now_ms: Wall clock.
 
     Raises:
         TryAgainError: No worker answers.
-        ConfigurationError: None of them has the fold or has folded an event of it, or their versions differ.
+        ConfigurationError: No worker has the fold, or none has folded an event of it, or their versions differ.
         click.UsageError: A candidate is not a bound of the histogram.
     """
     usual = usual_url(settings.http)
@@ -78,7 +78,7 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
 
 
 def _not_considered(fold: Fold) -> list[str]:
-    """Return what workers do not count, and the curve therefore does not contain."""
+    """Return remarks about bounds of the fold that the curve ignores, because workers do not count them."""
     remarks = [
         "only silence is considered, not max_hold, max_events, max_changed, max_bytes, close_when and leading; latency and memory "
         "are not known live"

@@ -32,8 +32,8 @@ def show(
         curve: The curve.
         recommended: The recommended candidate.
         configured_ms: The configured quiet period, or its default.
-        console: Where it is shown; None: stdout.
-        is_default: Whether the candidates are those for the default of a quiet period that events decide.
+        console: Console for the output; None: stdout.
+        is_default: Whether events decide the quiet period, so that the candidates are for its default.
     """
     console = console or Console()
     signs = Signs(is_fine=console.encoding.lower().startswith("utf"))
@@ -60,7 +60,7 @@ def show(
 
 
 def report_unused(tally: ReadCounts, unit: str) -> None:
-    """Report unusable events on stderr: their number for each reason, and the position of the first one."""
+    """Report unusable events on stderr: for each reason, their number and the position of the first one."""
     rejected = tally.rejected.total()
     if rejected:
         click.echo(f"{rejected:,} of {tally.read:,} {unit} were refused, and are not in the curve:", err=True)
@@ -103,18 +103,18 @@ def _legend(curve: Curve, recommended_ms: int | None, configured_ms: int, signs:
 
 
 LEAST_MS: Final = 200
-"""Before that a rate says nothing."""
+"""Time in ms before which a rate is too inaccurate to show."""
 
 
 class ReadProgress:
-    """Reports progress."""
+    """Shows the progress of reading and replaying events."""
 
     def __init__(self, clock: Clock, unit: str, show: ReportProgress) -> None:
-        """Start the clock of the read.
+        """Begin the measurement of the read rate.
 
         Args:
             clock: Clock of this machine.
-            unit: Unit of what is read: ``events`` or ``lines``.
+            unit: ``events`` or ``lines``.
             show: Called with a text, the number done, and the total; None: the total is unknown.
         """
         self._clock = clock
@@ -123,18 +123,18 @@ class ReadProgress:
         self._show = show
 
     def reading(self, tally: ReadCounts) -> None:
-        """Show progress while a range is read."""
+        """Show how many events are read, and the rate."""
         elapsed_ms = self._clock.monotonic_ms() - self._began_ms
         rate = f", {tally.read * 1000 / elapsed_ms:,.0f} a second" if elapsed_ms >= LEAST_MS else ""
         self._show(f"{tally.read:,} {self._unit} read{rate}", tally.done, tally.total)
 
     def replaying(self, done: int, total: int) -> None:
-        """Show progress while candidates are replayed."""
+        """Show how many candidates are replayed."""
         self._show(f"candidates replayed: {max(0, done - 1)} of {total - 1}", done, total)
 
 
 @contextmanager
 def read_progress(clock: Clock, unit: str) -> Iterator[ReadProgress]:
-    """Show progress while the block lasts; the bar disappears at its end."""
+    """Show the progress of reading during the ``with`` block; the bar disappears at its end."""
     with show_progress(clock, "reading") as show:
         yield ReadProgress(clock, unit, show)

@@ -1,4 +1,4 @@
-"""``streams-app worker``: one Faust worker, until SIGTERM."""
+"""``streams-app worker``: runs one Faust worker until SIGTERM."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from streams_app.settings import Settings
 def command(config: Path | None, app: str | None, log_level: str, log_format: str, only: tuple[str, ...]) -> None:  # fmt: skip
     """Run one worker: fold the sources, emit the records, sync the read stores, call the subscribers, fill views and journals.
 
-    Start one per core; they share the partitions. SIGTERM ends a worker within 20 seconds, in which running functions of
-    subscribers may complete; if worker.grace is longer than 15s, it takes longer by the difference. Another worker (or this one,
-    restarted) continues exactly where it stopped, also after kill -9.
+    Start one per core; they share the partitions. SIGTERM ends a worker within 20 seconds, so that running functions of subscribers
+    can complete. If worker.grace is longer than 15s, it takes longer by the difference. Another worker, or the same one after a
+    restart, continues exactly where it stopped, even after kill -9.
 
     \b
     streams-app worker --only dashboard              one of [read_stores.NAME]
@@ -59,7 +59,7 @@ def command(config: Path | None, app: str | None, log_level: str, log_format: st
             from streams_app.subscribers.declaration.loading import catalogue_of
             from streams_app.subscribers.declaration.subscription import subscriptions_of
 
-            # What is wrong with it is told before any server is asked: no waiting mends it.
+            # Report faults of the catalogue before connecting to any server: waiting cannot mend them.
             subscriptions_of(catalogue_of(settings), settings)
         from streams_app.worker.runtime import serve
 
