@@ -1,4 +1,5 @@
-"""Clients of Kafka: members of consumer groups, the producer, topics and their ids, and patches of aiokafka and Faust.
+"""Kafka clients: members of consumer groups, the producer, topics and their ids, and patches of aiokafka and Faust.
 
-``host`` (with ``consumer``, ``consumer_thread``, ``batches``) is Faust's consumer as a member of a group, ``member`` a bare one.
+``faust_consumer`` is a group member on Faust's consumer (``consumer``, ``consumer_thread``, ``batches``).
+``member`` is one without Faust.
 """

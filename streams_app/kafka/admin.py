@@ -1,4 +1,4 @@
-"""Administration of topics: which exist, creation of missing ones, retention.
+"""Administration of topics: lists the existing ones and their retention, and creates missing ones.
 
 Commands and the start of a worker use this module; a running worker does not.
 """
@@ -31,7 +31,7 @@ ANSWER_SECONDS = 5.0
 """Time after which a silent broker is considered down."""
 
 VISIBLE_SECONDS = 10.0
-"""Every broker must know a new topic after at most this time."""
+"""Time within which every broker must know a new topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +113,12 @@ async def partition_counts(client: AIOKafkaAdminClient, names: Sequence[str]) ->
     """Return the number of partitions of each topic that exists.
 
     Raises:
-        TopicAuthorizationFailedError: The user may not describe some topics, so that their existence is unknown; all are named.
+        TopicAuthorizationFailedError: The user may not describe some topics, so that their existence is unknown. The error names
+            all of them.
     """
     existing = set(await client.list_topics())
     wanted = [name for name in names if name in existing]
-    # The list omits topics that this user may not describe. They must not be taken for missing ones, which would be created.
+    # The list omits topics that this user may not describe. If they counted as missing, the caller would create them.
     unlisted = await rights_on_topics(client._client, [name for name in names if name not in existing])
     if hidden := sorted(name for name, granted in unlisted.items() if granted is not None and Right.DESCRIBE not in granted):
         raise TopicAuthorizationFailedError(*hidden)
@@ -128,7 +129,7 @@ async def partition_counts(client: AIOKafkaAdminClient, names: Sequence[str]) ->
 
 
 async def retention_ms(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, int]:
-    """Return ``retention.ms`` of topics, -1 for ever; empty if the broker does not report it, like the embedded one."""
+    """Return ``retention.ms`` of topics, -1 for unlimited; empty if the broker does not report it, as the embedded one."""
     found = await topic_configs(client, names)
     return {name: int(config["retention.ms"]) for name, config in found.items() if "retention.ms" in config}
 
@@ -151,7 +152,7 @@ async def create_topics(kafka: KafkaSettings, topics: Sequence[Topic]) -> tuple[
     """Create missing topics, with ``kafka.partitions`` and ``kafka.replication_factor``.
 
     Returns:
-        The names of the topics created, and of those that existed.
+        The names of the topics that were created, and of those that existed.
 
     Raises:
         TryAgainError: The broker cannot be reached, or a broker does not know the new topics in time.
@@ -182,7 +183,7 @@ async def create_topics(kafka: KafkaSettings, topics: Sequence[Topic]) -> tuple[
 
 
 async def _wait_until_visible(client: AIOKafkaAdminClient, names: Sequence[str]) -> None:
-    """Wait until every broker that answers knows new topics: the brokers learn of them after the controller has created them.
+    """Wait until every broker that answers knows new topics, which the controller announces to it after their creation.
 
     Raises:
         TryAgainError: A broker does not know them after :data:`VISIBLE_SECONDS`.
@@ -202,16 +203,16 @@ async def _wait_until_visible(client: AIOKafkaAdminClient, names: Sequence[str])
 
 
 async def _topic_names(client: AIOKafkaAdminClient, node_id: int) -> set[str]:
-    # All topics: a request for a name would make a broker create it, with its own number of partitions.
+    # Request all topics: a request for one name would make a broker create that topic, with its own number of partitions.
     metadata = (await client._send_request(MetadataRequest(None), node_id)).to_object()
     return {topic["topic"] for topic in metadata["topics"] if not topic["error_code"]}
 
 
 async def require(kafka: KafkaSettings, topics: Sequence[Topic]) -> None:
-    """Check that topics exist: a broker that creates them on demand gives them its own number of partitions.
+    """Check that topics exist, because a broker that creates them on demand gives them its own number of partitions.
 
     Raises:
-        ConfigurationError: Topics are missing; the message names all of them, and the command that creates them.
+        ConfigurationError: Topics are missing; the message names all of them and the command that creates them.
         TryAgainError: The broker cannot be reached.
     """
     async with admin_client(kafka) as client:

@@ -1,4 +1,7 @@
-"""Steps that may fail without harm. A client that is closed cancels tasks that others await, so cancellations are told apart."""
+"""Runs steps whose failure is harmless, such as closing a client.
+
+A client that is closed cancels tasks that others await. So a cancellation of the caller is distinguished from one of the step.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ logger = logging.getLogger(__name__)
 
 
 async def attempt(call: Coroutine[Any, Any, Any], seconds: float, what: str) -> None:
-    """Await a step that may fail without harm."""
+    """Await a step for at most ``seconds``; log a failure at debug level and do not raise it."""
     try:
         await asyncio.wait_for(call, seconds)
-    except (Exception, asyncio.CancelledError) as error:  # any error: the following steps must run nevertheless
+    except (Exception, asyncio.CancelledError) as error:  # any error: the caller's further steps must still run
         if is_cancelled():
             raise
         logger.debug("%s of a consumer that is given up failed", what, exc_info=error)

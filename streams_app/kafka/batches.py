@@ -1,7 +1,7 @@
 """Passes a fetched range through Faust as one message.
 
-Faust delivers messages one at a time, which would cost 80 us an event. Its ``ConsumerScheduler`` is the extension point for
-delivery: this one yields one :class:`BatchMessage` for each partition and fetch.
+Faust delivers messages one at a time, which would cost 80 us per event. Its ``ConsumerScheduler`` is the extension point for
+delivery: the scheduler of this module yields one :class:`BatchMessage` per partition and fetch.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from streams_app.delivery.batch import Batch
 class BatchMessage:
     """A batch with every attribute that Faust reads from a consumer record.
 
-    The receiver takes the batch out: Faust's wrappers of a message form a reference cycle, which would keep every record in memory
-    until the garbage collector runs.
+    The receiver removes the batch from the message: Faust's wrappers of a message form a reference cycle, which would retain every
+    record in memory until the garbage collector runs.
     """
 
     __slots__ = ("_batch", "offset", "timestamp", "tp")
@@ -35,7 +35,7 @@ class BatchMessage:
         self._batch: Batch | None = batch
         self.tp = batch.tp
         self.offset = max(batch.end - 1, 0)
-        """Last offset of the range: Faust counts messages by their offsets."""
+        """Last offset of the range, because Faust counts messages by their offsets."""
         self.timestamp = batch.records[-1].timestamp if batch.records else 0
 
     @property
@@ -54,7 +54,7 @@ class BatchMessage:
         return self
 
     def taken(self) -> Batch:
-        """Take the batch out; possible only once."""
+        """Return the batch and remove it from the message; call it only once."""
         batch, self._batch = self._batch, None
         assert batch is not None
         return batch

@@ -1,7 +1,6 @@
 """Options of all aiokafka clients of this project, from the ``[kafka]`` settings.
 
-Passwords are read here and given only to the client;
-they never appear in a log line (the clients do not print their options).
+Passwords are read here and passed only to the client. They never appear in a log line, because clients do not log their options.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from streams_app.settings import KafkaSettings
 def client_options(kafka: KafkaSettings) -> dict[str, Any]:
     """Return the connection options of consumers, producers and admin clients.
 
-    Every client is created with them, so aiokafka is patched here, see :mod:`streams_app.kafka.patches`.
+    Every client is created with them, so this function also patches aiokafka, see :mod:`streams_app.kafka.patches`.
 
     Args:
         kafka: The ``[kafka]`` section.

@@ -1,8 +1,8 @@
-"""Coalesces records that are sent concurrently into one request for each partition.
+"""Coalesces records that are sent concurrently into one request per partition.
 
-A broker answers a request in some milliseconds, and accepts one at a time for a partition: publishing an event for each HTTP
-request would reach some hundred events a second. Records that arrive while a request of their partition is in flight are sent
-together in the next one. The first record is sent at once, without a linger time.
+A broker answers a request in a few milliseconds and accepts one at a time per partition, so one request for each event would reach
+only some hundred events a second. Records that arrive while a request of their partition is in flight are sent together in the next
+one. The first record is sent at once, without a linger time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MAX_TOGETHER: Final = 1_000
 """Maximum number of records in one request."""
 
 _Line: TypeAlias = list[tuple[Outgoing, asyncio.Future[BaseException | None]]]
-"""Records that wait for their request, each with the future of its outcome."""
+"""Queued records of one partition, each with a future for its outcome."""
 
 
 class CoalescingProducer:
-    """Sends like :class:`AckedProducer`; each record has its own outcome, and no partition waits for another."""
+    """Producer that coalesces single records before it sends them by :class:`AckedProducer`; no partition waits for another."""
 
     def __init__(self, producer: AckedProducer, send_seconds: float) -> None:
         """Create a producer.
@@ -44,7 +44,7 @@ class CoalescingProducer:
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
-        # A task that is cancelled before its first step runs nothing, and would not resolve the futures.
+        # A task that is cancelled before its first step does not run its finally block, so the futures are resolved here.
         for line in self._lines.values():
             _resolve(line, [ProducerClosed()] * len(line))
         if tasks:
@@ -52,7 +52,7 @@ class CoalescingProducer:
         await self._producer.stop()
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:
-        """Send records, see :meth:`AckedProducer.send`; a list of several records is sent as it is."""
+        """Send records and return their outcomes, see :meth:`AckedProducer.send`; only a single record is coalesced with others."""
         place = self._producer.place_of(records[0]) if len(records) == 1 else None
         if place is None:
             return await self._producer.send(records)
@@ -70,7 +70,7 @@ class CoalescingProducer:
         line = self._lines[place]
         try:
             while line:
-                # A caller that waits no more has received a timeout, or was cancelled.
+                # Skip records whose caller has timed out or was cancelled.
                 going = [one for one in line[:MAX_TOGETHER] if not one[1].done()]
                 del line[:MAX_TOGETHER]
                 if going:

@@ -1,8 +1,8 @@
-"""The consumer that Faust runs: it delivers batches with their ranges, and seeks only where the ownership of partitions asks.
+"""The consumer that Faust runs: it delivers batches with their ranges, and seeks only on request of the ownership of partitions.
 
-Faust's own driver seeks to the committed offset after a rebalance, counts acknowledged offsets, reads uncommitted
-records and delivers single messages. This subclass keeps its group membership and replaces the rest; the thread is in
-:mod:`streams_app.kafka.consumer_thread` (faust-streaming 0.15, ``transport/drivers/aiokafka.py``).
+Faust's own driver (faust-streaming 0.15, ``transport/drivers/aiokafka.py``) seeks to the committed offset after a rebalance, counts
+acknowledged offsets, reads uncommitted records and delivers single messages. This subclass uses its group membership and replaces
+the rest. The thread is in :mod:`streams_app.kafka.consumer_thread`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ Redis."""
 
 
 ROOM_SECONDS = 1.0
-"""How often the reader checks whether records in flight were folded, or no longer count because their partition is stuck."""
+"""Interval in which a reader without room checks whether records in flight were folded, or belong to a stuck partition."""
 
 
 class _ReadOffsets(dict[TP, "int | None"]):
-    """Faust drops messages below the last offset that it read, which after a rewind would be every message.
+    """Read offsets that are always None, so that Faust drops no message.
 
-    Ranges and seek numbers do that job here, so nothing is dropped.
+    Faust drops messages below the last offset that it read, which would be every message after a seek to a lower offset. Here,
+    ranges and seek numbers detect duplicates.
     """
 
     def __getitem__(self, tp: TP) -> int | None:
@@ -37,7 +38,7 @@ class _ReadOffsets(dict[TP, "int | None"]):
 
 
 class FoldingConsumer(Consumer):
-    """Faust's consumer with its own thread; the ownership of partitions decides about every seek."""
+    """Faust's consumer with a :class:`FoldingThread`; only the ownership of partitions seeks."""
 
     settings: Settings
     on_seek: Callable[[int], None]
@@ -67,16 +68,16 @@ class FoldingConsumer(Consumer):
     async def perform_seek(self) -> None:
         """Claim the assigned partitions in the background; Faust calls this to seek to the committed offsets.
 
-        Assigned partitions stay paused until they are claimed. Within Faust's own timeout, a slow Redis would end its recovery task
-        for good, and nothing would ever be consumed again.
+        Assigned partitions stay paused until they are claimed. Claims do not run within this call, because Faust limits its time: a
+        slow Redis would end Faust's recovery task for good, and no record would be consumed afterwards.
         """
         self.pause_partitions(self.assignment())
         self.on_seek(self.app.consumer_generation_id)
 
     async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Any]]:
-        """Yield fetched batches, even if their partition was paused meanwhile.
+        """Yield fetched batches, even if their partition was paused after the fetch.
 
-        A stale batch is recognised by its seek number on delivery.
+        On delivery, a stale batch is recognised by its seek number.
         """
         self._thread.room = BUFFERED_RECORDS - self._in_flight()
         if self.flow_active and self.assignment() and (self._thread.room <= 0 or not self._get_active_partitions()):
@@ -93,19 +94,19 @@ class FoldingConsumer(Consumer):
             yield tp, self._to_message(tp, batch)
 
     def on_buffer_full(self, tp: TP) -> None:
-        """Do nothing: the ownership of partitions controls the flow, and Faust would resume partitions that it has paused."""
+        """Do nothing: the ownership applies back-pressure, and Faust would resume partitions that the ownership has paused."""
 
     def on_buffer_drop(self, tp: TP) -> None:
-        """Do nothing, see :meth:`on_buffer_full`."""
+        """Do nothing, for the reason given in :meth:`on_buffer_full`."""
 
     def resume_partitions(self, tps: Iterable[TP]) -> None:
-        """Resume reading at once; Faust would notice up to a second later."""
+        """Resume partitions and wake the reader, which would otherwise notice up to a second later."""
         super().resume_partitions(tps)
         self._resumed.set()
         self._thread.wake()
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
-        """Handle an assignment without partitions, too: Faust calls :meth:`perform_seek` only if there are some."""
+        """Handle an assignment; also report an empty one, for which Faust does not call :meth:`perform_seek`."""
         await super().on_partitions_assigned(assigned, generation_id)
         if not assigned:
             self.on_seek(generation_id)
@@ -116,8 +117,8 @@ class FoldingConsumer(Consumer):
         await super().on_partitions_revoked(revoked)
 
     async def commit(self, *_: Any, **__: Any) -> bool:
-        """Do nothing: only low watermarks are committed, and not by Faust."""
+        """Do nothing: the ownership of partitions commits low watermarks."""
         return False
 
     def verify_event_path(self, now: float, tp: TP) -> None:
-        """Do nothing: Faust would check acknowledged messages, and there are none."""
+        """Do nothing: Faust would check that messages are acknowledged, but batches never are."""

@@ -1,4 +1,4 @@
-"""The thread in which aiokafka runs: it fetches, and returns one batch with its range for each partition."""
+"""The thread in which the aiokafka consumer of Faust runs; it returns one batch with its range per partition."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ from streams_app.kafka.queries import in_time
 T = TypeVar("T")
 
 FETCH_MAX_WAIT_MS, BUSY_FETCH_MAX_WAIT_MS = 50, 5
-"""Longest wait of a fetch. Each broker has one fetch in flight: while it waits at idle partitions, busy ones get nothing."""
+"""Longest wait of a fetch, and the same while partitions are behind. Each broker has one fetch in flight: while that waits for
+records of idle partitions, busy partitions receive no records."""
 
 FETCH_MAX_BYTES = 4 * 1024 * 1024
 """Maximum bytes of a fetch reply, so that memory does not grow with the number of partitions."""
+
 METADATA_MAX_AGE_MS = 30_000
-"""Time within which added partitions are noticed."""
+"""Maximum time until added partitions are noticed."""
 
 
 class FoldingThread(AIOKafkaConsumerThread):
     """The thread in which aiokafka runs; all calls of its consumer are made here."""
 
     consumer: Any
-    """The :class:`streams_app.kafka.consumer.FoldingConsumer` that owns the thread, whose module imports this one."""
+    """The :class:`streams_app.kafka.consumer.FoldingConsumer` that owns the thread; a type would be a circular import."""
     room: int
-    """Number of records that are wanted now; a few more may come, because the batch of a partition is not cut."""
+    """Number of records that are wanted now; a few more may be returned, because the batch of a partition is not split."""
 
     def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, thread_loop=ReceivingLoop(), **options)
@@ -50,10 +52,10 @@ class FoldingThread(AIOKafkaConsumerThread):
         try:
             super()._start_thread()
         finally:
-            self.thread_loop.close()  # mode closes only loops that it has created
+            self.thread_loop.close()  # mode only closes loops that it has created
 
     def _stopped_set(self) -> None:
-        """Wake waiters because the thread has stopped; after a crash its loop may be closed, without waiters."""
+        """Wake waiters because the thread has stopped. After a crash, its loop may already be closed and without waiters."""
         try:
             super()._stopped_set()
         except RuntimeError:
@@ -92,7 +94,7 @@ class FoldingThread(AIOKafkaConsumerThread):
         timeout: float | None = None,
         max_records: int | None = None,
     ) -> dict[TP, Batch]:
-        """Drain the records that aiokafka has fetched, one batch for each partition."""
+        """Take the records that aiokafka has fetched, one batch per partition; wait for them up to ``timeout`` seconds."""
         if not self.consumer.flow_active:
             return {}
         fetcher = consumer._fetcher
@@ -121,7 +123,7 @@ class FoldingThread(AIOKafkaConsumerThread):
 
     @property
     def client(self) -> aiokafka.AIOKafkaConsumer | None:
-        """The consumer, once it is created; other threads only read its state."""
+        """The aiokafka consumer, or None before it is created; other threads may only read its state."""
         return self._consumer
 
     def wake(self) -> None:
@@ -130,12 +132,12 @@ class FoldingThread(AIOKafkaConsumerThread):
             self.thread_loop.call_soon_threadsafe(notify_waiters, self._consumer)
 
     async def run(self, work: Callable[[aiokafka.AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine in this thread and await it, see :func:`.asking.in_time`.
+        """Run a coroutine in this thread and await its result, with the timeout of :func:`.queries.in_time`.
 
-        mode's method queue is not used: both of its workers may be busy with a fetch and a slow commit.
+        mode's method queue is not used, because its two workers may be busy with a fetch and a slow commit.
 
         Raises:
-            TimeoutError: It took too long; its outcome is unknown.
+            TimeoutError: The coroutine took too long; its outcome is unknown.
         """
 
         async def bounded() -> T:

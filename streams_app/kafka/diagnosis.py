@@ -1,7 +1,7 @@
-"""Diagnoses a failed connection to Kafka: distinguishes reachability, TLS and passwords, and names the setting to check.
+"""Diagnoses a failed connection to Kafka: distinguishes faults of network, TLS and passwords, and names the setting to check.
 
-aiokafka logs the reason and raises the same ``Unable to bootstrap`` for all of them. So after such a failure each server is probed
-on another connection. Faults that are certainly in the settings end with exit code 1, others with 75.
+aiokafka only logs the reason and raises the same ``Unable to bootstrap`` for all of them. So after a failure, each server is probed
+on another connection. If the settings are certainly wrong, the process exits with code 1, otherwise with 75.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def why_unreachable(kafka: KafkaSettings, error: BaseException) -> Streams
         if isinstance(cause, NOT_ALLOWED):
             return not_allowed(kafka, cause)
     if isinstance(error, TimeoutError):
-        return TryAgainError(f"{where}: no answer. Is it running?")  # a silent server tells nothing about passwords
+        return TryAgainError(f"{where}: no answer. Is it running?")  # a silent server gives no information about passwords
     findings = await asyncio.gather(*(_ask(kafka, server) for server in servers))
     certain = next((found for found in findings if found and found.is_certain), None)
     if certain and None not in findings:
@@ -73,7 +73,7 @@ async def why_unreachable(kafka: KafkaSettings, error: BaseException) -> Streams
 
 
 def not_allowed(kafka: KafkaSettings, error: BaseException) -> ConfigurationError:
-    """Return the error of a server that accepts the connection but denies a request."""
+    """Return the error for a server that accepts the connection but denies a request."""
     who = f"user {kafka.sasl_username!r}" if kafka.sasl_username else "this client"
     kind = {TopicAuthorizationFailedError: "topic", GroupAuthorizationFailedError: "group"}.get(type(error), "cluster")
     found = [name for part in error.args for name in ([part] if isinstance(part, str) else sorted(map(str, part)))]
@@ -83,7 +83,7 @@ def not_allowed(kafka: KafkaSettings, error: BaseException) -> ConfigurationErro
 
 
 async def _ask(kafka: KafkaSettings, server: str) -> ServerFinding | None:
-    """Probe a server; return why it denies access, None if it does not."""
+    """Probe a server; return why it denies access, or None if it grants access."""
     host, _, number = server.rpartition(":")
     host, port = host.strip("[]"), int(number)
     try:
@@ -98,7 +98,7 @@ async def _ask(kafka: KafkaSettings, server: str) -> ServerFinding | None:
 
 
 async def _knock(kafka: KafkaSettings, host: str, port: int) -> list[str] | None:
-    """Connect by the settings; without a password, ask whether the server requires one.
+    """Connect as the settings require. If they have no password, check whether the server requires one.
 
     Returns:
         The mechanisms that the server offers if it requires a password and none is configured; else None.
@@ -116,7 +116,7 @@ async def _knock(kafka: KafkaSettings, host: str, port: int) -> list[str] | None
         wants = for_code(reply.error_code) is not IllegalSaslStateError and bool(reply.enabled_mechanisms)
         return list(reply.enabled_mechanisms) if wants else None
     except (KafkaError, OSError, TimeoutError):
-        return None  # the server accepted the connection, and does not know the request
+        return None  # the server accepted the connection, but does not support the request
     finally:
         connection.close()
 

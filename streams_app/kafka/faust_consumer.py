@@ -1,4 +1,4 @@
-"""Faust's consumer as a member of its group, for the folds."""
+"""The group member of the folds, on Faust's consumer."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ T = TypeVar("T")
 
 
 class FaustGroupConsumer(KafkaQueries):
-    """Faust's consumer as a :class:`streams_app.delivery.group_consumer.GroupConsumer`; aiokafka is touched in its thread only."""
+    """A :class:`streams_app.delivery.group_consumer.GroupConsumer` on Faust's consumer; calls of aiokafka run in its thread."""
 
     def __init__(self, consumer: Callable[[], FoldingConsumer], generation: Callable[[], int]) -> None:
-        """Take functions, because Faust creates its consumer at its start and knows the generation only then."""
+        """Take getters, because Faust creates its consumer when it starts and knows the generation only then."""
         self._consumer = consumer
         self._generation = generation
 
     @property
     def generation(self) -> int:
-        """Generation of the last assignment, as Faust knows it."""
+        """Generation of the last assignment that Faust received."""
         return self._generation()
 
     @property
     def client(self) -> aiokafka.AIOKafkaConsumer | None:
-        """The aiokafka consumer within Faust's."""
+        """The aiokafka consumer that Faust's consumer uses."""
         return self._consumer().thread.client
 
     def assignment(self) -> set[TP]:
-        """Partitions that are assigned to this member, as Faust knows them."""
+        """Return the partitions in the last assignment that Faust received."""
         return {TP(*tp) for tp in self._consumer().assignment()}
 
     async def _asked(self, question: Callable[[aiokafka.AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
         return await self._consumer().thread.run(question)
 
     async def seek(self, tp: TP, offset: int) -> int:
-        """Seek a partition. Batches that were fetched before the seek carry another number than the returned one.
+        """Seek a partition and return the seek number; batches that were fetched before carry another one.
 
         Raises:
             NotOwnerError: The partition is not assigned to this member.
@@ -55,14 +55,14 @@ class FaustGroupConsumer(KafkaQueries):
         return await self._asked(move)
 
     def pause(self, tps: Collection[TP]) -> None:
-        """Pause partitions."""
+        """Pause fetching of partitions."""
         self._consumer().pause_partitions(_for_faust(tps))
 
     def resume(self, tps: Collection[TP]) -> None:
-        """Resume partitions at once."""
+        """Resume fetching of partitions at once."""
         self._consumer().resume_partitions(_for_faust(tps))
 
 
 def _for_faust(tps: Collection[TP]) -> set[FaustTP]:
-    """Convert partitions to Faust's own type, which it requires."""
+    """Convert partitions to the type that Faust requires."""
     return {FaustTP(*tp) for tp in tps}

@@ -1,4 +1,4 @@
-"""Takes fetched records out of an aiokafka consumer, with their ranges; on the event loop of the consumer."""
+"""Takes fetched records out of an aiokafka consumer, with their ranges. Functions run on the event loop of the consumer."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from streams_app.kafka.patches.records import taken
 def take_fetched(
     fetcher: Any, active: Collection[TP], seek_numbers: Mapping[TP, int], room: int, max_records: int | None = None
 ) -> dict[TP, Batch]:
-    """Take the fetched records, one batch for each partition.
+    """Take the fetched records and return one batch per partition.
 
-    A range begins at the position of the fetch that returned its records. Nothing is awaited between reading the position and
-    taking the records, so a seek cannot come in between.
+    A range begins at the position of the fetch that returned its records. No await separates reading the position from taking the
+    records, so a seek cannot intervene.
 
     Args:
         fetcher: The fetcher of an aiokafka consumer.
-        active: Partitions that are wanted; fetched records of other assigned partitions stay.
+        active: Partitions to take records of; fetched records of other assigned partitions remain in the consumer.
         seek_numbers: Number of the last seek of each partition.
-        room: Maximum number of records; a few more may come, because the batch of a partition is not cut.
+        room: Maximum number of records; a few more may be returned, because the batch of a partition is not split.
         max_records: Maximum number of records of one partition.
 
     Raises:
@@ -81,25 +81,25 @@ def connection_of(client: Any, tp: TopicPartition) -> object:
 
 
 def is_behind(batches: Iterable[Batch]) -> bool:
-    """Return whether the log has more records after one of these batches."""
+    """Return whether one of the batches ends below the end of its partition, so that more records can be fetched."""
     return any(batch.end < (batch.stable_offset or 0) for batch in batches)
 
 
 def view_of(consumer: AIOKafkaConsumer | None, tp: TP) -> tuple[ReaderView, int | None]:
-    """Return the last fetch reply of a partition, and the position of the reader; safe to call from any thread."""
+    """Return the last fetch reply of a partition and the position of its reader; safe to call from any thread."""
     subscription = consumer._subscription.subscription if consumer is not None else None
     assignment = subscription.assignment if subscription is not None else None
     if assignment is None or tp not in assignment.tps:
         return ReaderView(None, None), None
     state = assignment.state_value(TopicPartition(tp.topic, tp.partition))
     position = state.position if state.has_valid_position else None
-    asked = asked_ms(state)  # before the end: a reply in between makes the end newer than the time, never older
-    high = state.highwater  # likewise: if it is older than the stable offset, nothing is hidden
+    asked = asked_ms(state)  # read before the end: if a reply arrives in between, the end is newer than the time, never older
+    high = state.highwater  # likewise: if it is older than the stable offset, no record counts as hidden
     return ReaderView(stable_offset(state), asked, high), position
 
 
 def stable_offset(state: Any) -> int | None:
-    """Return the last stable offset of a partition by the last fetch reply; None if there is none."""
+    """Return the last stable offset in the last fetch reply of a partition; None before the first reply."""
     lso, highwater = state.lso, state.highwater
     if lso is not None and lso >= 0:
         return int(lso)
@@ -110,7 +110,7 @@ def moved(consumer: AIOKafkaConsumer, seek_numbers: MutableMapping[TP, int], tp:
     """Seek a partition to an offset, and count the seek.
 
     Returns:
-        The number of this seek: batches fetched before it carry another one.
+        The number of this seek; batches that were fetched before carry another one.
 
     Raises:
         NotOwnerError: The partition is not assigned to this member.
@@ -124,7 +124,7 @@ def moved(consumer: AIOKafkaConsumer, seek_numbers: MutableMapping[TP, int], tp:
 
 
 def notify_waiters(consumer: AIOKafkaConsumer) -> None:
-    """Wake callers that wait for records, after a partition was resumed."""
+    """Wake callers that wait for records; call it after a partition was resumed."""
     fetcher = consumer._fetcher
     for waiter in list(fetcher._fetch_waiters if fetcher is not None else ()):
         fetcher._notify(waiter)

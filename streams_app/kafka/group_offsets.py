@@ -1,4 +1,4 @@
-"""Reads and moves the committed offsets of a consumer group without members, for commands."""
+"""Reads and changes the committed offsets of a consumer group without members, for commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streams_app.kafka.members import committed_of
 from streams_app.settings import KafkaSettings
 
 COMMITS_SECONDS = 15.0
-"""Time that a coordinator may take to return or accept commits: a new one reads its log first."""
+"""Time that a coordinator may take to return or accept commits; a new coordinator first reads its log."""
 
 
 @asynccontextmanager
@@ -30,7 +30,6 @@ async def in_group(kafka: KafkaSettings, group: str) -> AsyncIterator[AIOKafkaCo
 
     Raises:
         TryAgainError: The broker cannot be reached.
-
         ConfigurationError: The broker denies access.
     """
     consumer = AIOKafkaConsumer(**client_options(kafka), group_id=group, enable_auto_commit=False, isolation_level="read_committed")
@@ -55,7 +54,7 @@ async def commits_in(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: st
         tps: The partitions.
 
     Raises:
-        TryAgainError: The broker does not answer, or not in time: this must not be taken for a missing commit.
+        TryAgainError: The broker does not answer in time, which does not mean that there is no commit.
         ConfigurationError: A right is missing.
     """
     try:
@@ -64,7 +63,7 @@ async def commits_in(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: st
     except NOT_ALLOWED as error:
         raise not_allowed(kafka, error) from error
     except TimeoutError as error:
-        # The client retries a coordinator that is not ready until the timeout, and hides its errors.
+        # While a coordinator is not ready, the client retries until the timeout and hides the errors.
         why = f"not within {COMMITS_SECONDS:g} s; its coordinator may be starting"
         raise TryAgainError(f"Kafka does not say what group {group!r} has committed: {why}. Try again") from error
     except (KafkaError, OSError) as error:
@@ -72,7 +71,7 @@ async def commits_in(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: st
 
 
 async def move(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, offsets: Mapping[TP, Committed]) -> None:
-    """Commit without a member id, all partitions in one request.
+    """Commit offsets for a group without members, all partitions in one request.
 
     Args:
         kafka: Settings of the broker.
@@ -93,7 +92,7 @@ async def move(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, off
     try:
         async with asyncio.timeout(COMMITS_SECONDS):
             await consumer.commit(commits)
-    except CommitFailedError as error:  # its text is about another client
+    except CommitFailedError as error:  # its text would be misleading: it describes a rebalance of this client
         raise ConfigurationError([f"Kafka refuses to move the offsets of group {group!r}: stop its workers first"]) from error
     except NOT_ALLOWED as error:
         raise not_allowed(kafka, error) from error

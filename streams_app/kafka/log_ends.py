@@ -1,7 +1,7 @@
-"""Asks the leaders of partitions for the ends of logs.
+"""Queries the leaders of partitions for the ends of logs.
 
-This is a module of its own because clients of every kind use it. A log has two ends: the last stable offset, up to which consumers
-with ``read_committed`` read, and the high watermark, the end of acknowledged records. Open transactions hide the rest.
+This is a separate module because clients of every kind use it. A log has two ends: the last stable offset, up to which consumers
+with ``read_committed`` read, and the high watermark, the end of acknowledged records. Open transactions hide records in between.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def ask_offsets(
     found: dict[TP, int],
     isolation: Literal[0, 1] = READ_COMMITTED,
 ) -> None:
-    """Ask all leaders for an offset of their partitions; replies are kept even if another leader does not answer.
+    """Query all leaders for an offset of each of their partitions; replies are stored even if another leader does not answer.
 
     Args:
         client: An aiokafka client of any kind.
@@ -56,7 +56,7 @@ async def ask_offsets(
 
 
 async def high_watermarks(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return high watermarks, whatever the isolation level of the consumer.
+    """Return the high watermarks of partitions, regardless of the isolation level of the consumer.
 
     Raises:
         KafkaError: The broker does not answer, or returned an error.
@@ -68,7 +68,7 @@ async def high_watermarks(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartiti
 
 
 def by_topic(asked: Iterable[tuple[TP, Any]]) -> Asked:
-    """Group partitions by topic, as requests of the protocol do."""
+    """Group values of partitions by topic, in the form of Kafka requests."""
     topics: dict[str, list[Any]] = defaultdict(list)
     for tp, what in asked:
         topics[tp.topic].append(what)

@@ -1,6 +1,6 @@
 """Reads a range of the log of some partitions once and fast, without a consumer group or commits.
 
-The ends are read before the first record, and no record beyond them is returned: reading a growing topic ends.
+The ends are determined before the first record is read, and no record beyond them is returned. So reading a growing topic ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streams_app.settings import KafkaSettings
 
 FETCH_MAX_BYTES: Final = 4 * 1024 * 1024
 PARTITION_FETCH_BYTES: Final = 2 * 1024 * 1024
-"""Bytes of one partition in a reply: the next reply is in flight while one is parsed. A sixth faster than 1 MB."""
+"""Bytes of one partition in a reply, so that the next reply is in flight while one is parsed; a sixth faster than 1 MB."""
 
 FETCH_MAX_WAIT_MS: Final = 50
 MAX_RECORDS: Final = 5_000
@@ -31,7 +31,7 @@ MAX_RECORDS: Final = 5_000
 
 POLL_MS: Final = 100
 SILENT_SECONDS: Final = 15.0
-"""Time without a record, although the end is not reached, after which the broker is considered down."""
+"""Time without a record before the end is reached, after which the broker is considered down."""
 
 
 @asynccontextmanager
@@ -42,7 +42,7 @@ async def log_reader(
     *,
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """Connect a consumer of partitions that belongs to no group, by default with ``read_committed``.
+    """Connect a consumer of partitions that belongs to no group.
 
     Raises:
         TryAgainError: Kafka does not answer.
@@ -72,9 +72,9 @@ async def log_reader(
 
 
 async def stable_ends(consumer: AIOKafkaConsumer, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return last stable offsets by a fetch, which moves the position of each partition.
+    """Return the last stable offsets of partitions from a fetch, which moves the position of each partition.
 
-    Asked for the end of a partition, the embedded broker would return the first record of the last batch.
+    A query for the end of a partition does not suffice: the embedded broker would return the first offset of the last batch.
 
     Raises:
         TryAgainError: The broker does not answer.
@@ -90,9 +90,9 @@ async def stable_ends(consumer: AIOKafkaConsumer, tps: Sequence[TopicPartition])
 
 
 async def read_ranges(consumer: AIOKafkaConsumer, ranges: Mapping[TP, tuple[int, int]]) -> AsyncGenerator[Batch, None]:
-    """Yield batches of [begin, end) of each partition in order. The last batch of a partition ends at its end or beyond it.
+    """Yield the batches of each partition's range [begin, end) in order. The last batch of a partition may end beyond its range.
 
-    If the caller pauses a partition, it is not read any further, and not waited for.
+    If the caller pauses a partition, the rest of its range is skipped.
 
     Args:
         consumer: A consumer from :func:`log_reader`.
@@ -125,5 +125,5 @@ async def read_ranges(consumer: AIOKafkaConsumer, ranges: Mapping[TP, tuple[int,
                 consumer.pause(TopicPartition(*tp))
                 batch.records = [record for record in batch.records if record.offset < end]
             yield batch
-        # Fetched records may never run out: let replies be processed.
+        # Fetched records may always be available: give other tasks a turn to process replies.
         await asyncio.sleep(0)

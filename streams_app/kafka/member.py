@@ -1,7 +1,7 @@
 """A member of a consumer group on an aiokafka consumer without Faust, for all processors except folds.
 
-Faust's consumer delivers all topics in one loop, so that a processor that waits for a store that is down would stop folding. This
-consumer runs on the loop of the worker; neither a rebalance of its group nor a client that has to be recreated affects the folds.
+Faust's consumer delivers all topics in one loop, so a processor that waits for an unavailable store would stop folding. This
+consumer runs on the loop of the worker. Neither a rebalance of its group nor recreating its client affects the folds.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 POLL_SECONDS: Final = 0.5
-"""Longest time between two polls, even while everything is paused: a consumer that does not poll is removed from its group."""
+"""Maximum time between two polls, even while all partitions are paused; a consumer that does not poll is removed from its group."""
 
 MAX_RECORDS: Final = 5_000
 """Maximum number of records taken from the client at once, in all partitions; the rest stays unparsed."""
 
 FETCH_MAX_WAIT_MS, BUSY_FETCH_MAX_WAIT_MS = 500, 50
-"""Longest wait of a fetch, and the same while partitions are behind. Each broker has one fetch in flight: while it waits at the end
-of a partition, a resumed partition that is behind gets nothing."""
+"""Longest wait of a fetch, and the same while partitions are behind. Each broker has one fetch in flight: while that waits at the
+end of a partition, a resumed partition that is behind receives no records."""
 
 REBALANCE_MS: Final = 10_000
 POLL_INTERVAL_MS: Final = 300_000
@@ -56,7 +56,7 @@ NO_GENERATION: Final = -1
 
 
 class GroupMember(KafkaQueries, ConsumerRebalanceListener):
-    """A member of a group as a :class:`streams_app.delivery.group_consumer.GroupConsumer`; its client may be recreated."""
+    """A :class:`streams_app.delivery.group_consumer.GroupConsumer` on an aiokafka consumer, which is recreated after a failure."""
 
     def __init__(
         self,
@@ -72,10 +72,10 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
 
         Args:
             settings: Settings of the application.
-            group: Short name: the group is ``<app_id>.<group>``.
+            group: Short name of the group, whose full name is ``<app_id>.<group>``.
             topics: Topics to read.
-            release_seconds: Time for the release of partitions, in a rebalance and at the end.
-            stop_seconds: The same at the shutdown of the worker; None: ``release_seconds``.
+            release_seconds: Timeout of the release of partitions, in a rebalance and before the client is recreated.
+            stop_seconds: Timeout of the release at the shutdown of the worker; None for ``release_seconds``.
             fetch_wait_ms: Longest wait of a fetch at the end of all partitions, and so the maximum age of the known ends.
         """
         self._fetch_wait_ms = fetch_wait_ms
@@ -93,7 +93,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
     # ---- membership
 
     async def run(self, ownership: Ownership, stop: asyncio.Event) -> None:
-        """Be a member of the group until the worker stops, then commit and leave within about five seconds; never raises.
+        """Run as a member of the group until the worker stops; then commit and leave the group. Errors are retried, not raised.
 
         Args:
             ownership: Owns the partitions of this member.
@@ -105,7 +105,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             try:
                 await self._join()
                 await self._serve(ownership, stop)
-            except (Exception, asyncio.CancelledError) as error:  # any error: the worker continues to fold
+            except (Exception, asyncio.CancelledError) as error:  # any error, because the worker must continue to fold
                 if is_cancelled():
                     raise
                 wait_ms = self.outage.failed(error)
@@ -115,7 +115,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             await wait(stop, wait_ms / 1000)
 
     def fail(self, error: BaseException) -> None:
-        """End this member because of an error; it is recreated with a growing backoff."""
+        """End the current client because of an error; it is recreated after a growing backoff."""
         if self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)
 
@@ -134,7 +134,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             session_timeout_ms=session_ms,
             heartbeat_interval_ms=min(3_000, max(300, session_ms // 5)),
             rebalance_timeout_ms=max(REBALANCE_MS, round(2_000 * self._release_seconds)),
-            # It does not poll while it releases its partitions.
+            # The member does not poll while it releases its partitions.
             max_poll_interval_ms=max(POLL_INTERVAL_MS, round(2_000 * max(self._release_seconds, self._stop_seconds))),
         )
         self._consumer.subscribe(self._topics, listener=self)
@@ -158,7 +158,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             one.result()
 
     async def _leave(self, ownership: Ownership, seconds: float) -> None:
-        """Commit and leave the group; never raises."""
+        """Commit and leave the group; errors are logged, not raised."""
         consumer = self._consumer
         await attempt(ownership.stop(seconds), seconds, "release")
         self._consumer = None
@@ -170,15 +170,15 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
     async def _read(self, ownership: Ownership) -> None:
         while True:
             await self._fetch_once(ownership)
-            # Only with all partitions claimed: an error that ends every claim would otherwise count as many short faults.
+            # Only once all partitions are claimed: an error that ends every claim would otherwise count as many short outages.
             if ownership.partitions.keys() >= ownership.assignment:
                 self.outage.succeeded()
 
     async def _fetch_once(self, ownership: Ownership) -> None:
-        """Deliver fetched records, or wait for them for a moment.
+        """Deliver fetched records; if there are none, wait for them for at most :data:`POLL_SECONDS`.
 
         Raises:
-            KafkaError: An error that aiokafka does not recover from.
+            KafkaError: aiokafka has failed with an error from which it does not recover.
         """
         consumer = self._connected()
         consumer._coordinator.check_errors()
@@ -193,7 +193,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
                 ownership.deliver(batch)
             if batches:
                 fetcher._fetch_max_wait_ms = BUSY_FETCH_MAX_WAIT_MS if is_behind(batches.values()) else self._fetch_wait_ms
-                # Fetched records may never run out: let other tasks of this loop run.
+                # Fetched records may always be available: give other tasks of this loop a turn.
                 await asyncio.sleep(0)
                 return
             waiter = fetcher._create_fetch_waiter()
@@ -211,7 +211,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             await self._ownership.revoked([TP(*tp) for tp in revoked])
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Pause the partitions until they are claimed."""
+        """Pause assigned partitions, and start to claim them."""
         self.pause([TP(*tp) for tp in assigned])
         if self._ownership is not None:
             self._ownership.assigned(self.generation)
@@ -220,22 +220,22 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
 
     @property
     def generation(self) -> int:
-        """Generation of the group, as aiokafka knows it; -1 without a client, or while it is starting."""
+        """Generation of the group by the client's last information; -1 without a client, or while it is starting."""
         coordinator = self._consumer._coordinator if self._consumer is not None else None
         return NO_GENERATION if coordinator is None else int(coordinator.generation)
 
     @property
     def client(self) -> AIOKafkaConsumer | None:
-        """The consumer, until it is recreated."""
+        """The current aiokafka consumer; None while it is being recreated."""
         return self._consumer
 
     def assignment(self) -> set[TP]:
-        """Partitions that the group has assigned to this member; safe to call from any thread."""
+        """Return the partitions that the group has assigned to this member; safe to call from any thread."""
         consumer = self._consumer
         return {TP(*tp) for tp in consumer.assignment()} if consumer is not None else set()
 
     async def seek(self, tp: TP, offset: int) -> int:
-        """Seek a partition. Batches that were fetched before the seek carry another number than the returned one.
+        """Seek a partition and return the seek number; batches that were fetched before carry another one.
 
         Raises:
             NotOwnerError: The partition is not assigned to this member.
@@ -243,23 +243,23 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
         return moved(self._connected(), self._seek_numbers, tp, offset)
 
     def pause(self, tps: Collection[TP]) -> None:
-        """Pause partitions."""
+        """Pause fetching of partitions; those that are not assigned are ignored."""
         consumer = self._consumer
         if consumer is not None:
             consumer.pause(*_assigned(consumer, tps))
 
     def resume(self, tps: Collection[TP]) -> None:
-        """Resume partitions at once."""
+        """Resume fetching of partitions at once; those that are not assigned are ignored."""
         consumer = self._consumer
         if consumer is not None:
             consumer.resume(*_assigned(consumer, tps))
             notify_waiters(consumer)
 
     async def places(self, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
-        """Map each partition to its position and its high watermark.
+        """Return the position and the high watermark of each partition.
 
         Args:
-            positions: Known positions; below 0: the committed offset, or the beginning of the log without one.
+            positions: Known positions. A negative one is replaced by the committed offset or, without a commit, the first offset.
 
         Raises:
             NotOwnerError: The member is not connected.

@@ -1,4 +1,4 @@
-"""Requests of a group member to the broker, through an aiokafka consumer; to be awaited on its event loop."""
+"""Requests of a group member to the broker, through an aiokafka consumer. Await them on the event loop of the consumer."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ from streams_app.delivery.group_consumer import Committed, Member, NotOwnerError
 from streams_app.kafka.log_ends import high_watermarks
 
 _UNANSWERED: Final = (KafkaConnectionError, RequestTimedOutError, CorrelationIdError)
-"""Errors of a closed connection: a request that was sent on it may still be executed, even after later requests."""
+"""Errors of a closed connection. A request that was sent on it may still be executed, even after later requests."""
 
 _NOT_OWNER: Final = (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError)
 
 
 async def committed_of(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> dict[TP, Committed]:
-    """Read the commits from the broker, not from the client; partitions without a commit are left out."""
+    """Read commits from the broker, not from the cache of the client; partitions without a commit are left out."""
     asked = [TopicPartition(*tp) for tp in tps]
     found = await consumer._coordinator.fetch_committed_offsets(asked)
     return {TP(*tp): Committed(present.offset, present.metadata or "") for tp, present in found.items() if present.offset >= 0}
 
 
 async def places_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
-    """Map each partition to its position and its high watermark.
+    """Return the position and the high watermark of each partition.
 
     Args:
         consumer: A connected consumer.
-        positions: Known positions; below 0: the committed offset, or the beginning of the log without one.
+        positions: Known positions. A negative one is replaced by the committed offset or, without a commit, the first offset.
 
     Raises:
         KafkaError: The broker does not answer.
@@ -66,15 +66,16 @@ async def places_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> 
 
 
 async def commit_as(consumer: AIOKafkaConsumer, positions: Mapping[TP, Committed], member: Member) -> None:
-    """Commit as a member of a given generation; wait while the coordinator moves.
+    """Commit as a member of a given generation; while the coordinator moves, retry.
 
-    aiokafka's own commit uses the current generation, and is repeated after a rejoin: the offset of a partition that was revoked
-    meanwhile would be accepted. This request keeps its generation. It is repeated only if the broker has rejected it, or it was not
-    sent: a request without an answer may be executed twice, the second time after a newer one.
+    aiokafka's own commit uses the current generation and is repeated after a rejoin, so the broker would accept the offset of a
+    partition that was revoked in between. This request always carries the given generation. It is repeated only if the broker has
+    rejected it or it was not sent: if an unanswered request were repeated, it might be executed twice, the second time after a
+    newer one.
 
     Raises:
-        NotOwnerError: The broker rejected it: the group has continued without this member, or is about to.
-        KafkaError: There was no answer, or a permanent error; the outcome is unknown.
+        NotOwnerError: The broker rejected the commit because the group rebalances, or has continued without this member.
+        KafkaError: The broker did not answer, or returned a permanent error; the outcome is unknown.
     """
     coordinator: Any = consumer._coordinator
     request = _commit_request(coordinator.group_id, positions, member)
@@ -100,7 +101,7 @@ async def commit_as(consumer: AIOKafkaConsumer, positions: Mapping[TP, Committed
 
 
 def _retrieve_exception(sending: asyncio.Task[Any]) -> None:
-    """Retrieve the exception of a request that is not awaited any more, so that asyncio does not log it."""
+    """Retrieve the exception of a request that is no longer awaited, so that asyncio does not log it."""
     if not sending.cancelled():
         sending.exception()
 
@@ -114,7 +115,7 @@ def _commit_request(group: str, positions: Mapping[TP, Committed], member: Membe
 
 
 def _check(response: Any, coordinator: Any, member: Member) -> None:
-    """Raise the first error of the response, if it has one."""
+    """Raise the first error of a commit response, if it has one."""
     rejected = [(code, topic) for topic, partitions in response.topics for _, code in partitions if code]
     if not rejected:
         return
@@ -123,7 +124,7 @@ def _check(response: Any, coordinator: Any, member: Member) -> None:
     if error in (GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError):
         coordinator.coordinator_dead()
     is_current = (coordinator.generation, coordinator.member_id) == (member.generation, member.member_id)
-    # aiokafka does the same after its own commit. But an error for an old claim does not concern the current member.
+    # aiokafka does the same after its own commits. An error for an earlier membership does not concern the current one.
     if is_current and error is RebalanceInProgressError:
         coordinator.request_rejoin()
     elif is_current and error in _NOT_OWNER:

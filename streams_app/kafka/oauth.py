@@ -1,7 +1,7 @@
-"""Tokens of SASL/OAUTHBEARER (KIP-255): from a file, a command or a function, kept until most of their lifetime has passed.
+"""Tokens of SASL/OAUTHBEARER (KIP-255) from a file, a command or a function, reused until most of their lifetime has passed.
 
-aiokafka asks for a token at each new connection. It does not re-authenticate a connection (KIP-368): a broker with
-``connections.max.reauth.ms`` closes a connection whose token has expired, and the client connects again with a new one.
+aiokafka requests a token for each new connection. It does not re-authenticate a connection (KIP-368): a broker with
+``connections.max.reauth.ms`` closes a connection whose token has expired, and the client reconnects with a new token.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from streams_app.importing import attribute_of
 from streams_app.settings import KafkaSettings
 
 COMMAND_SECONDS: Final = 30.0
-"""A token command that takes longer is stopped."""
+"""Timeout of a token command."""
+
 REUSED_SHARE: Final = 0.8
-"""Share of its lifetime for which a token is used for new connections; ``sasl.login.refresh.window.factor`` of the Java client."""
+"""Part of its lifetime for which a token is used for new connections; ``sasl.login.refresh.window.factor`` of the Java client."""
+
 MAX_TOKEN_CHARACTERS: Final = 65_536
 MAX_ERROR_CHARACTERS: Final = 300
 FILE_SETTING: Final = "kafka.sasl_oauth_token_file"
@@ -38,7 +40,7 @@ PROVIDER_SETTING: Final = "kafka.sasl_oauth_token_provider"
 
 
 class TokenUnavailableError(KafkaError):
-    """No token could be obtained; aiokafka treats it as a connection that failed.
+    """No token could be obtained; aiokafka treats this as a failed connection.
 
     Attributes:
         is_certain: Whether the setting is wrong, so that a retry cannot help.
@@ -65,13 +67,13 @@ class Token(NamedTuple):
 
 
 class TokenCache:
-    """The current token of a source, for all connections of this process; safe to use from any thread."""
+    """Caches the current token of one source for all connections of this process; safe to use from any thread."""
 
     def __init__(self, fetch: Callable[[], Token], clock: Clock | None = None) -> None:
-        """Keep the tokens of ``fetch``.
+        """Create an empty cache.
 
         Args:
-            fetch: Obtains a new token; may block. Raises :class:`TokenUnavailableError`.
+            fetch: Obtains a new token. It may block, and raises :class:`TokenUnavailableError`.
             clock: The wall clock.
         """
         self._fetch = fetch
@@ -81,7 +83,7 @@ class TokenCache:
         self._reusable_until_ms = 0
 
     def get(self) -> Token:
-        """Return the current token, or a new one if most of its lifetime has passed or its expiry is not known.
+        """Return the current token; obtain a new one if most of its lifetime has passed or its expiry is unknown.
 
         Raises:
             TokenUnavailableError: No token could be obtained.
@@ -95,16 +97,16 @@ class TokenCache:
             return self._token
 
     def forget(self) -> None:
-        """Obtain a new token next time: the broker has rejected this one."""
+        """Discard the current token because the broker has rejected it; the next :meth:`get` obtains a new one."""
         with self._lock:
             self._token = None
 
 
 class TokenProvider(AbstractTokenProvider):
-    """The tokens of the ``[kafka]`` settings, as aiokafka wants them."""
+    """Token provider for aiokafka, by the ``[kafka]`` settings."""
 
     def __init__(self, kafka: KafkaSettings) -> None:
-        """Read the settings.
+        """Create the provider from the settings.
 
         Raises:
             ConfigurationError: The token provider cannot be imported.
@@ -126,16 +128,16 @@ class TokenProvider(AbstractTokenProvider):
         return self._extensions
 
     def forget(self) -> None:
-        """Obtain a new token for the next connection."""
+        """Discard the current token, so that the next connection obtains a new one."""
         self._cache.forget()
 
 
 def rejected_text(kafka: KafkaSettings, error: BaseException) -> tuple[str, bool]:
-    """Say why the broker may have rejected the token.
+    """Explain why the broker may have rejected the token.
 
     Returns:
-        The text, with the setting to look at and the claims of the token; whether the settings are wrong. An expired token is
-        replaced by its issuer, so it is no such fault.
+        The explanation, with the setting to check and the claims of the token, and whether the settings are wrong. They are not
+        if the token has expired, because its issuer replaces it.
 
     Raises:
         TokenUnavailableError: The provider returned no usable token.
@@ -152,7 +154,7 @@ def rejected_text(kafka: KafkaSettings, error: BaseException) -> tuple[str, bool
 
 
 def setting_text(kafka: KafkaSettings) -> str:
-    """Name the setting from which tokens come, with its value unless it is a command, whose arguments may be secrets."""
+    """Return the setting that provides tokens, with its value. The value of a command is omitted: its arguments may be secrets."""
     if kafka.sasl_oauth_token_file:
         return f"{FILE_SETTING} = {kafka.sasl_oauth_token_file}"
     if kafka.sasl_oauth_token_provider:
@@ -179,7 +181,7 @@ def _read(file: Path) -> Token:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TokenUnavailableError(f"{FILE_SETTING}: cannot read {file}: {error}") from error
-    return Token(_checked(text, f"{FILE_SETTING}: {file}"))  # no expiry: whoever writes the file may do so at any time
+    return Token(_checked(text, f"{FILE_SETTING}: {file}"))  # no expiry, because the file may be replaced at any time
 
 
 def _run(words: list[str]) -> Token:
@@ -196,7 +198,7 @@ def _run(words: list[str]) -> Token:
 
 
 def _parsed(text: str) -> Token:
-    """Read what a command prints: the token alone, or the answer of an OAuth server (RFC 6749, section 5.1)."""
+    """Parse the output of a command: the token alone, or the answer of an OAuth server (RFC 6749, section 5.1)."""
     label = f"{COMMAND_SETTING}: what it prints"
     if not text.lstrip().startswith("{"):
         return _with_expiry(_checked(text, label), None)
@@ -213,7 +215,7 @@ def _parsed(text: str) -> Token:
 def _call(function: Callable[[], Any]) -> Token:
     try:
         answer = function()
-    except Exception as error:  # whatever a function of the user's raises
+    except Exception as error:  # the user's function may raise any error
         raise TokenUnavailableError(f"{PROVIDER_SETTING}: raised {type(error).__name__}: {error}") from error
     text, expires_ms = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)  # noqa: PLR2004 - a pair
     if expires_ms is not None and (isinstance(expires_ms, bool) or not isinstance(expires_ms, int | float)):
@@ -222,10 +224,10 @@ def _call(function: Callable[[], Any]) -> Token:
 
 
 def _checked(text: object, label: str) -> str:
-    """Return the token without white space around it.
+    """Check a token and return it without surrounding white space.
 
     Raises:
-        TokenUnavailableError: It is not a token: empty, too long, or with characters that a header cannot have (RFC 6750).
+        TokenUnavailableError: The token is empty, too long, or has characters that a header cannot contain (RFC 6750).
     """
     if not isinstance(text, str):
         raise TokenUnavailableError(
@@ -242,7 +244,7 @@ def _checked(text: object, label: str) -> str:
 
 
 def _with_expiry(token: str, expires_ms: int | None) -> Token:
-    """Take the expiry that came with the token, or else the one within it."""
+    """Return a token with the given expiry; if that is None, with the one in the claims of the token."""
     seconds = None if expires_ms is not None else _claims(token).get("exp")
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     return Token(token, int(seconds * 1000) if is_number and seconds else expires_ms)

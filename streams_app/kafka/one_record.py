@@ -13,16 +13,16 @@ from streams_app.delivery.fingerprints import GONE, OTHER, checksum_of
 from streams_app.kafka.patches.record_batches import RecordBatches
 
 READ_UNCOMMITTED: Final = 0
-"""Isolation level: a record that was read is committed, so the end of an open transaction is not awaited."""
+"""Isolation level. A record that was read before is committed, so the fetch need not wait for the end of open transactions."""
 
 FIRST_BATCH: Final = 1
-"""Requested bytes: a broker sends the first batch whole, however large."""
+"""Maximum bytes of the reply. A broker sends the first batch whole, regardless of its size."""
 
 MAX_WAIT_MS: Final = 100
 
 
 async def checksum_at(consumer: AIOKafkaConsumer, tp: TP, offset: int) -> int:
-    """Return the checksum of the record at an offset, as :meth:`.GroupConsumer.checksum_at`; call it on the loop of the consumer.
+    """Return the result of :meth:`.GroupConsumer.checksum_at`; call it on the loop of the consumer.
 
     Raises:
         KafkaError: The broker does not answer, or returned an error.
@@ -52,7 +52,7 @@ async def checksum_at(consumer: AIOKafkaConsumer, tp: TP, offset: int) -> int:
 
 
 def _found(data: bytes | None, offset: int) -> int | None:
-    """Return the checksum of a record in the first batches from its offset on (pure); None if there is no batch."""
+    """Return the checksum of the record at an offset, or why it is missing, from fetched batches (pure); None without a batch."""
     batches = RecordBatches(data or b"")
     is_empty = True
     while (batch := batches.open_batch()) is not None:

@@ -1,7 +1,7 @@
-"""Reports records that open transactions hide from a worker: gauges, a remark and a log line.
+"""Reports records that open transactions hide from a worker, by gauges, a remark in the status and a log line.
 
-Consumers with ``read_committed`` read up to the last stable offset: records after an open transaction wait until it is committed or
-aborted, by default up to a quarter of an hour. The worker is ready meanwhile, and events wait nevertheless.
+Consumers with ``read_committed`` read up to the last stable offset. Records after an open transaction wait until it is committed or
+aborted, by default for up to 15 minutes. The worker is ready during that time, although events wait.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from streams_app.health.status import Status
 logger = logging.getLogger(__name__)
 
 REPORTED_MS: Final = 10_000
-"""A transaction is reported once it has been open for this time; others end by themselves."""
+"""Minimum age of an open transaction that is reported; shorter ones are normal."""
 
 FRESH_MS: Final = 30_000
-"""Maximum age of a fetch reply: an older one is not current, because the reader is paused or cut off."""
+"""Maximum age of a fetch reply that counts as current; after that, the reader is paused or disconnected."""
 
 ADVICE: Final = "its producer has neither committed nor aborted it: kafka-transactions.sh find-hanging names it"
 
 
 @dataclass(slots=True)
 class _Open:
-    """A transaction that keeps the last stable offset of a partition where it is."""
+    """An open transaction, at which the last stable offset of a partition stops."""
 
     stable: int
     records: int
@@ -40,22 +40,21 @@ class _Open:
 
 
 class TopicReader(NamedTuple):
-    """A reader of a topic."""
+    """A reader and its topic: the labels of the gauges."""
 
     name: str
     topic: str
 
 
 def hidden_text(tp: TP, offsets: int, stable: int) -> str:
-    """Describe the records that a transaction hides."""
+    """Describe the records that an open transaction hides, for messages."""
     return f"an open transaction hides {counted(offsets, 'offset')} of {tp} from offset {stable} on"
 
 
 class OpenTransactions:
-    """The open transactions in all partitions that a worker reads."""
+    """Tracks open transactions in all partitions that a worker reads."""
 
     def __init__(self, metrics: Metrics, status: Status) -> None:
-        """Start without any."""
         self._metrics = metrics
         self._status = status
         self._open: dict[str, dict[TP, _Open]] = defaultdict(dict)
@@ -71,7 +70,7 @@ class OpenTransactions:
         """
         of_reader = self._open[reader]
         for tp in of_reader.keys() - views.keys():
-            del of_reader[tp]  # another worker has the partition
+            del of_reader[tp]  # the partition was assigned to another worker
         for tp, view in views.items():
             self._observe_one(reader, tp, view, now_ms)
         self._topics[reader] |= {tp.topic for tp in views}

@@ -1,7 +1,7 @@
 """Chooses the partition of a record key like Kafka's own clients (pure).
 
 The output must be partitioned as by a Java producer, because consumers join it with their own topics. The hash is 32-bit
-arithmetic, which Python does slowly one key at a time: here all keys of one length are hashed at once, in the lanes of one large
+arithmetic, which is slow in Python for one key at a time. So all keys of one length are hashed at once, in the lanes of one large
 integer.
 """
 
@@ -50,7 +50,7 @@ def _of_one_length(keys: list[bytes], length: int) -> tuple[int, ...]:
 
 
 def _shifted(lanes: int, bits: int, one: int) -> int:
-    """Shift every lane to the right; bits from the lane above are cut off."""
+    """Shift every lane to the right and clear bits that come from the lane above."""
     return lanes >> bits & one * (_MASK >> bits)
 
 

@@ -1,6 +1,6 @@
 """The producer of folded records and dead letters: every send waits for acknowledgement, with a deadline.
 
-Faust's own producer returns before the broker has answered, and is not idempotent; it is not used.
+Faust's own producer is not used, because it returns before the broker has answered and is not idempotent.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ START_SECONDS = 15.0
 
 
 def _nobody(_: str, __: str | None) -> None:
-    """Ignore the fault of a topic."""
+    """Ignore a reported fault of a topic."""
 
 
 class AckedProducer:
-    """Produces records and waits for their acknowledgement; idempotent if the broker supports it. No topic waits for another."""
+    """Producer that waits for acknowledgements; idempotent if the broker supports it. No topic waits for another."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class AckedProducer:
         """Create a producer, without connecting.
 
         Args:
-            kafka: How to connect.
+            kafka: Settings of the connection.
             client_id: Name of this client in the broker's log.
-            report_fault: See :class:`TopicProducer`.
+            report_fault: Called with a topic and its fault; with None once the topic has no fault.
             send_seconds: Deadline of every send.
             linger_ms: Time for which a send waits for records of other partitions, to share a request with them.
         """
@@ -67,22 +67,22 @@ class AckedProducer:
         await asyncio.gather(*(topic.stop() for topic in topics.values()))
 
     def forget_trouble(self) -> None:
-        """Forget the fault of each topic: a pending send reports it again."""
+        """Clear the faults of all topics; a pending send reports its fault again."""
         for topic in self._topics.values():
             topic.forget_trouble()
 
     def place_of(self, record: Outgoing) -> TP | None:
-        """Return the partition for a record; None if nothing was sent to its topic yet, or the broker does not know the topic."""
+        """Return the partition for a record; None before the first send to its topic, or if the broker does not know the topic."""
         topic = self._topics.get(record.topic)
         partition = None if topic is None else topic.partition_of(record)
         return None if partition is None else TP(record.topic, partition)
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:
-        """Produce records and wait for all acknowledgements, at most ``send_seconds``.
+        """Produce records and wait for all acknowledgements, for at most ``send_seconds``.
 
         Returns:
-            One entry for each record: None if the broker has acknowledged it, else the error. After an error the outcome of that
-            record is unknown; the caller sends it again under the same id.
+            One entry per record: None if the broker has acknowledged it, else the error. After an error, the record may still have
+            been appended; the caller retries it under the same id.
         """
         by_topic: dict[str, list[int]] = defaultdict(list)
         for position, record in enumerate(records):
@@ -131,12 +131,12 @@ class AckedProducer:
         try:
             async with asyncio.timeout(START_SECONDS):
                 await producer.start()
-        except BaseException:  # also if cancelled: it has connections and a task
+        except BaseException:  # Also on cancellation: close its connections and end its task.
             await end(producer)
             raise
         return producer
 
 
 def _refuses_idempotence(error: KafkaError) -> bool:
-    """Return whether the broker does not support the request, or not aiokafka's version of it; False if it does not answer."""
+    """Return whether the broker does not support idempotent producers; False if the error is retriable, such as no answer."""
     return not error.retriable

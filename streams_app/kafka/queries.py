@@ -1,4 +1,4 @@
-"""Queries of a group member to its consumer and the broker, whatever runs the consumer."""
+"""Queries of a group member to its aiokafka consumer and the broker, on any event loop."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from streams_app.kafka.topic_ids import incarnations, topic_ids
 T = TypeVar("T")
 
 CALL_SECONDS: Final = 10.0
-"""Timeout of a call to the broker; the caller repeats it."""
+"""Timeout of a request to the broker; the caller retries."""
 
 
 async def in_time(question: Coroutine[Any, Any, T]) -> T:
-    """Wait for the answer of the broker, at most :data:`CALL_SECONDS`.
+    """Await a request to the broker for at most :data:`CALL_SECONDS`.
 
     Raises:
-        TimeoutError: It took too long; the outcome is unknown.
+        TimeoutError: The request took too long; its outcome is unknown.
     """
     try:
         async with asyncio.timeout(CALL_SECONDS):
@@ -38,24 +38,24 @@ async def in_time(question: Coroutine[Any, Any, T]) -> T:
 
 
 class KafkaQueries(ABC):
-    """The queries of a :class:`.GroupConsumer`; a subclass defines where the aiokafka consumer runs."""
+    """Implements the queries of a :class:`.GroupConsumer`; a subclass defines on which event loop the aiokafka consumer runs."""
 
     @property
     @abstractmethod
     def client(self) -> AIOKafkaConsumer | None:
-        """The consumer, if there is one; its state may be read from any thread."""
+        """The aiokafka consumer, or None if there is none; its state may be read from any thread."""
 
     @abstractmethod
     async def _asked(self, question: Callable[[AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine on the event loop of the consumer, and await it.
+        """Run a coroutine on the event loop of the consumer and await its result.
 
         Raises:
-            TimeoutError: It took too long; its outcome is unknown.
+            TimeoutError: The coroutine took too long; its outcome is unknown.
         """
 
     @property
     def member_id(self) -> str:
-        """Id of this member, as aiokafka knows it; "" without a client."""
+        """Id that the coordinator gave this member; "" without a client."""
         coordinator = self.client._coordinator if self.client is not None else None  # None while the client is starting
         return "" if coordinator is None else str(coordinator.member_id)
 
@@ -65,11 +65,11 @@ class KafkaQueries(ABC):
         return len(partitions) if partitions else 1
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        """Return the last fetch reply of a partition, and the position of the reader; safe to call from any thread."""
+        """Return the last fetch reply of a partition and the position of its reader; safe to call from any thread."""
         return view_of(self.client, tp)
 
     async def topic_id(self, topic: str) -> str:
-        """Return the id that the broker gave the topic when it was created; "" if it gives none."""
+        """Return the id that the broker gave the topic when it was created; "" if the broker has no topic ids."""
         return (await self._asked(lambda consumer: topic_ids(consumer._client, [topic])))[topic]
 
     async def committed(self, tp: TP) -> Committed | None:
@@ -88,13 +88,13 @@ class KafkaQueries(ABC):
         """Commit under the generation and member id of a claim.
 
         Raises:
-            NotOwnerError: Kafka rejected it.
+            NotOwnerError: Kafka rejected the commit.
             KafkaError, TimeoutError: The outcome is unknown; a low watermark may be committed again at any time.
         """
         await self._asked(lambda consumer: commit_as(consumer, positions, claim))
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
-        """Return the first offset of the log, and its last stable offset."""
+        """Return the first offset and the last stable offset of the log."""
         key = TopicPartition(*tp)
 
         async def ask(consumer: AIOKafkaConsumer) -> tuple[int, int]:
@@ -103,19 +103,19 @@ class KafkaQueries(ABC):
         return await self._asked(ask)
 
     async def checksum_at(self, tp: TP, offset: int) -> int:
-        """Return the checksum of the record at an offset, or why there is none."""
+        """Return the checksum of the record at an offset; :data:`.GONE` or :data:`.OTHER` if there is no record."""
         return await self._asked(lambda consumer: checksum_at(consumer, tp, offset))
 
     async def incarnations(self, topic: str) -> dict[int, Incarnation]:
-        """Return the id of a topic and the leader epoch of each partition; empty if the broker gives none."""
+        """Return the topic id and leader epoch of each partition; empty if the broker has no topic ids."""
         return await self._asked(lambda consumer: incarnations(consumer._client, topic))
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:
-        """Return the offset of the first record that is not older than a time, or a lower one; without one, the end of the log."""
+        """Return an offset at or below the first record that is not older than a time; the end of the log if none is."""
         key = TopicPartition(*tp)
 
         async def ask(consumer: AIOKafkaConsumer) -> int:
-            # The end first: records that arrive later must not be skipped if nothing is found.
+            # Read the end first: if no record is found, records that arrive in between must not be skipped.
             end = (await consumer.end_offsets([key]))[key]
             found = (await consumer.offsets_for_times({key: time_ms}))[key]
             return int(end if found is None else found.offset)

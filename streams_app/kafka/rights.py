@@ -1,6 +1,6 @@
-"""Asks the broker which rights this user of Kafka has on topics and groups.
+"""Queries the broker for the rights of this Kafka user on topics and groups.
 
-A broker without an authorizer grants everything. Brokers before Kafka 2.8 and the embedded one do not report rights: then they are
+A broker without an authorizer grants every right. Brokers before Kafka 2.8 and the embedded one do not report rights; then they are
 unknown, and no right counts as missing.
 """
 
@@ -26,14 +26,14 @@ from streams_app.kafka.topic_ids import Client, described
 from streams_app.settings import KafkaSettings
 
 COORDINATOR_SECONDS: Final = 5.0
-"""Time for which an unused group may be without a coordinator."""
+"""Time within which the coordinator of an unused group must be found."""
 
 TOPIC: Final = "topic"
 GROUP: Final = "group"
 
 
 class Right(IntEnum):
-    """Operations that can be granted, with the numbers of Kafka's protocol."""
+    """Operations that can be granted, with their numbers in Kafka's protocol."""
 
     READ = 3
     WRITE = 4
@@ -42,22 +42,22 @@ class Right(IntEnum):
     DESCRIBE_CONFIGS = 10
 
     def __str__(self) -> str:
-        """Return the name in ``kafka-acls``."""
+        """Return the name of the operation in ``kafka-acls``."""
         return self.name.title().replace("_", "")
 
 
 Granted = frozenset[Right] | None
-"""The rights on a topic or a group; None: unknown."""
+"""The rights on a topic or a group; None if they are unknown."""
 
 
 class Needed(NamedTuple):
-    """A right that is needed.
+    """A right that a client needs.
 
     Attributes:
         right: The operation.
         kind: Kind of the resource: ``topic`` or ``group``.
         name: Name of the resource.
-        why: What it is needed for.
+        why: Purpose of the right.
     """
 
     right: Right
@@ -80,7 +80,7 @@ def grant_command(kafka: KafkaSettings, right: Right, kind: str, name: str) -> s
 
 
 async def missing_of(client: AIOKafkaAdminClient, needed: Iterable[Needed]) -> list[Needed]:
-    """Return the rights that are certainly missing, each once, with everything it is needed for.
+    """Return the rights that are certainly missing, each once with all its purposes.
 
     Raises:
         KafkaError: The broker does not answer.
@@ -99,7 +99,7 @@ async def missing_of(client: AIOKafkaAdminClient, needed: Iterable[Needed]) -> l
 
 
 async def rights_on_topics(client: Client, topics: Sequence[str]) -> dict[str, Granted]:
-    """Return the rights on each topic; topics that do not exist are left out, unless their existence is hidden from this user.
+    """Return the rights on each topic, none if the broker hides the topic from this user; missing topics are left out.
 
     Raises:
         KafkaError: The broker does not answer.
@@ -113,7 +113,7 @@ async def rights_on_topics(client: Client, topics: Sequence[str]) -> dict[str, G
 
 
 async def rights_on_groups(client: AIOKafkaAdminClient, groups: Sequence[str]) -> dict[str, Granted]:
-    """Return the rights on each group, also for unused groups."""
+    """Return the rights on each group, including groups without members or commits."""
     return dict(zip(groups, await asyncio.gather(*(_on_group(client, group) for group in groups)), strict=True))
 
 
@@ -143,13 +143,13 @@ async def _coordinator(client: AIOKafkaAdminClient, group: str) -> int:
 
 
 def _granted(operations: int) -> Granted:
-    """Return the rights in a bit field (pure); without Describe there are none, because the broker hides the others then."""
+    """Return the rights in a bit field (pure); None without Describe, because the broker then hides the others."""
     found = frozenset(right for right in Right if operations >= 0 and operations & 1 << right)
     return found if Right.DESCRIBE in found else None
 
 
 class _DescribeGroupStruct(RequestStruct):
-    """aiokafka's request, with the response of this version: aiokafka's own parses that of an older one."""
+    """aiokafka's request with the response type of its version; aiokafka itself parses the response as an older version."""
 
     API_KEY = DescribeGroupsRequest_v3.API_KEY
     API_VERSION = DescribeGroupsRequest_v3.API_VERSION

@@ -1,7 +1,7 @@
-"""Reads ends, beginnings and committed offsets of the sources, on a connection of its own.
+"""Reads ends, first offsets and committed offsets of the sources, on a separate connection.
 
-A reader that is paused or disconnected only knows the end of its last fetch, which is out of date in an outage. This client neither
-reads nor joins the group, and its requests never create a topic.
+A reader that is paused or disconnected only knows the end in its last fetch reply, which is outdated in an outage. This client
+neither fetches nor joins the group, and its requests never create a topic.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from streams_app.settings import KafkaSettings
 REQUEST_MS: Final = 5_000
 CLOSE_SECONDS: Final = 2.0
 THOROUGH_EVERY: Final = 5
-"""Ends are read every time; partitions, leaders, beginnings and commits, which seldom change, every fifth time."""
+"""Ends are read every time; partitions, leaders, first offsets and commits, which seldom change, every fifth time."""
 
 
 class SourceEnds:
-    """The state of the partitions of some topics; the last replies are kept while the broker is down.
+    """Ends and commits of the partitions of some topics; the last replies are retained while the broker is down.
 
     Attributes:
         ends: Last stable offset of each partition.
@@ -41,7 +41,7 @@ class SourceEnds:
     """
 
     def __init__(self, kafka: KafkaSettings, group: str, topics: Sequence[str]) -> None:
-        """Create a client, without connecting. Without topics it only checks that the broker answers."""
+        """Create a client, without connecting. Without topics, it only checks that the broker answers."""
         self.ends: dict[TP, int] = {}
         self.high: dict[TP, int] = {}
         self.begins: dict[TP, int] = {}
@@ -55,19 +55,19 @@ class SourceEnds:
         self._asked = 0
 
     async def ask_once(self) -> None:
-        """Ask the broker once; after a failure, on a new connection.
+        """Query the broker once; after a failure, use a new connection.
 
         Raises:
             KafkaError, OSError, TimeoutError: The broker has not answered for every existing partition.
         """
         try:
             client = self._client or await self._connect()
-            # Without a known leader, no other request shows that the broker answers.
+            # Without a known leader, this is the only request that shows whether the broker answers.
             if self._asked % THOROUGH_EVERY == 0 or not self._leaders:
                 await self._ask_thoroughly(client)
             await ask_offsets(client, self._leaders, LATEST, self.ends)
             await ask_offsets(client, self._leaders, LATEST, self.high, READ_UNCOMMITTED)
-        except BaseException:  # also if cancelled at a deadline: a late reply would be taken for that of the next request
+        except BaseException:  # Also on cancellation at a deadline: the late reply could be taken for that of the next request.
             self._asked = 0
             await self.close()
             raise
@@ -90,12 +90,12 @@ class SourceEnds:
         return self._client
 
     async def _ask_thoroughly(self, client: AIOKafkaClient) -> None:
-        """Read the partitions, their leaders, beginnings and commits."""
+        """Read the partitions, their leaders, first offsets and commits."""
         client.cluster.update_metadata(await client.send(client.get_random_node(), MetadataRequest(self._topics, False)))
         in_cluster = client.cluster.topics(exclude_internal_topics=False) | client.cluster.unauthorized_topics
         self.missing = set(self._topics) - in_cluster
         if not self._topics:
-            return  # this client need not have the right to describe an unused group
+            return  # this client may lack the right to describe a group that is not used
         self._leaders = {
             TP(topic, partition): client.cluster.leader_for_partition(TopicPartition(topic, partition))
             for topic in self._topics
@@ -106,7 +106,7 @@ class SourceEnds:
         reply = await client.send(
             coordinator, OffsetFetchRequest(self._group, by_topic((tp, tp.partition) for tp in self._leaders))
         )
-        # An error comes with an empty list; the first version of the reply has no such field.
+        # A reply with an error has an empty list; replies of the first version have no field for errors.
         if code := getattr(reply, "error_code", 0):
             raise for_code(code)(self._group)
         self.committed |= {

@@ -1,4 +1,4 @@
-"""Replaces Faust's table manager: this application has no tables, and keeps its state in Redis."""
+"""Replaces Faust's table manager: this application has no tables, because its state is in Redis."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from faust.tables.manager import TableManager
 class NoTables(TableManager):
     """A table manager without tables.
 
-    Faust subscribes to topics after it has waited a second for tables, which would delay a worker for nothing.
+    Faust waits one second for tables before it subscribes to topics, which would delay a worker needlessly.
     """
 
     async def on_start(self) -> None:

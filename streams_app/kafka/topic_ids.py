@@ -1,8 +1,8 @@
-"""Which log a topic name stands for now: the id that the broker gave the topic when it was made.
+"""Queries the ids that the broker gave topics when they were created, which identify their logs.
 
 Offsets do not identify a log. If a topic is deleted, created again and filled, a client continues reading without an error; only
-its id shows the change. aiokafka asks for metadata in a version without ids (5), so the request is our own (version 10, Kafka 2.8
-and newer).
+the topic id shows the change. aiokafka requests metadata in a version without ids (5), so this module has its own request (version
+10, Kafka 2.8 and newer).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from streams_app.delivery.fingerprints import Incarnation
 
 METADATA_KEY: Final = 3
 UNKNOWN: Final = ""
-"""The id of a topic whose broker gives none."""
+"""The id of a topic whose broker has no topic ids."""
 
 
 class _Uuid:
@@ -44,7 +44,7 @@ class _Uuid:
 
 
 class _Tags:
-    """Tagged fields (KIP-482), none of which is sent, and all of which are skipped; aiokafka 0.15 has no type for them any more."""
+    """Tagged fields (KIP-482): none is sent, and all received ones are skipped. aiokafka 0.15 no longer has a type for them."""
 
     @staticmethod
     def encode(_: Any) -> bytes:
@@ -56,7 +56,7 @@ class _Tags:
 
     @staticmethod
     def _number(data: Any) -> int:
-        """Read an unsigned number of seven bits a byte, the lowest first."""
+        """Read an unsigned varint: seven bits per byte, the lowest first."""
         found, shift = 0, 0
         while True:
             (byte,) = data.read(1)
@@ -114,17 +114,17 @@ class _MetadataRequest(Request[_MetadataRequestStruct]):
 
 
 class Client(Protocol):
-    """The part of aiokafka's ``AIOKafkaClient`` that is used here."""
+    """The methods of aiokafka's ``AIOKafkaClient`` that this module uses."""
 
     def get_random_node(self) -> int | None:
         """Return the id of a known broker; None if no broker is known."""
 
     async def send(self, node_id: int, request: Any) -> Any:
-        """Sends a request and returns the answer."""
+        """Send a request to a broker and return its response."""
 
 
 async def topic_ids(client: Client, topics: Sequence[str]) -> dict[str, str]:
-    """Return the ids of topics, as text; never creates a topic.
+    """Return the ids of topics as text, without creating a topic.
 
     Args:
         client: A connected client: the ``_client`` of a consumer or of an admin client.
@@ -134,23 +134,23 @@ async def topic_ids(client: Client, topics: Sequence[str]) -> dict[str, str]:
         Name → id; :data:`UNKNOWN` where the broker has no ids (older than Kafka 2.8).
 
     Raises:
-        KafkaError: The broker cannot be asked now, or a topic does not exist.
+        KafkaError: The broker is not available, or a topic does not exist.
     """
     return {topic: found for topic, (found, _) in (await _asked(client, topics)).items()}
 
 
 async def incarnations(client: Client, topic: str) -> dict[int, Incarnation]:
-    """Map each partition of a topic to the id of the topic and the leader epoch; empty if the broker has no topic ids.
+    """Return the topic id and leader epoch of each partition of a topic; empty if the broker has no topic ids.
 
     Raises:
-        KafkaError: The broker cannot be asked now, or the topic does not exist.
+        KafkaError: The broker is not available, or the topic does not exist.
     """
     found, epochs = (await _asked(client, [topic]))[topic]
     return {number: Incarnation(found, epoch) for number, epoch in epochs.items()}
 
 
 async def _asked(client: Client, topics: Sequence[str]) -> dict[str, tuple[str, dict[int, int]]]:
-    """Ask for the id of each topic and the leader epoch of each of its partitions."""
+    """Return the id of each topic and the leader epoch of each of its partitions."""
     answer = await described(client, topics)
     if answer is None:
         return {topic: (UNKNOWN, {}) for topic in topics}
@@ -164,10 +164,10 @@ async def _asked(client: Client, topics: Sequence[str]) -> dict[str, tuple[str, 
 
 
 async def described(client: Client, topics: Sequence[str], *, with_rights: bool = False) -> list[Any] | None:
-    """Ask the broker to describe topics, as in ``_TOPIC``; None if it is older than Kafka 2.8. Never creates a topic.
+    """Return the descriptions of topics (``_TOPIC``), without creating a topic; None if the broker is older than Kafka 2.8.
 
     Raises:
-        KafkaError: The broker cannot be asked now.
+        KafkaError: The broker is not available.
     """
     node = client.get_random_node()
     if node is None:

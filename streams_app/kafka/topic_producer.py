@@ -1,7 +1,7 @@
 """Produces to one topic: every record has an outcome within half a minute, even if the topic is deleted.
 
-Each topic has its own aiokafka producer: a missing topic, or one without a leader, delays no other. Records that were not
-acknowledged in time may still arrive; the caller sends them again under the same id.
+Each topic has its own aiokafka producer, so that a missing topic, or one without a leader, delays no other topic. Records that were
+not acknowledged in time may still be appended; the caller retries them under the same id.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from streams_app.kafka.partitioner import partitions_of
 from streams_app.kafka.patches.producer_end import end
 
 SEND_SECONDS = 25.0
-"""Deadline of a send; longer than a partition is without a leader after its broker was killed."""
+"""Deadline of a send; longer than the time for which a partition has no leader after its broker was killed."""
 
 LOOKUPS, LOOKUP_PAUSE_SECONDS = 10, 0.2
-"""Number of requests for an unknown topic before a send fails: not all brokers know a new topic yet."""
+"""Number and interval of metadata requests for an unknown topic before a send fails; a broker may not know a new topic at once."""
 
 POLL_SECONDS, SLOW_POLLS = 1.0, 5
-"""How often a pending send checks that the topic exists, and after how many checks it reports that it waits."""
+"""Interval in which a pending send checks that the topic exists, and the number of checks after which it reports that it waits."""
 
 
 class ProducerBatch:
@@ -48,7 +48,7 @@ class ProducerBatch:
         self.positions: list[int] = []
 
     def append(self, record: Outgoing, position: int) -> bool:
-        """Add a record; return False if the batch is full. An empty batch takes any record."""
+        """Add a record; return False if the batch is full. An empty batch accepts any record."""
         _, key, value, headers, timestamp_ms, _ = record
         if self.builder.append(timestamp=timestamp_ms, key=key, value=value, headers=headers) is None:
             return False
@@ -61,10 +61,10 @@ class Opened:
     """An aiokafka producer and the sends that use it.
 
     Attributes:
-        producer: The producer, started.
-        places: Partition → lock that allows one batch at a time to wait for room in that partition.
+        producer: The started producer.
+        places: Partition → lock that allows one batch at a time to wait for buffer space of that partition.
         users: Number of pending sends.
-        is_retired: Whether no new send uses it; it is closed with its last pending send.
+        is_retired: Whether new sends must not use it; it is closed when its last pending send ends.
     """
 
     producer: AIOKafkaProducer
@@ -88,7 +88,7 @@ class TopicProducer:
         Args:
             topic: Name of the topic.
             opener: Creates and starts an aiokafka producer.
-            report_fault: Called with the topic and its fault; with None once it has none.
+            report_fault: Called with the topic and its fault; with None once the topic has no fault.
             send_seconds: Deadline of every send.
         """
         self._topic = topic
@@ -102,14 +102,14 @@ class TopicProducer:
         self._turn = 0
 
     def partition_of(self, record: Outgoing) -> int | None:
-        """Return the partition for a record, by round robin without a key; None until a send has asked the broker."""
+        """Return the partition for a record; round robin if it has no key. None before a send has queried the broker."""
         if record.partition is not None or self._opened is None:
             return record.partition
         numbers = self._opened.producer.client.cluster.partitions_for_topic(self._topic)
         return self._partitions([record], len(numbers))[0] if numbers else None
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:
-        """Produce records and wait for all acknowledgements, see :meth:`AckedProducer.send`."""
+        """Produce records, wait for all acknowledgements and return the outcomes, as :meth:`AckedProducer.send` does."""
         late = KafkaTimeoutError(f"not acknowledged within {self._send_seconds:g} s")
         outcomes: Outcomes = [late] * len(records)
         opened: Opened | None = None
@@ -130,15 +130,15 @@ class TopicProducer:
         finally:
             if opened is not None:
                 opened.users -= 1
-                # A producer that failed may keep failing (it has lost a sequence number): the next send opens another one.
+                # A producer that failed may keep failing because of a missing sequence number. The next send opens another one.
                 if has_failed:
                     self._retire(opened)
                 elif opened.is_retired:
                     self._end_unused(opened)
-        return list(outcomes)  # a copy: late acknowledgements still change the list
+        return list(outcomes)  # a copy, because late acknowledgements still change the list
 
     def forget_trouble(self) -> None:
-        """Forget the fault of the topic; a failing send reports it again."""
+        """Clear the fault of the topic; a failing send reports it again."""
         self._troubled.clear()
         self._report_fault(self._topic, None)
 
@@ -159,7 +159,7 @@ class TopicProducer:
             return self._opened
 
     def _retire(self, opened: Opened) -> None:
-        """Retire a producer: no new send uses it. Sends that wait for its other partitions continue, each with its own deadline."""
+        """Retire a producer, so that no new send uses it. Its pending sends continue until their deadlines."""
         opened.is_retired = True
         if self._opened is opened:
             self._opened = None
@@ -204,7 +204,7 @@ class TopicProducer:
         await self._send_all(opened, batches, outcomes)
         if not any(outcomes):
             return
-        # A topic may accept less than a whole batch: only a record that is sent alone shows whether it is itself too large.
+        # A batch may be too large although each of its records is accepted. So each record is sent alone.
         for position in [at for batch in batches if len(batch.positions) > 1 for at in batch.positions]:
             if isinstance(outcomes[position], TOO_LARGE):
                 alone = self._batches(opened.producer, records, count, [position])
@@ -213,7 +213,7 @@ class TopicProducer:
     def _batches(
         self, producer: AIOKafkaProducer, records: Sequence[Outgoing], count: int, positions: Sequence[int]
     ) -> list[ProducerBatch]:
-        """Pack records by partition: a future for each batch costs a fraction of one for each record."""
+        """Pack records into batches by partition, because a future per batch costs a fraction of one per record."""
         batches: list[ProducerBatch] = []
         waiting: dict[int, ProducerBatch] = {}
         for position, place in zip(positions, self._partitions([records[at] for at in positions], count), strict=True):
@@ -236,17 +236,17 @@ class TopicProducer:
         return found
 
     async def _send_all(self, opened: Opened, batches: Iterable[ProducerBatch], outcomes: Outcomes) -> None:
-        """Send batches, those of one partition in order, and record the outcome of each record."""
+        """Send batches, in order within each partition, and set the outcome of each record."""
         queues: dict[int, list[ProducerBatch]] = {}
         for batch in batches:
             queues.setdefault(batch.partition, []).append(batch)
         await asyncio.gather(*(self._send_in_order(opened, queue, outcomes) for queue in queues.values()))
 
     async def _send_in_order(self, opened: Opened, queue: Sequence[ProducerBatch], outcomes: Outcomes) -> None:
-        """Send the batches of one partition.
+        """Send the batches of one partition in order, and set the outcome of each record.
 
-        Only one batch of the process waits for room in a partition at a time. If many wait, aiokafka counts the time of each one
-        against all that follow, and gives up after a few megabytes (``add_batch`` in its ``message_accumulator.py``).
+        Only one batch of the process waits for buffer space of a partition at a time. If many waited, aiokafka would count the time
+        of each one against all that follow, and give up after a few megabytes (``add_batch`` in its ``message_accumulator.py``).
         """
         acks: list[asyncio.Future[Any]] = []
         for number, batch in enumerate(queue):
@@ -254,7 +254,7 @@ class TopicProducer:
                 async with opened.places[batch.partition]:
                     ack = await opened.producer.send_batch(batch.builder, self._topic, partition=batch.partition)
             except (KafkaError, TimeoutError, AssertionError) as error:
-                # aiokafka's assertion: the topic was created again with fewer partitions.
+                # aiokafka asserts that the partition exists: the topic was created again with fewer partitions.
                 fault = self._missing() if isinstance(error, AssertionError) else error
                 for unsent in queue[number:]:
                     self._settle(unsent, outcomes, fault)
@@ -270,7 +270,7 @@ class TopicProducer:
     async def _wait(
         self, opened: Opened, acks: Sequence[asyncio.Future[Any]], queue: Sequence[ProducerBatch], outcomes: Outcomes
     ) -> None:
-        """Wait until all batches are answered, or the topic does not exist any more."""
+        """Wait until all batches are answered, or the topic no longer exists."""
         polls, waiting = 0, set(acks)
         while waiting:
             _, waiting = await asyncio.wait(waiting, timeout=POLL_SECONDS)
@@ -296,7 +296,7 @@ class TopicProducer:
         for position in batch.positions:
             outcomes[position] = outcome
         if isinstance(outcome, ProducerClosed):
-            return  # a producer that we closed ourselves says nothing about the topic
+            return  # a producer that this process closed gives no information about the topic
         if outcome is not None and not isinstance(outcome, TOO_LARGE):
             self._report_trouble(batch.partition, outcome)
         elif self._troubled:
@@ -305,7 +305,7 @@ class TopicProducer:
                 self._report_fault(self._topic, None)
 
     def _report_trouble(self, partition: int | None, error: BaseException) -> None:
-        """Record that a partition, or with None the whole topic, does not acknowledge."""
+        """Record and report that a partition does not acknowledge records; None means the whole topic."""
         self._troubled.add(partition)
         is_missing = isinstance(error, UnknownTopicOrPartitionError)
         self._report_fault(
