@@ -9,7 +9,7 @@ from streams_app.delivery.offset_metadata import MAX_METADATA_BYTES, text_of
 from streams_app.fold import Fold
 
 MAX_OFFSET: Final = 10**13 - 1
-"""Offsets end at 2^40, see the version of a folded record."""
+"""Has at least as many digits as any offset: offsets are less than 2^40, see the version of a folded record."""
 MAX_PARTITIONS: Final = 9_999
 
 

@@ -1,8 +1,8 @@
-"""Reads events by functions of the user, for what TOML cannot express (pure, except for these functions).
+"""Reads events by functions of the user, for folds that TOML cannot express (pure, except for these functions).
 
-They decode other formats than JSON, compute group keys, and leave out events that are not to be folded. If a function raises, or
-returns something that JSON and UTF-8 cannot represent, the event becomes a dead letter with the reason ``user-error``, and the
-partition continues. All results are checked here, because an error that is found later would end the worker, and the next one, too.
+The functions decode formats other than JSON, compute group keys, and skip events. If one raises, or returns a value that JSON and
+UTF-8 cannot represent, the event becomes a dead letter with the reason ``user-error``, and the partition continues. All results are
+checked here, because an error at a later step would end this worker and then the next owner.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from streams_app.settings import Limits
 T = TypeVar("T")
 
 DETAIL_CHARACTERS: Final = 500
-"""Most characters that are kept of the text of an error."""
+"""Maximum length of the text of a user's error in a dead letter."""
 
 _TEXT: Final = frozenset({str})
 
@@ -37,7 +37,7 @@ def reader_of(fold: Fold, limits: Limits, schemas: SchemaCache | None = None) ->
     Args:
         fold: The fold.
         limits: Limits of the settings.
-        schemas: Decodes framed values; None: what a frame would contain comes as plain JSON, as in a file or a test.
+        schemas: Decodes values that are framed by a schema registry. None: such values are plain JSON, as in a file or a test.
     """
     if is_usual(fold):
         return FastReader(fold, limits)
@@ -48,7 +48,7 @@ def reader_of(fold: Fold, limits: Limits, schemas: SchemaCache | None = None) ->
 
 
 class PythonReader(EventReader):
-    """Reads events by ``Fold.decode``, ``source_filter``, ``group_key`` and ``changed``, as far as they are functions."""
+    """Reads the events of a fold of which some settings, such as ``decode`` or ``group_key``, are functions of the user."""
 
     def __init__(self, fold: Fold, limits: Limits) -> None:
         super().__init__(fold, limits)
@@ -61,7 +61,7 @@ class PythonReader(EventReader):
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
         """Iterate over the events of a range; see :meth:`EventReader.events`.
 
-        An event for which ``source_filter`` returns something false is neither folded nor a dead letter.
+        An event for which ``source_filter`` returns a false value is skipped without a dead letter.
         """
         if decoded is None:
             decoded = decode_all(records, self._limits)
@@ -71,7 +71,7 @@ class PythonReader(EventReader):
             except BadEventError as error:
                 reading.rejected.append(RejectedEvent(record, error.reason, _printable(error.detail)))
                 continue
-            except Exception as error:  # noqa: BLE001  # what such values do to our own code: their __repr__ may raise, too
+            except Exception as error:  # noqa: BLE001  # objects of the user may raise anywhere, for example in __repr__
                 reading.rejected.append(RejectedEvent(record, "user-error", _text_of(error)))
                 continue
             if event is None:
@@ -131,7 +131,7 @@ class PythonReader(EventReader):
         super()._check_names(names)
 
     def _kept(self, names: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy of the values by way of JSON: they cannot fail later, and the function cannot change them any more."""
+        """Return a copy of the values, made via JSON: encoding cannot fail later, and the user's code cannot change the copy."""
         try:
             raw = orjson.dumps(names)
         except orjson.JSONEncodeError as error:
@@ -152,22 +152,22 @@ def _fault_of(name: str, value: Any) -> str | None:
 
 
 def _called(name: str, function: Callable[[Any], T], argument: Any) -> T:
-    """Turn any exception of a function of the user into a dead letter: the event is kept, and the partition continues."""
+    """Call a function of the user; any exception becomes a :class:`BadEventError`, so the event is rejected."""
     try:
         return function(argument)
-    except Exception as error:  # the point of it
+    except Exception as error:  # the code is the user's, so any exception is possible
         raise BadEventError("user-error", f"{name}: {_text_of(error)}") from error
 
 
 def _truth_of(function: Callable[[Any], Any]) -> Callable[[Any], bool]:
-    """Return the truth value of a result; this may raise by itself, as for an array of numpy."""
+    """Return the function with its result as a boolean; the conversion may raise, too, for example for an array of numpy."""
     return lambda event: bool(function(event))
 
 
 def _listed(changed: Any) -> Any:
-    """Return a mapping as a dict and other collections as a list; reading them may raise, too."""
+    """Copy a mapping to a dict, and any other collection to a list; iterating over it may raise."""
     if type(changed) is dict and _TEXT.issuperset(map(type, changed)):
-        return changed.copy()  # the function may use it again
+        return changed.copy()  # the function may reuse and modify it
     if isinstance(changed, Mapping):
         return {_plain(name): value for name, value in changed.items()}
     if isinstance(changed, str) or not isinstance(changed, Iterable):
@@ -183,11 +183,11 @@ def _plain(value: Any) -> Any:
 def _text_of(error: Exception) -> str:
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001  # an error of the user's may have no text either
+    except Exception:  # noqa: BLE001  # __str__ of the user's exception may raise
         text = ""
     return _printable(f"{type(error).__name__}: {text[:DETAIL_CHARACTERS]}".removesuffix(": "))
 
 
 def _printable(text: str) -> str:
-    """Return text that UTF-8 can encode, for a header."""
+    """Return the text with backslash escapes for characters that UTF-8 cannot encode, for a header."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""What a fold reads of an event besides its group and its changed names (pure)."""
+"""Rules for what a fold reads besides group and changed names: kept events, quiet periods of events, closing events (pure)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from streams_app.formats import COLUMNS
 from streams_app.formatting import duration_text, milliseconds, parse_duration
 
 SHALLOW: Final = 200
-"""Number of brackets that need no check of the nesting: orjson writes values that are nested up to 254 levels deep."""
+"""With at most this many brackets, the nesting needs no check: orjson encodes values that are nested up to 254 levels deep."""
 
 JSON_SPACES: Final = b" \t\r\n"
 
 
 def kept_event(fold: Fold) -> Callable[[bytes | None, Any], bytes]:
-    """Return a function from the value of a record, and the event decoded from it, to the JSON that is kept of the event.
+    """Return a function that takes the value of a record and the event decoded from it, and returns the JSON to keep.
 
-    A whole JSON event is kept byte by byte as it was produced, without spaces around it; of another format, the row or the data,
-    and what stands beside it, are kept. Of selected fields, those that are missing are left out.
+    A whole JSON event is kept byte by byte, without surrounding spaces. Of another format, the row or the data is kept with the
+    fields of its envelope. If ``fields`` are selected, those that the event has are kept.
 
-    Raises (the function): BadEventError: ``too-large``: the event alone exceeds ``max_bytes``. ``no-value``: it is nested too
-    deeply. ``user-error``: a function of the user returned an event that JSON cannot represent.
+    The function raises BadEventError with the reason ``too-large`` if the event alone exceeds ``max_bytes``, ``no-value`` if it is
+    nested too deeply, and ``user-error`` if a function of the user returned an event that JSON cannot represent.
     """
     paths = [(name, name.split(".")) for name in fold.fields]
     is_verbatim = not paths and fold.decode is None and fold.format == "json"
@@ -56,9 +56,9 @@ def _json(event: Any, fold: Fold) -> bytes:
 
 
 def quiet_rule(fold: Fold) -> Callable[[Any], int] | None:
-    """Return a function from an event to what its quiet period is shorter than the longest one, in ms; None if no event decides it.
+    """Return a function that computes the longest quiet period minus the one of an event, in ms; None if events do not set it.
 
-    Raises (the function): BadEventError: ``no-value``: the event has something else than a duration, or a longer one.
+    The function raises BadEventError with the reason ``no-value`` if the event has no valid duration, or one that is too long.
     """
     rule = fold.quiet_period
     if not isinstance(rule, QuietPeriod):
@@ -84,9 +84,10 @@ def quiet_rule(fold: Fold) -> Callable[[Any], int] | None:
 
 
 def closing_rule(fold: Fold) -> Callable[[Any], bool] | None:
-    """Return a function that says whether an event closes its group; None if no event does.
+    """Return a function that returns whether an event closes its group; None if the fold has no ``close_when``.
 
-    A number equals any number of the same value, and no boolean. A field that is missing, null, an array or an object has no value.
+    Numbers are equal if their values are, so 1 equals 1.0, but no number equals a boolean. A field that is missing, null, an array
+    or an object never closes a group.
     """
     rule = fold.close_when
     if rule is None or callable(rule):

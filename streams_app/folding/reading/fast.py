@@ -1,8 +1,9 @@
-"""Reads the usual fold fast (pure): one plain field as group key, one plain field of changed names, and only names are kept.
+"""Fast readers for the most common folds (pure): the group key is one plain field, and names or whole events are kept.
 
-Only the two fields are decoded. The rest of an event is checked to be JSON and skipped; its numbers may have any size. Everything
-unusual is passed to :class:`EventReader`, which determines the error. Both must accept and reject the same events for the same
-reasons; otherwise an event could be rejected while one of its names is new, and folded when it is read again.
+Only the fields that the fold needs are decoded. The rest of an event is checked to be JSON and skipped; its numbers may have any
+size. Unusual events, and those with new names, are read by :class:`EventReader`, which determines the error. Both must accept and
+reject the same events for the same reasons. Otherwise an event could be rejected while one of its names is new, and folded when it
+is read again.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRec
 from streams_app.settings import Limits
 
 KNOWN_GROUPS_MAX: Final = 20_000
-"""Number of groups whose key is cached: the few groups with most of the events."""
+"""Maximum number of groups whose key is cached; most events belong to few groups."""
 
 SHALLOW_BYTES: Final = 2_000
 """An event of at most this many bytes cannot be nested more deeply than :data:`SHALLOW`."""
 
 LONG_NUMBER: Final = 200
-"""Number of digits: a number with fewer digits, and an exponent of at most two, is a double."""
+"""A number with fewer digits than this, and an exponent of at most two digits, is in the range of doubles."""
 
 SHALLOW: Final = 1_000
-"""Number of brackets that need no check of the nesting: orjson rejects values that are nested more than 1 024 levels deep."""
+"""With at most this many brackets, the nesting needs no check: orjson rejects values that are nested deeper than 1 024 levels."""
 
 _ESCAPED: Final = re.compile(r'[\x00-\x1f"\\]').search
 """Matches characters that JSON escapes in the name of a field; msgspec accepts no such name."""
@@ -44,7 +45,7 @@ _Changed = dict[str, msgspec.Raw] | list[Any] | str | int | float | bool | None
 
 
 def is_depth_guarded() -> bool:
-    """Return whether Python stops msgspec at a lower depth than orjson's; from 3.12 on, C code has a higher limit of its own."""
+    """Return whether Python's recursion limit stops msgspec before orjson's limit; from 3.12 on, C code has a separate limit."""
     return sys.version_info < (3, 12) and sys.getrecursionlimit() <= SHALLOW
 
 
@@ -54,7 +55,7 @@ def is_plain_field(path: str) -> bool:
 
 
 def is_usual(fold: Fold) -> bool:
-    """Return whether this reader can read for a fold."""
+    """Return whether :class:`FastReader` can read the events of a fold."""
     if fold.is_by_functions or fold.reads_details or fold.keep != "names":
         return False
     if fold.format != "json" or not isinstance(fold.group_key, str) or not isinstance(fold.changed, str):
@@ -64,11 +65,11 @@ def is_usual(fold: Fold) -> bool:
 
 _LARGE_EXPONENT: Final = re.compile(rb"[eE]\+?[0-9]{3}").search
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{%d}" % LONG_NUMBER).search
-"""One of the two matches each number beyond a double, which a record cannot hold; they also match some other JSON."""
+"""This or :data:`_LARGE_EXPONENT` matches each number beyond a double, which a record cannot contain, and some other JSON."""
 
 
 def _is_unusual(value: bytes) -> bool:
-    """Return whether an event may be nested too deeply to be written, or may have a number beyond a double."""
+    """Return whether an event may be nested too deeply to be encoded, or may contain a number beyond a double."""
     if len(value) < SHALLOW_KEPT:
         return _LARGE_EXPONENT(value) is not None
     is_deep = value.count(b"[") + value.count(b"{") > SHALLOW_KEPT
@@ -76,7 +77,7 @@ def _is_unusual(value: bytes) -> bool:
 
 
 def is_usual_kept(fold: Fold) -> bool:
-    """Return whether :class:`FastKeptReader` can read for a fold."""
+    """Return whether :class:`FastKeptReader` can read the events of a fold."""
     is_by_event = fold.fields or fold.close_when is not None or isinstance(fold.quiet_period, QuietPeriod)
     if fold.is_by_functions or not fold.keeps_events or is_by_event or fold.format != "json":
         return False
@@ -93,7 +94,7 @@ class _FastReader(EventReader):
         self._members: dict[str, tuple[bytes, bytes]] = {}
 
     def _new_member(self, group: Any) -> tuple[bytes, bytes]:
-        """Return the member of a group in Redis, and its expected record key."""
+        """Return and cache the bytes of a group for Redis, and the record key that its events should have."""
         member = TEXT_TAG + group.encode() if type(group) is str else member_of((group,))
         if len(member) > self._limits.key_bytes + 1:
             raise BadEventError("too-large", "said by the slow way")
@@ -103,12 +104,12 @@ class _FastReader(EventReader):
         return cached
 
     def _read_slowly(self, record: RawRecord, reading: DecodedRange) -> Iterator[Event]:
-        """Read one event with the exact reader, also each event with a new name."""
+        """Read one event by :class:`EventReader`: an unusual one, or one with a new name."""
         return super().events([record], decode_all([record], self._limits), reading)
 
 
 class FastKeptReader(_FastReader):
-    """Reads the whole events of a fold that keeps them: only the group key is decoded."""
+    """Reads whole events for ``keep = "events"``; decodes only the group key."""
 
     def __init__(self, fold: Fold, limits: Limits) -> None:
         super().__init__(fold, limits)
@@ -143,7 +144,7 @@ class FastKeptReader(_FastReader):
 
 
 class FastReader(_FastReader):
-    """Reads the events of a usual fold."""
+    """Reads events for ``keep = "names"``; decodes only the group key and the changed names."""
 
     def __init__(self, fold: Fold, limits: Limits) -> None:
         super().__init__(fold, limits)
@@ -199,7 +200,7 @@ class FastReader(_FastReader):
             yield offset, -1 if stamp is None else stamp, member, masked
 
     def _without_values(self, names: Any) -> int | dict[str, None]:
-        """Return the mask of names that were all seen before; a mapping of them if one has no bit.
+        """Return names that were all seen before as a mask; as a mapping if one of them has no bit.
 
         Raises:
             BadEventError: Some names are new or invalid.

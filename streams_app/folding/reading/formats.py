@@ -1,6 +1,6 @@
-"""Reads folds whose events come in another format than plain JSON (pure): a step before the fields are looked up.
+"""Unwraps events in other formats than plain JSON, before their fields are read (pure).
 
-The records stay as they are, so that a dead letter has the bytes that were received.
+The records are not changed, so a dead letter has the bytes that were received.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streams_app.settings import Limits
 
 
 class FormatReader(EventReader):
-    """Unwraps the events of a format, and lets another reader read them."""
+    """Unwraps the events of a format, and passes them to another reader."""
 
     def __init__(self, fold: Fold, limits: Limits, reader: EventReader, schemas: SchemaCache | None = None) -> None:
         super().__init__(fold, limits)
@@ -36,14 +36,14 @@ class FormatReader(EventReader):
         self._has_fields = not callable(fold.group_key) and not self._is_by_key
 
     def framed_parts(self, records: Sequence[KeyedValue]) -> Iterator[bytes | None]:
-        """Return keys and values; see :meth:`EventReader.framed_parts`. A record key may be the group, whatever the format."""
+        """Return keys and values; see :meth:`EventReader.framed_parts`. With every format, the record key may be the group."""
         return chain((record.key for record in records), self._values.framed_parts(records)) if self.reads_frames else iter(())
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
         """Iterate over the events of a range; see :meth:`EventReader.events`.
 
         Heartbeats, transaction metadata and tombstones of Debezium are skipped without a dead letter. The schemas of all framed
-        keys and values have been fetched.
+        keys and values must have been fetched before.
         """
         if decoded is None:
             decoded = [None if self._values.is_framed(one.value) else decode_all([one], self._limits)[0] for one in records]
@@ -71,14 +71,14 @@ class FormatReader(EventReader):
             if self._values.is_framed(record.value):
                 value = self._unframed(record.value)
             if self._is_of_rows and isinstance(value, BeyondDoubleError):
-                return BadEventError(value.reason, value.detail)  # its numbers would have to be compared
+                return BadEventError(value.reason, value.detail)  # to find the changed columns, its numbers would be compared
             view = self._view_of(key, value if type(value) is dict else self._rest_of(value))
             return {**view, RECORD_KEY: self._text_of_key(key)} if self._is_by_key and view is not None else view
         except BadEventError as error:
             return error
 
     def _text_of_key(self, key: bytes | None) -> str:
-        """Return the record key as text, without the schema that Kafka Connect wrote beside it."""
+        """Return the record key as text, without the schema that Kafka Connect may have added."""
         text = canonical_bytes(self._member_of_key(key)).decode()
         columns = key_columns(key) if text.startswith('{"schema"') else {}
         return orjson.dumps(columns).decode() if columns else text
@@ -92,7 +92,7 @@ class FormatReader(EventReader):
             return error
 
     def _is_keyed(self, key: bytes | None, json: bytes | None, view: Any, member: bytes) -> bool:
-        """Return whether all events of a group have one record key: its value is the group, or its columns are group fields."""
+        """Return whether the group determines the record key: the key is the group, or its columns are group fields."""
         if self._is_by_key or key == canonical_bytes(member) or (self._is_of_rows and not self._has_fields):
             return True
         if json is not key and not (json or b"").startswith(b"{"):
@@ -103,7 +103,7 @@ class FormatReader(EventReader):
 
 
 def _member_of(json: bytes | None) -> bytes | None:
-    """Return the group that a scalar in JSON names; None if it names none."""
+    """Return a scalar in JSON as the bytes of a group; None if it is no scalar."""
     try:
         return member_of((orjson.loads(json or b""),))
     except (orjson.JSONDecodeError, BadEventError):

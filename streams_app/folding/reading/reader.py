@@ -25,7 +25,7 @@ KNOWN_NAMES_MAX: Final = 50_000
 
 
 class RawRecord(Protocol):
-    """The attributes of a consumer record that are used."""
+    """A consumer record, with the attributes that readers use."""
 
     @property
     def offset(self) -> int:
@@ -46,10 +46,10 @@ class RawRecord(Protocol):
 
 @dataclass(slots=True)
 class DecodedRange:
-    """The events of a range, as one fold reads them.
+    """The result of reading a range of records for one fold.
 
     Attributes:
-        events: In offset order; empty if they are iterated over instead.
+        events: In offset order; empty if :meth:`EventReader.events` yields them instead.
         rejected: Rejected events, in offset order.
         misrouted: Number of events whose record key is not their group key.
         misrouted_example: Offset of one of them.
@@ -88,7 +88,7 @@ class EventReader:
 
     Attributes:
         needs_decoded: Whether :meth:`read` needs the decoded values, which the folds of a source share.
-        reads_frames: Whether values may be framed by a schema registry, whose schemas have to be fetched before.
+        reads_frames: Whether values may be framed by a schema registry, so that their schemas must be fetched before.
     """
 
     needs_decoded = True
@@ -163,7 +163,10 @@ class EventReader:
         return DetailedEvent(record.offset, stamp, member, names, closes, json, shorter_ms)
 
     def _rest_of(self, fault: BadEventError | None) -> dict[str, Any]:
-        """Return the readable part of an event with a fault: numbers that no fold reads may have any size, as in the fast one."""
+        """Return an event that has numbers beyond a double without them, unless values are kept; raise any other fault.
+
+        As with the fast readers, numbers in fields that the fold does not read may have any size.
+        """
         if fault is None:
             raise BadEventError("tombstone", "the value is empty")
         if isinstance(fault, BeyondDoubleError) and not self._keeps_values:
@@ -222,7 +225,7 @@ class EventReader:
             self._known_names.update(names)
 
     def _kept(self, names: dict[str, Any]) -> dict[str, Any]:
-        """Reject values that are nested more deeply than orjson writes, because it reads deeper ones."""
+        """Return the names, or reject values that are nested too deeply: orjson decodes deeper nesting than it can encode."""
         for name, value in names.items():
             if type(value) in (dict, list):
                 try:

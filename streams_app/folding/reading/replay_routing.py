@@ -1,7 +1,7 @@
 """Routes replayed dead letters to the fold that rejected them (pure).
 
-The other folds of its source, and other applications that read it, have folded the event when it arrived first. Its header
-``streams-app-replay`` names the application and the fold, ``<app_id>/<fold>``.
+The other folds of its source, and other applications that read it, folded the event when it first arrived, so they skip it now. Its
+header ``streams-app-replay`` names the application and the fold: ``<app_id>/<fold>``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def replay_target(app_id: str, fold: str) -> bytes:
 
 
 def target_of(headers: Sequence[tuple[str, bytes]]) -> bytes | None:
-    """Return the header value of an event; None: it comes from the producer, and every fold reads it."""
+    """Return the value of an event's replay header; None if the event is not replayed, so that every fold reads it."""
     return next((target or b"" for name, target in headers if name == REPLAY_HEADER), None)
 
 
@@ -32,10 +32,10 @@ class RoutedRange:
     """A range of records, with the folds that read each of them."""
 
     def __init__(self, app_id: str, folds: Sequence[str], records: list[Any], decoded: list[Any] | None) -> None:
-        """Check once whether any record has headers.
+        """Store the range, and check once whether any record has headers.
 
         Args:
-            app_id: Name of this application; events that are replayed for another one are left to it.
+            app_id: Name of this application; events that are replayed for another one are skipped.
             folds: Names of all its folds of the source.
             records: The range.
             decoded: The same records decoded; None if no fold needs them.
@@ -51,14 +51,15 @@ class RoutedRange:
 
         Args:
             fold: Its name.
-            reading: Receives, for the first fold of the source, events that are replayed for folds that no longer exist.
+            reading: If the fold is the first one of the source, receives the events that are replayed for folds that no longer
+                exist, as rejected events.
         """
         records, decoded = self._records, self._decoded
         if not self._has_headers:
             return records, decoded
         if fold == self._folds[0]:
             reading.rejected += self._for_unknown_folds()
-        # Earlier versions wrote the name of the fold only; such events may still be read.
+        # Earlier versions wrote only the name of the fold; such events may still be in the log.
         meant = None, replay_target(self._app_id, fold), fold.encode()
         mine = [i for i in range(len(records)) if target_of(records[i].headers) in meant]
         return [records[i] for i in mine], None if decoded is None else [decoded[i] for i in mine]

@@ -1,1 +1,1 @@
-"""The state of shards in Redis: keys, scripts, and how groups are encoded."""
+"""The state of shards in Redis: keys, scripts, and encoding of groups."""

@@ -1,7 +1,7 @@
 """Packs the groups of a chunk as arguments of ``fold.lua`` (pure).
 
-Sessions, the runs that begin and end within the chunk, are sent ready for the outbox; the script only checks whether their group
-was open before. A run that stays open, and that no bound closes by itself, is sent as the group that it opens.
+A session is a run that begins and ends within the chunk. It is sent as a finished entry for the outbox; the script only checks
+whether its group was open before. Any other run is sent in the form in which Redis stores the group that it opens.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from streams_app.folding.core.names import size_of
 from streams_app.folding.store.codec import Session, flatten_sessions, pack_run, pack_session
 
 MAX_PARTS: Final = 16_000
-"""Maximum number of names and other parts of runs in one script, which unpacks all of them before it can stop early."""
+"""Maximum number of names and other parts of runs that one script receives, because it unpacks all of them before it can stop."""
 
 BYTES_OF_A_PART: Final = 25
 """Number of bytes of values that cost as much work as one part."""
 
 
 class PackedGroups:
-    """Some groups of a chunk, packed.
+    """Groups of a chunk, packed for one call of ``fold.lua``.
 
     Attributes:
         values: Three values for each group, see ``fold.lua``.
@@ -37,7 +37,7 @@ class PackedGroups:
 
 
 class GroupPacker:
-    """Packs the groups of a fold; one packer serves all chunks between two claims."""
+    """Packs the groups of a shard; one packer serves all chunks between two claims."""
 
     def __init__(self, bounds: Bounds, epoch: bytes, partitions: int, *, keeps_values: bool) -> None:
         """Initialize the packer.
@@ -52,7 +52,7 @@ class GroupPacker:
         self.epoch = epoch
         self.partitions = partitions
         self.keeps_values = keeps_values
-        # What each event decides, and the size of kept events, is not part of a session.
+        # A packed session has no room for a quiet period that events set, or for the size of kept events.
         self._may_send_sessions = bounds.sessions and not (bounds.max_bytes or bounds.leading or bounds.is_quiet_by_event)
 
     def groups(
@@ -62,7 +62,7 @@ class GroupPacker:
 
         Args:
             chunk: The chunk.
-            members: Members of the groups, in the order of their bytes.
+            members: The groups, in the order of their bytes.
             clock_ms: Score of the last event of the chunk.
             silent_from_ms: Earliest time from which the silence after its events counts.
             apart: Runs of groups that were split, see :mod:`streams_app.folding.core.run_splitting`.
@@ -104,7 +104,7 @@ class GroupPacker:
         return not run.closes and not self.bounds.leading and self.bounds.keeps_open(lasted_ms, run.events, names, run.bytes_kept)
 
     def _session_count(self, runs: Sequence[GroupRun], clock_ms: int) -> int:
-        """Return how many runs are sessions by the clock of the chunk; 0 if a bound other than silence may close one."""
+        """Return how many of the first runs ended before ``clock_ms`` by silence; 0 if another bound may close one of them."""
         count = len(runs) - (clock_ms - runs[-1].last_score <= self.bounds.quiet_ms)
         return count if all(map(self._is_plain, runs[:count])) else 0
 

@@ -1,8 +1,8 @@
-"""The encoding of a group in Redis, in both directions (pure).
+"""Encodes and decodes groups as they are stored in Redis (pure).
 
-An open group is a hash, its *sidecar*: one field per changed name, and one field, :data:`INFO_FIELD`, with its numbers. A sealed
-group is one entry of the outbox, see :class:`streams_app.folding.core.record.Sealed`. ``lua/shared/group.lua`` reads and writes
-both.
+An open group is a hash, its *sidecar*: one field per changed name, and one field, :data:`INFO_FIELD`, with its offsets, times and
+counts. A sealed group is one entry of the outbox, see :class:`streams_app.folding.core.record.Sealed`. ``lua/shared/group.lua``
+reads and writes both.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ INFO_FIELD: Final = b"\xff"
 """The field with the numbers. It cannot be a name, because it is not UTF-8."""
 
 NUMBERS: Final = ("epoch", "first_offset", "offsets", "opened", "scores", "events", "low", "stamps", "names", "silence", "shorter")
-"""What is packed into :data:`INFO_FIELD`, in this order; offsets and times as differences, as small numbers take less room.
+"""The numbers that are packed into :data:`INFO_FIELD`, in this order; most are differences, because small numbers need less memory.
 
 =================  =======================================================================================================
-epoch              four bytes of the state it belongs to; of another one it is a leftover
+epoch              four bytes of the state it belongs to; a group with other bytes is a leftover of an older state
 first_offset       of the source
 offsets            last offset minus first offset
 opened             score of the first event, ms
 scores             score of the last event minus ``opened``
-events             how many
+events             number of events
 low                lowest record timestamp minus ``opened``
 stamps             highest record timestamp minus the lowest
-names              an upper bound of how many changed names there are; if events are kept, their size in bytes
-silence            from when silence is counted minus the score of the last event; not packed where it and the next one are 0
-shorter            by how much the quiet period after the last event is shorter than the longest one; not packed where it is 0
+names              an upper bound of the number of changed names; if events are kept, their size in bytes
+silence            time from which silence counts, minus the score of the last event; omitted if it and ``shorter`` are 0
+shorter            longest quiet period of the fold minus the one that the last event sets; omitted if it is 0
 =================  =======================================================================================================
 """
 
@@ -61,7 +61,7 @@ class StoredGroup(NamedTuple):
 
     @property
     def quiet_from_ms(self) -> int:
-        """Return from when its silence counts, if its quiet period were the longest one."""
+        """Return the time at which the group would be quiet, minus the longest quiet period."""
         return self.silent_from_ms - self.shorter_ms
 
     def pack(self) -> bytes:
@@ -83,7 +83,7 @@ class StoredGroup(NamedTuple):
 
 
 def _silence(silence: int, shorter: int) -> tuple[int, ...]:
-    """Return the last numbers of a group as they are packed."""
+    """Return the numbers ``silence`` and ``shorter`` for packing, without trailing zeros."""
     return (max(0, silence), shorter) if shorter else (silence,) if silence > 0 else ()
 
 
@@ -91,7 +91,7 @@ def unpack_open_group(content: Sequence[bytes]) -> OpenGroup | None:
     """Return an open group, without the values of its names; None if it is not open.
 
     Args:
-        content: The fields of its sidecar, then the numbers; empty: the group is not open.
+        content: Names of the fields of its sidecar, then its packed numbers; empty: the group is not open.
     """
     if not content:
         return None
@@ -103,7 +103,7 @@ def unpack_open_group(content: Sequence[bytes]) -> OpenGroup | None:
 
 
 def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: bool) -> list[Any]:
-    """Pack a run for ``fold.lua``: first offset, time from which silence counts, and the sidecar that it would open.
+    """Pack a run for ``fold.lua``: first offset, timer, and the sidecar of the group that it would open.
 
     Args:
         run: A run of one group.
@@ -126,7 +126,7 @@ def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: 
 
 
 def run_values(run: GroupRun) -> dict[str, bytes]:
-    """Return the changed names of a run with their values as they are stored, or the field of its events."""
+    """Return the fields of a run as they are stored: changed names with their values, or the one field with its kept events."""
     if run.events_kept is not None:
         if run.packed_kept is None:
             run.packed_kept = packed_events((event for event, _ in run.events_kept), run.first_offset)
@@ -141,11 +141,11 @@ def run_names(run: GroupRun) -> NameSet:
 
 
 class Session(NamedTuple):
-    """A session that began and ended within a chunk: one run.
+    """A session that began and ended within a chunk: one run, as a sealed group.
 
     Attributes:
-        sealed: The session as it is in the outbox, unless its group was open before.
-        packed: The same, packed.
+        sealed: The entry for the outbox. If the group was open before, the script makes another entry.
+        packed: The same entry, packed.
         first_score: Score of its first event, ms.
         last_score: Score of its last event, ms.
     """
@@ -157,11 +157,11 @@ class Session(NamedTuple):
 
 
 def pack_session(member: bytes, run: GroupRun, bounds: Bounds, partitions: int, *, keeps_values: bool) -> Session:
-    """Return the session that a run forms if its group was not open before."""
+    """Return a run as a session, for the case that its group was not open before."""
     names: dict[str, bytes] = run_values(run) if keeps_values else run_names(run)
     reason, due_ms = bounds.closed_by(run.first_score, run.last_score)
     numbers = member, run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, reason, due_ms, partitions
-    # An array of ten values; the last one may be packed already.
+    # 0x9a begins an array of ten values; the last one may be packed already.
     packed = b"\x9a" + pack(numbers)[1:] + (names.packed if type(names) is NameSet else pack(names))
     # Called thousands of times in a row; the constructors of named tuples are slow.
     sealed = tuple.__new__(Sealed, (*numbers, names))
@@ -169,7 +169,7 @@ def pack_session(member: bytes, run: GroupRun, bounds: Bounds, partitions: int, 
 
 
 def flatten_sessions(sessions: Iterable[Session]) -> list[Any]:
-    """Return the sessions of one group as ``fold.lua`` reads them."""
+    """Return the sessions of one group as the flat array that ``fold.lua`` expects."""
     values: list[Any] = []
     for sealed, packed, first_score, last_score in sessions:
         values += (sealed.first_offset, first_score, last_score, packed)

@@ -14,9 +14,9 @@ class DropRequest:
     """A request to drop the open fold of a group.
 
     Attributes:
-        first_offset: First offset of that fold. If the group has been emitted in the meantime, a later fold of it stays.
-        by: The user who asked.
-        reason: Why, in the user's words.
+        first_offset: First offset of that fold. If that one was emitted in the meantime, a later fold of the group is not dropped.
+        by: User who made the request.
+        reason: The user's reason.
     """
 
     first_offset: int
@@ -42,7 +42,7 @@ class DroppedGroup(NamedTuple):
     """A group that the owner has dropped.
 
     Attributes:
-        member: Member of the group in Redis.
+        member: Group key as bytes, see :func:`streams_app.codec.member_of`.
         first_offset: Offset of its first event.
         last_offset: Offset of its last event.
         events: Number of its events.
@@ -57,7 +57,7 @@ class DroppedGroup(NamedTuple):
 
 
 class DropAnswer(NamedTuple):
-    """The stored answer to the last request that dropped a group; it is kept for a week after the last drop of its shard.
+    """The stored answer to the last request that dropped a group; it expires a week after the last drop in its shard.
 
     Attributes:
         first_offset: Offset of the first event of the dropped fold.
@@ -81,7 +81,7 @@ class DropAnswer(NamedTuple):
 
 
 def dropped_groups(values: Sequence[bytes]) -> list[DroppedGroup]:
-    """Return the dropped groups of a reply: member, first offset, last offset, events and request of each, in a row."""
+    """Parse the dropped groups in a reply of ``seal.lua``, a flat array with five values for each group."""
     rows = zip(*(values[at::5] for at in range(5)), strict=True)
     return [
         DroppedGroup(member, int(first), int(last), int(events), DropRequest.from_text(request.decode("utf-8", "replace")))

@@ -1,4 +1,4 @@
-r"""Every Redis key of the project, in one table.
+r"""The Redis keys of folds: content, writer and lifetime of each.
 
 ======================================  ======  ==============================================================
 key (after ``{app/fold/topic/part}:v2:``)  type    holds
@@ -7,32 +7,32 @@ key (after ``{app/fold/topic/part}:v2:``)  type    holds
                                                 topic_id, log (fingerprints of what was folded), lost
                                                 (offsets the broker has lost); while a range is in progress:
                                                 to, cursor, cap, arrived, digest
-``due``                                 zset    group → timer: it is looked at once it has been silent since then (ms)
+``due``                                 zset    group → timer (ms): it is checked once it has been silent since then
 ``first``                               zset    group → first offset of its open fold
 ``group:<group>``                       hash    sidecar: name → last value or ""; ``\xff`` → packed numbers (see ``codec.py``)
 ``outbox``                              zset    packed sealed record → its first offset
-``flush``                               set     groups an operator wants emitted, or ``*``
+``flush``                               set     groups to emit at an operator's request, or ``*``
 ``drop``                                hash    group → request to drop it, see ``drop_request.py``
 ``dropped``                             hash    group → its dropped fold, see ``drop_request.py``
 ======================================  ======  ==============================================================
 
-Beside them ``{app/}:probe``, a string, which ``streams-app check`` writes and removes again, and ``{app/owner}:v1:replay``, a
-string: who puts dead letters of this fold or subscriber back, and since when. It is there while a replay runs, and expires 30 s
-after one that was killed.
+Two more keys are strings. ``streams-app check`` writes ``{app/}:probe`` and removes it again. ``{app/owner}:v1:replay`` is the
+lease of a running replay of the dead letters of a fold or subscriber: who runs it, and since when. It expires 30 s after a replay
+was killed.
 
-Owner of all of them: the worker whose token is in ``meta``; ``flush`` and ``drop`` are written by ``streams-app groups``.
-Lifetime: ``meta`` as long as the fold is deployed (removed by ``streams-app reset``); ``due``, ``first`` and ``group:`` until the
-group is sealed; ``outbox`` until the broker has acknowledged; ``flush`` and ``drop`` until the owner has done it; ``dropped`` for
-an hour, so that the command learns what became of its request. The hash tag comes first and holds validated parts only, so that a
-brace in a group key cannot move a key to another slot of a Redis Cluster. ``v2`` is the state version: a worker of another version
-does not touch these keys.
+The writer of a shard is the worker whose token is in ``meta``; only ``flush`` and ``drop`` are written by ``streams-app groups``.
+``meta`` is stored until ``streams-app reset`` removes it; ``due``, ``first`` and ``group:`` until the group is sealed; ``outbox``
+until the broker has acknowledged the record; ``flush`` and ``drop`` until the owner has processed the request; ``dropped`` for a
+week, so that the command can report the result. The hash tag comes first and contains validated parts only, so that a brace in a
+group key cannot move a key to another slot of a Redis Cluster. ``v2`` is the state version: a worker of another version does not
+touch these keys.
 
-A timer is never later than the moment from which the silence of its group is counted: an event of an open group moves the numbers
-in its sidecar and leaves the timer alone; when it goes off, it is set anew (``seal.lua``). That is one write a quiet period instead
-of one an event, to the one structure whose cost grows with the groups that are open.
+The timer of a group is never later than the time from which its silence counts. An event of an open group updates the sidecar and
+not the timer; a timer that fires too early is set again by ``seal.lua``. So ``due``, the one structure whose cost grows with the
+number of open groups, is written once per quiet period instead of once per event.
 
-The sidecar is a hash, not a plain set: Redis 7.0 stores a small hash in half the memory of a small set of strings, the
-numbers of the group ride along in it, and ``keep = "last"`` needs the value beside the name.
+The sidecar is a hash, not a plain set: Redis 7.0 stores a small hash in half the memory of a small set of strings, the hash also
+contains the numbers of the group, and ``keep = "last"`` needs the value beside the name.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from dataclasses import dataclass
 
 STATE_VERSION = "v2"
 EVERYTHING = "*"
-"""In ``flush``: every open group. No member is called so, because it begins with its type."""
+"""Member of ``flush`` that requests every open group. It cannot be a group, because the bytes of a group begin with a type tag."""
 
 APP_PATTERN = "{{{app_id}/*"
 """``SCAN`` pattern of every key of an application; a format string."""
@@ -99,5 +99,5 @@ def replay_key(address: str) -> str:
 
 
 def owner_text() -> str:
-    """Return a text that tells operators which process owns a group."""
+    """Return host name and process id of this process, by which operators recognize the owner of a group."""
     return f"{socket.gethostname()} pid {os.getpid()}"

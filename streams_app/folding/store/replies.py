@@ -30,14 +30,14 @@ CAUSES: Final = {
 
 @dataclass(slots=True)
 class RangeInProgress:
-    """A range of which some groups are folded.
+    """A range of offsets of which only some groups are folded.
 
     Attributes:
-        to: Its end: the fence once it is folded.
-        cursor: Member of the last group taken; groups up to it, in the order of bytes, are done.
-        time: The time from which the scores of its events are computed.
-        digest: Digest of the events of its groups if functions of the user determine them, which may return something else for the
-            next owner. Empty if fields of the events determine them.
+        to: Its last offset, which is the fence once the range is folded.
+        cursor: Last group that was folded; all groups up to it, in the order of their bytes, are done.
+        time: Inputs for the scores of its events.
+        digest: Digest of its groups if the next owner may read the same records otherwise, by functions of the user or by other
+            schemas; else empty.
     """
 
     to: int
@@ -63,32 +63,32 @@ class ClaimReply:
 
 
 class FoldOutcome(Enum):
-    """The outcome of a call of the script that folds."""
+    """Outcome of one call of ``fold.lua``."""
 
     DONE = "done"
     """The range is folded; the fence is at its end."""
     MORE = "more"
     """The groups up to the cursor are folded."""
     ALREADY = "already"
-    """Nothing was done, because an earlier script, whose reply was lost, has reached the cursor; empty: the end of the range."""
+    """Nothing was done: an earlier call, whose reply was lost, has reached the cursor, or the end of the range if it is empty."""
     DETAIL = "detail"
     """Nothing was done, because bounds fall inside the runs of some groups, which must be split."""
     FULL = "full"
-    """Nothing was done, because the outbox must be sent first."""
+    """Nothing was done, because the outbox is full and must be sent first."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoldReply:
-    """The reply of one script that folds.
+    """Reply of one call of ``fold.lua``.
 
     Attributes:
         outcome: Its outcome.
-        cursor: Member of the last group taken; empty: the range is folded.
+        cursor: Last group that was folded; empty: the whole range is folded.
         clock_ms: Partition clock.
-        sealed: Records that went into the outbox, in the order of first offsets.
-        taken: Number of groups taken.
-        work: Microseconds of Redis, as estimated by the script.
-        detail: Groups whose runs must be split, each as it is stored; None: it is not open.
+        sealed: Records that the script put into the outbox, in the order of first offsets.
+        taken: Number of groups that were folded.
+        work: Time that Redis needed for them, in microseconds, as estimated by the script.
+        detail: Group whose runs must be split → its open group as it is stored; None: it is not open.
     """
 
     outcome: FoldOutcome
@@ -102,7 +102,7 @@ class FoldReply:
 
 @dataclass(frozen=True, slots=True)
 class SealedGroups:
-    """The result of a seal; times in ms, None if no group is open."""
+    """Reply of ``seal.lua``; times in ms, None if no group is open."""
 
     clock_ms: int
     more: bool
@@ -114,7 +114,7 @@ class SealedGroups:
     dropped: list[DroppedGroup] = field(default_factory=list)
 
     def next_due_ms(self, quiet_ms: int, hold_ms: int) -> int | None:
-        """Return when the first open group is due, by what was folded until then; None if no group is open."""
+        """Return when the first open group is due if no more events arrive; None if no group is open."""
         if self.oldest_score_ms is None or self.oldest_opened_ms is None:
             return None
         return min(self.oldest_score_ms + quiet_ms, self.oldest_opened_ms + hold_ms)

@@ -1,4 +1,4 @@
-"""The scripts of a shard, as they are loaded into Redis."""
+"""Loads the Lua scripts of shards into Redis."""
 
 from __future__ import annotations
 

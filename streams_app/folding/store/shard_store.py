@@ -170,7 +170,7 @@ class ShardStore:
         return left
 
     async def watermark(self) -> int | None:
-        """Return the low watermark; None without a state. It needs no token, because it stays correct for ever."""
+        """Return the low watermark; None without a state. Needs no token, because a watermark stays correct forever."""
         reply = await self._call("watermark")
         return None if reply is None else int(reply)
 
@@ -180,7 +180,7 @@ class ShardStore:
         return found.decode() if found else ""
 
     async def left_behind(self) -> tuple[str, str] | None:
-        """Return definition and topics of a fold that has open groups or records here; None if nothing is left to emit."""
+        """Return definition and topics of the fold if open groups or sealed records are stored; None if there are none to emit."""
         keys = self.keys
         stored: Any = await self.redis.hmget(keys.meta, ["definition", "topics", "fence"])
         if not all(stored) or not any([await self.redis.zcard(key) for key in (keys.first, keys.outbox)]):
@@ -206,7 +206,7 @@ class ShardStore:
             lost: Number of offsets that the broker has lost so far.
 
         Raises:
-            FencedError: Another owner, another fence, or something is left to emit.
+            FencedError: Another owner, another fence, or open groups or sealed records are stored.
         """
         await self._call("rewind", token=token, fence=str(fence), to=str(to), log=to_text(log), lost=str(lost))
 
@@ -214,7 +214,7 @@ class ShardStore:
         """Store another definition of the fold; a range in progress is folded again from its beginning.
 
         Raises:
-            FencedError: Another owner, or groups or records of the former definition are left.
+            FencedError: Another owner, or groups or records of the former definition are stored.
         """
         await self._call("define", token=token, definition=definition)
 

@@ -4,7 +4,7 @@
 -- KEYS        of the shard, see shared/shard.lua
 -- token       text: of the claimant, random
 -- begin       text: fence of a new state; "" = do not create one
--- epoch       four random bytes: distinguish the groups of this state from those of an older state
+-- epoch       four random bytes, which distinguish the groups of this state from those of an older state
 -- definition  text: the definition of the fold by which its state is stored
 -- owner       text: the claimant, for people
 -- topics      text: topics of records and dead letters; used to emit the open groups if the fold is no longer declared
@@ -28,7 +28,7 @@ if state.fence and state.epoch then
           is_whole and state.cap or '', is_whole and state.arrived or '', is_whole and state.digest or '', state.log or '', state.lost or '0'}
 end
 if arg.begin == '' then return {'none'} end
--- Without its fence, the rest of the state is not reliable. The low watermark in Kafka is: begin with an empty state.
+-- Without its fence, the rest of the state is not reliable, but the low watermark in Kafka is. Begin there with an empty state.
 call('DEL', due, first, outbox)
 call('HDEL', meta, 'log', 'lost')
 drop_range()

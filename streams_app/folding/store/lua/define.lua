@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Stores a new definition of the fold, if no group and no record of the former one is stored. A range in progress is dropped and folded
--- again from its begin: its groups under the former definition have been emitted, and the new definition may group events otherwise.
+-- again from its beginning: its groups under the former definition were emitted, and the new definition may group events differently.
 --
 -- KEYS        of the shard, see shared/shard.lua
 -- token       text

@@ -5,8 +5,8 @@
 -- token   text
 -- ranges  array: lowest first offset, highest first offset and number of acknowledged records of each range
 --
--- If a range has another number of records, it is kept, because one of them was not acknowledged. If the record at one of its ends is
--- gone, the range is kept, too: a late copy of the request might otherwise remove records that were sealed since.
+-- A range that has another number of records is not removed, because one of them was not acknowledged. A range is not removed either if
+-- the record at one of its ends is missing: a late copy of the request might otherwise remove records that were sealed since.
 --
 -- Returns {"ok", records removed, records left} or {"refused", "no-state" | "token"}.
 -- Cost    O(ranges log outbox + n): about 5 us a range, 1 us a record. Repeating it changes nothing.

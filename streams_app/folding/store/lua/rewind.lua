@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Moves the fence back over offsets that the broker has lost because its log went back. The records that take these offsets are folded.
+-- Moves the fence back over offsets that the broker has lost by truncating its log, so that the new records at these offsets are folded.
 --
 -- KEYS   of the shard, see shared/shard.lua
 -- token  text

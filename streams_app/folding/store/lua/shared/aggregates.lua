@@ -3,7 +3,7 @@
 -- include text.lua
 local ARRAYS = 128 -- a value whose first byte is at least this is not JSON
 
--- Returns whether one maximum or minimum is above another, and whether it is below: compares rank, then high part, then low part.
+-- Returns whether one maximum or minimum is above another. Compares rank, then high part, then low part.
 local function is_above(a, b)
   if a[2] ~= b[2] then return a[2] > b[2] end
   if a[3] == b[3] then return a[4] > b[4] end

@@ -1,4 +1,4 @@
--- The beginning of every script of a shard: its keys, and the range in progress.
+-- The common beginning of all scripts of a shard: its keys, helpers, and the range in progress.
 -- include fenced.lua
 local due, first, outbox, prefix, flush, drop, dropped = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local PAGE = 4000 -- values in one call: Lua passes at most some 8 000
@@ -12,7 +12,7 @@ local function unlink(keys)
   for from = 1, #keys, PAGE do call('UNLINK', unpack(keys, from, math.min(from + PAGE - 1, #keys))) end
 end
 
--- Drops the range in progress, which is complete or given up: the next range begins at the fence.
+-- Drops the range in progress, because it is complete or abandoned. The next range begins after the fence.
 local function drop_range()
   if state.to then call('HDEL', meta, 'to', 'cursor', 'cap', 'arrived', 'digest') end
 end
