@@ -1,1 +1,1 @@
-"""Runs events as attempts: decoding, queues, executor slots, retries, dead letters, metrics."""
+"""Runs events as attempts: decoding, queues, executor slots, retries, dead letters and metrics."""

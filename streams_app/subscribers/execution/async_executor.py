@@ -1,4 +1,4 @@
-"""Executor slots for ``async`` functions: tasks on one event loop for all functions, in a thread of its own."""
+"""Executor slots for ``async`` functions: tasks on one event loop for all functions, which runs in a separate thread."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from streams_app.subscribers.execution.executor import SWEEP_SECONDS, Attempt, A
 logger = logging.getLogger(__name__)
 
 TURN_MS: Final = 5
-"""How long a slot may run attempts that do not wait for anything, before other tasks have their turn."""
+"""A slot that runs attempts without awaiting anything yields to other tasks after this time."""
 
 _DONE: Final = AttemptOutcome.DONE
 
 
 class UserLoop:
-    """The event loop of all users' functions, in a thread of its own.
+    """Event loop of all ``async`` functions of users, which runs in a separate thread.
 
-    It is a uvloop: the loop of asyncio rounds each wait up to the next millisecond, and releases the GIL whenever another thread
-    wakes it.
+    It is a uvloop, because the loop of asyncio rounds each wait up to the next millisecond, and releases the GIL whenever another
+    thread wakes it.
     """
 
     def __init__(self) -> None:
@@ -39,11 +39,11 @@ class UserLoop:
 
     @property
     def thread_id(self) -> int:
-        """Id of its thread."""
+        """Identifier of the thread of the loop, as in ``sys._current_frames``."""
         return self._thread.ident or 0
 
     def stop(self, seconds: float) -> None:
-        """End the loop; if a function blocks it for longer than ``seconds``, the thread is left behind."""
+        """Stop the loop; if a function blocks it for longer than ``seconds``, return while its thread is still running."""
         self._is_stopped = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(seconds)
@@ -51,8 +51,8 @@ class UserLoop:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         while not self._is_stopped:
-            # A task that a function has started ends the loop with SystemExit or KeyboardInterrupt, and any function can stop it.
-            # The loop continues for the other functions.
+            # SystemExit or KeyboardInterrupt in a task that a function has started ends run_forever, and any function can stop the
+            # loop. It continues for the other functions.
             try:
                 self.loop.run_forever()
             except BaseException as error:  # noqa: BLE001  # no user's function ends the loop of all of them
@@ -66,13 +66,13 @@ class UserLoop:
 
 
 class AsyncExecutor(Executor):
-    """Slots that are tasks on the event loop of users' functions.
+    """Executor whose slots are tasks on the event loop of users' functions.
 
-    A function that does not end when it is cancelled keeps its slot until it ends.
+    A function that does not end when it is cancelled occupies its slot until it ends.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *given: Any, **options: Any) -> None:
-        """Take the event loop of users' functions, and the arguments of :class:`.Executor`."""
+        """Start the slots on the event loop of users' functions; the other arguments are those of :class:`.Executor`."""
         super().__init__(*given, **options)
         self._loop = loop
         self._is_finished = False
@@ -85,7 +85,7 @@ class AsyncExecutor(Executor):
 
     @property
     def hanging(self) -> int:
-        """Overdue attempts whose task ignores its cancellation."""
+        """Number of overdue attempts whose task has not ended after its cancellation."""
         return len(self._left)
 
     def put(self, attempts: Iterable[Attempt]) -> None:
@@ -95,7 +95,7 @@ class AsyncExecutor(Executor):
             self._loop.call_soon_threadsafe(self._wake)
 
     def cancel(self, attempts: Iterable[Attempt]) -> None:
-        """Take attempts back: one that runs is cancelled."""
+        """Cancel attempts, both queued and running ones."""
         taken = list(attempts)
         for attempt in taken:
             attempt.is_dropped = True
@@ -103,11 +103,11 @@ class AsyncExecutor(Executor):
         self._loop.call_soon_threadsafe(self._wake)
 
     def has(self, task: asyncio.Task[Any]) -> bool:
-        """Return whether a task is one of the slots; called from any thread."""
+        """Return whether a task is one of the slots; may be called from any thread."""
         return task in self._tasks
 
     async def stop(self) -> None:
-        """End the slots; a task that cannot be cancelled is left behind."""
+        """Cancel the tasks of the slots, without waiting for those that ignore it."""
         ended = self._home.create_future()
         self._loop.call_soon_threadsafe(self._finish, ended)
         await ended
@@ -117,7 +117,7 @@ class AsyncExecutor(Executor):
         self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def _revive(self, task: asyncio.Task[None]) -> None:
-        """Replace the task of a slot that a function has cancelled, or that a function cancels after its own end."""
+        """Replace the task of a slot that a function has cancelled, during its attempt or after it."""
         for attempt in [attempt for attempt, slot in self.running.items() if slot is task]:
             if self._took_outcome(attempt):
                 self._end(attempt, AttemptOutcome.ERROR, self._clock.monotonic_ms(), asyncio.CancelledError("cancelled by itself"))
@@ -185,10 +185,10 @@ class AsyncExecutor(Executor):
                     error = cancelled
                 except BaseException as raised:  # noqa: BLE001  # whatever a user's function raises is the outcome of this event alone
                     error = raised
-                # The end of an attempt is the start of the next one.
+                # Read once: the end of an attempt is also the start of the next one.
                 now_ms = monotonic_ms()
                 if self._begun_last is not attempt:
-                    # It has waited for something, so that other tasks had their turn.
+                    # The attempt has awaited something, so other tasks have run in between.
                     since_ms = now_ms
                 if running.pop(attempt, None) is not None:
                     self._end(attempt, _DONE if error is None else AttemptOutcome.ERROR, now_ms, error)
@@ -196,17 +196,17 @@ class AsyncExecutor(Executor):
                     self._left.pop(task, None)
                     self._end_late(attempt, error)
                 if task.cancelling():
-                    # A pending cancellation would hit the next attempt: another task takes over this slot.
+                    # A pending cancellation would hit the next attempt, so another task takes over this slot.
                     self._replace(task)
                     return
 
     async def _has_calls(self) -> None:
-        """Wait until there are attempts; a slot that ran only short ones lets other tasks have their turn first."""
+        """Wait until attempts are queued; if some are queued already, yield to other tasks once."""
         if self._queue:
             await asyncio.sleep(0)
         while not self._queue:
             idle = self._loop.create_future()
-            # First, so that attempts that arrive from now on wake this slot.
+            # Added before the queue is checked once more, so that an attempt that arrives in between is not missed.
             self._idle.append(idle)
             if self._queue:
                 idle.cancel()
@@ -215,7 +215,7 @@ class AsyncExecutor(Executor):
 
 
 def stack_of(task: asyncio.Task[Any]) -> str:
-    """Return the stack of a waiting task, which itself knows only its outermost frame."""
+    """Return the formatted stack of a waiting task; ``Task.get_stack`` returns only its outermost frame."""
     frames = []
     waits: Any = task.get_coro()
     while (frame := getattr(waits, "cr_frame", None)) is not None:

@@ -1,4 +1,4 @@
-"""The circuit breaker of a subscriber: it suspends attempts while all of them fail, and probes for the end of the outage (pure)."""
+"""Circuit breaker of a subscriber: suspends attempts while all of them fail, and probes for the end of the outage (pure)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ LAST_ATTEMPTS: Final = 20
 """This many failed attempts in a row suspend a subscriber."""
 
 FEWEST_EVENTS: Final = 3
-"""They must belong to at least this many events: one faulty event, however often it is retried, is no outage."""
+"""The failed attempts must belong to at least this many events, because retries of one faulty event do not indicate an outage."""
 
 FIRST_PROBE_SECONDS: Final = 1.0
 LONGEST_PROBE_SECONDS: Final = 60.0
-"""Delays between the attempts of a suspended subscriber."""
+"""Maximum delay between the attempts of a suspended subscriber; the delay begins with :data:`FIRST_PROBE_SECONDS`."""
 
 GOLDEN: Final = 0.618034
 
 
 class HalfOpenProbes:
-    """Chooses the fresh event that a suspended subscriber tries next: one that is unlike those that have failed.
+    """Chooses which fresh event a suspended subscriber tries next.
 
-    Events that cannot succeed are usually next to each other. So every other probe takes the newest event, and the others take
-    positions given by the golden ratio, which are far from each other: a part of the events, wherever it is, is found after about
-    as many probes as it fits into the whole. A success ends the suspension; the next one begins with the position that has
-    succeeded.
+    Events that cannot succeed are usually next to each other, so the probes are spread: every other probe takes the newest event,
+    and the others take positions given by the golden ratio, which are far from each other. If one n-th of the events can succeed,
+    about n probes find one of them, wherever they are. A success ends the suspension; the next suspension begins at the position
+    of that success.
     """
 
     def __init__(self) -> None:
@@ -50,20 +50,20 @@ class HalfOpenProbes:
 
 
 class CircuitBreaker:
-    """Detects an outage of what a function calls, and lets one attempt at a time run until it is over.
+    """Detects an outage of a service that a function calls, and lets one attempt at a time run until the outage is over.
 
-    Failures that say something about their own event only (a rejection, an exception named in ``never``) are not reported here.
+    The caller does not report failures that concern their own event only: a rejection, or an exception named in ``never``.
 
     Attributes:
-        is_suspended: Whether the subscriber waits for an outage to end.
+        is_suspended: Whether the breaker is open: the subscriber waits for the end of an outage.
         number: Number of suspensions so far.
     """
 
     def __init__(self, patience_ms: int) -> None:
-        """Start closed.
+        """Create a closed breaker.
 
         Args:
-            patience_ms: For this long failures during an outage do not count against their events.
+            patience_ms: For this long after a suspension began, failures do not count as attempts of their events.
         """
         self.is_suspended = False
         self.number = 0
@@ -78,16 +78,16 @@ class CircuitBreaker:
         return not self.is_suspended or (running == 0 and now_ms >= self._next_ms)
 
     def takes_fresh(self) -> bool:
-        """Return whether the next probe is a fresh event, or one that waits for a retry: each in turn."""
+        """Return whether the next probe takes a fresh event; every other probe takes one that waits for a retry."""
         self._was_fresh = not self._was_fresh
         return self._was_fresh
 
     def counts(self, now_ms: int) -> bool:
-        """Return whether a failure at this time counts against its event."""
+        """Return whether a failure at this time counts as an attempt of its event."""
         return not self.is_suspended or now_ms - self._since_ms >= self._patience_ms
 
     def next_ms(self) -> int | None:
-        """When the next probe may start; None while the breaker is closed."""
+        """Return the time at which the next probe may start; None while the breaker is closed."""
         return self._next_ms if self.is_suspended else None
 
     @property
@@ -98,7 +98,7 @@ class CircuitBreaker:
     def succeeded(self) -> bool:
         """Record a success; return whether it has ended a suspension."""
         if not self.has_failures:
-            return False  # then it is not suspended either: the failures that caused a suspension are kept until it ends
+            return False  # not suspended either, because a suspension retains its failures until it ends
         ended = self.is_suspended
         self.is_suspended = False
         self._failed.clear()
@@ -110,7 +110,7 @@ class CircuitBreaker:
 
         Args:
             event: Identifies the event.
-            begun_ms: When the attempt started: one that started before the suspension says nothing new.
+            begun_ms: When the attempt started. An attempt that started before the suspension does not delay the next probe.
             now_ms: When it ended.
         """
         if self.is_suspended:

@@ -1,4 +1,4 @@
-"""What the processors of one subscriber share."""
+"""Context of a subscriber: the objects that its processors, one for each partition, share."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from streams_app.subscribers.state.store import SubscriberStore
 
 @dataclass(frozen=True, slots=True)
 class SubscriberContext:
-    """What the processors of one subscriber share.
+    """Objects that the processors of one subscriber share.
 
     Attributes:
         subscriber: The subscriber.
-        dispatcher: Brings events to the executor slots.
+        dispatcher: Passes events to the executor slots.
         decode: Decodes records.
-        store: Partition and token → its state in Redis.
-        dead_letters: Partition → sends its dead letters.
-        clock: The wall clock as far as it is trusted.
+        store: Partition and token → state of the partition in Redis.
+        dead_letters: Partition → sender of its dead letters.
+        clock: The wall clock, or an estimate of Redis ``TIME`` while the two differ.
         subscriber_metrics: Metrics of the subscriber.
-        replays_topic: Topic of replayed events; "": there is none.
+        replays_topic: Topic of replayed events; "" if the application has none.
         crash_isolation: Crash isolation of all subscribers of the process.
         limits: Limits of the settings.
         schemas: Fetches the schemas of framed events; None: no event is framed.
@@ -52,7 +52,7 @@ class SubscriberContext:
     schemas: PatientRegistry | None = None
 
     def dead_letter_writer(self, tp: TP, on_acknowledged: Callable[[Sequence[InFlightEvent]], None]) -> DeadLetterWriter:
-        """Make the writer of the dead letters of one partition.
+        """Create the writer for the dead letters of one partition.
 
         Args:
             tp: The partition.

@@ -1,4 +1,4 @@
-"""The dead letters of a subscriber in one partition: an event is finished when the broker has acknowledged its dead letter."""
+"""Writes the dead letters of a subscriber in one partition; the broker's acknowledgement of a dead letter finishes its event."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _UNNAMED: Final = ("event-id", b"")
 AFTER_TIMEOUT: Final = "its function succeeded after its time-out"
 GOES_ON: Final = "; the next events of its key continue"
 DETAIL_CHARACTERS: Final = 400
-"""A longer detail is cut before :data:`GOES_ON` is appended, which would be cut off otherwise."""
+"""Details are truncated to this length before :data:`GOES_ON` is appended, so that the addition is not truncated."""
 
 
 def received_id(tp: TP, record: Any, limits: Limits) -> str:
-    """Return the id of an event that was not decoded: from its headers if they are readable, otherwise its position.
+    """Return the id of an event that was not decoded: the id in its headers if they are readable, otherwise its position.
 
     Args:
         tp: Partition of the record.
-        record: The record; if it was replayed, the original position counts.
+        record: The record; if it was replayed, its original position is used.
         limits: An id that exceeds them is ignored, as in decoding.
     """
     headers, origin = record.headers, OriginalPosition(tp, record.offset, record.timestamp)
@@ -44,7 +44,7 @@ def received_id(tp: TP, record: Any, limits: Limits) -> str:
 
 
 class DeadLetterWriter:
-    """Sends dead letters one request at a time; its callers do not wait.
+    """Queues dead letters and sends them in the background, one request at a time.
 
     Attributes:
         fault: Why the broker has not acknowledged the current dead letters, in words; "" if it has not rejected any.
@@ -61,7 +61,7 @@ class DeadLetterWriter:
         *,
         is_ordered: bool = False,
     ) -> None:
-        """Prepare to send.
+        """Create a writer with an empty queue.
 
         Args:
             tp: The partition.
@@ -70,7 +70,8 @@ class DeadLetterWriter:
             on_acknowledged: Called with the events whose dead letters are acknowledged.
             count: Called with the same events, each with the reason of its dead letter.
             limits: Limits of the settings; None: the defaults.
-            is_ordered: Whether events of one key run one after another: a dead letter then says that those behind it continue.
+            is_ordered: Whether events of one key run one after another. If so, the detail of a dead letter states that the next
+                events of its key continue.
         """
         self.fault = ""
         self._tp = tp
@@ -88,12 +89,12 @@ class DeadLetterWriter:
         self._late: set[asyncio.Task[None]] = set()
 
     def put(self, work: InFlightEvent, dead_letter: DeadLettering) -> None:
-        """Queue a dead letter to be sent."""
+        """Queue a dead letter for :meth:`forever`."""
         self._unsent.append((work, dead_letter))
         self._has_some.set()
 
     def is_waiting(self) -> bool:
-        """Return whether the broker has left the same dead letters unacknowledged since the last call."""
+        """Return whether the broker still has not acknowledged the request that was waiting at the previous call of this method."""
         before, self._seen = self._seen, self._sending
         return bool(self._sending) and self._sending is before
 
@@ -101,7 +102,7 @@ class DeadLetterWriter:
         self.fault = unacknowledged_text(topic, error)
 
     async def forever(self) -> None:
-        """Send dead letters as they arrive."""
+        """Send queued dead letters until the task is cancelled."""
         while True:
             await self._has_some.wait()
             self._has_some.clear()
@@ -110,45 +111,45 @@ class DeadLetterWriter:
                 self._unsent = []
                 await self._sender.send([self._rejected(work, dead_letter) for work, dead_letter in sending], self._failed)
                 self.fault = ""
-                # Only now: a dead letter that is not acknowledged may be lost, but its event must not be.
+                # Only after the acknowledgement: otherwise both the dead letter and its event could be lost.
                 self._sending = []
                 self._count([(work, dead_letter.reason) for work, dead_letter in sending])
                 self._on_acknowledged([work for work, _ in sending])
 
     async def sent(self, seconds: float) -> None:
-        """Wait until nothing is left to send, up to ``seconds``."""
+        """Wait until all dead letters are acknowledged, for at most ``seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._unsent or self._sending:
                     async with self._sending_now:
-                        await asyncio.sleep(0)  # :meth:`forever` has its turn
+                        await asyncio.sleep(0)  # so that :meth:`forever` runs
 
     def send_late_soon(self, work: InFlightEvent, detail: str = AFTER_TIMEOUT) -> None:
-        """Send a second dead letter of an event whose function has succeeded after all, even long after the end of this claim."""
+        """Send a second dead letter for an event whose function succeeded after its time-out, even after this claim has ended."""
         saying = asyncio.create_task(self._send_late(work, dead_lettering(work, FINISHED_LATE, detail)), name=f"late {self._tp}")
         self._late.add(saying)
         saying.add_done_callback(self._late.discard)
 
     async def _send_late(self, work: InFlightEvent, second: DeadLettering) -> None:
-        # After the first one, which may still be being sent.
+        # Sent after the first dead letter, which may still be in flight.
         async with self._sending_now:
             await self._sender.send([self._rejected(work, second)])
             self._count([(work, second.reason)])
 
     async def send_last(self, dead_letters: Sequence[tuple[InFlightEvent, DeadLettering]], seconds: float) -> None:
-        """Send dead letters of events that this claim can no longer finish, if that is possible within ``seconds``."""
+        """Send dead letters of events that this claim can no longer finish; give up after ``seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._sender.send([self._rejected(work, dead_letter) for work, dead_letter in dead_letters])
                 self._count([(work, dead_letter.reason) for work, dead_letter in dead_letters])
 
     def _rejected(self, work: InFlightEvent, dead_letter: DeadLettering) -> RejectedEvent:
-        # The same for each sending of one attempt, so that readers recognise a repetition.
+        # The id is the same whenever the dead letter of an attempt is sent, so that readers recognise duplicates.
         dead_letter_id = f"{self._subscriber}:{self._tp.topic}:{self._tp.partition}:{work.offset}:{work.attempts}"
         if dead_letter.reason == FINISHED_LATE:
-            dead_letter_id += ":late"  # the same attempt has another dead letter
+            dead_letter_id += ":late"  # the time-out of the same attempt has a dead letter, too
         at_ms = str(work.record.timestamp).encode()
-        # Events that were rejected before they were decoded, or never ran, must be found by their id, too.
+        # Events that were rejected before decoding, or never ran, must be searchable by their id, too.
         named = [pair if pair != _UNNAMED else ("event-id", self._received_id(work).encode()) for pair in dead_letter.headers]
         own = (("letter-id", dead_letter_id.encode()), *named, ("source-timestamp-ms", at_ms))
         detail = dead_letter.detail

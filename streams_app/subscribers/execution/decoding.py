@@ -1,4 +1,4 @@
-"""From a record of Kafka to the argument of a subscriber's function."""
+"""Decodes Kafka records into the argument of a subscriber's function."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from streams_app.subscribers.declaration.subscriber import Subscriber
 
 
 class DecodedRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record as an event; a struct without garbage collection, whose values must not refer to it.
+    """A record decoded as an event. The struct is not garbage-collected, so its values must not refer to it.
 
     Attributes:
         event_id: Id of the event.
         event: Argument of the function.
         own_id: Identity for deduplication, see :func:`.identity_of`; "" if the publisher set no id, or if the record was replayed
-            by a person, who wants it to run.
+            and so must run although its id was seen before.
     """
 
     event_id: str
@@ -38,12 +38,15 @@ class DecodedRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 Decode = Callable[[TP, Any, int], DecodedRecord | None]
-"""Partition, record and number of the attempt → the event; None for a record that this subscriber skips. Raises
-:class:`streams_app.errors.BadEventError` for a record that is not a valid event."""
+"""Partition, record and number of the attempt → the event; None: this subscriber skips the record. Raises
+:class:`streams_app.errors.BadEventError` if the record is not a valid event."""
 
 
 class Undecoded(msgspec.Struct, frozen=True, gc=False):
-    """Placeholder in ``data`` until the function is called: decoding by code of users may take long or hang."""
+    """Placeholder in ``data`` for a value that is decoded only when the function is called.
+
+    Decoding that runs code of users may take long or hang, so it runs in the executor slot.
+    """
 
     key: bytes | None
     value: bytes
@@ -65,10 +68,10 @@ def decode_of(
         subscriber: The subscriber.
         limits: Records that exceed them are rejected before they are decoded.
         publisher: Publishes the events of the function.
-        replays_topic: The topic of replayed events, which stand for the original ones.
-        is_late: Whether decoding by code of users is left to :func:`function_of`, away from the event loop of the worker.
-        schemas: Decodes framed values, and raises :class:`.NotFetchedError` for a schema that has to be fetched first; None: what a
-            frame would contain comes as plain JSON, as in a test.
+        replays_topic: The topic of replayed events; they are decoded with their original positions.
+        is_late: Whether decoding that runs code of users is left to :func:`function_of`, outside the event loop of the worker.
+        schemas: Decodes framed values, and raises :class:`.NotFetchedError` for a schema that has to be fetched first; None: values
+            are plain JSON without a frame, as in tests.
     """
     source, name = subscriber.source, subscriber.name
     is_repeatable = subscriber.idempotent == "yes"
@@ -77,7 +80,7 @@ def decode_of(
     read = _decoder(subscriber, limits)
     unwrap = None if event is None else unwrap_of(event.format, schemas)
     is_of_rows = event is not None and event.format == "debezium"
-    ignores_tombstones = ignores_tombstones or is_of_rows  # Debezium sends one after each delete
+    ignores_tombstones = ignores_tombstones or is_of_rows  # Debezium sends a tombstone after each delete
     parts = _left_for_later(read) if is_late and runs_users_code(read) else read.parts
 
     last, before_offset = TP("", 0), ""
@@ -124,13 +127,13 @@ def decode_of(
 
 
 def function_of(subscriber: Subscriber[Any, Any, Any], limits: Limits) -> Callable[[Any], Any]:
-    """Return the function of a subscriber, for events that :func:`decode_of` made with ``is_late``.
+    """Return the function of a subscriber for events that :func:`decode_of` made with ``is_late``.
 
-    Decoding by code of users is done at the beginning of the call: it shares the time-out, the slot and the thread of the function,
-    and never blocks the event loop of the worker.
+    If decoding runs code of users, it happens at the beginning of the call: it shares the time-out, the slot and the thread of the
+    function, and never blocks the event loop of the worker.
 
     Raises:
-        NotDecodedError: From the returned function: the event cannot be decoded.
+        NotDecodedError: Raised by the returned function if the event cannot be decoded.
     """
     function = subscriber.function
     read = _decoder(subscriber, limits)

@@ -1,4 +1,4 @@
-"""Decides which event of which partition a subscriber runs next, in one process."""
+"""Chooses which event of which partition a subscriber runs next in one process."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from streams_app.subscribers.execution.status import PartitionStatus
 logger = logging.getLogger(__name__)
 
 FEWEST_AHEAD: Final = 256
-"""Minimum number of attempts that may wait in the queue of the slots, so that idle slots need not wait for this event loop."""
+"""At least this many attempts may be queued for the executor slots, so that a free slot need not wait for this event loop."""
 
 AT_ONCE: Final = 32
-"""Maximum number of events of one partition before it is the turn of the next one."""
+"""Maximum number of events that are taken from one partition before those of the next partition."""
 
 _DONE: Final = AttemptOutcome.DONE
 
@@ -33,19 +33,19 @@ SOON_ROUNDS: Final = 4
 
 
 class Ahead(Enum):
-    """How many attempts may wait for a slot, besides those that run."""
+    """How many attempts may be queued for an executor slot, in addition to the running ones."""
 
     MANY = "many"
     SOON = "soon"
     """As many as have ended in the last :data:`SOON_MS`, at most :data:`SOON_ROUNDS` for each slot: their begins are recorded while
-    others run. After a crash they are taken for interrupted, although their function was not called; the limit keeps them few where
-    long attempts follow short ones."""
+    others run. After a crash they count as interrupted, although their function was not called; the limit keeps their number small
+    when long attempts follow short ones."""
     NONE = "none"
-    """None: every event whose begin is recorded really runs."""
+    """No attempts are queued, so every event whose begin is recorded is really running."""
 
 
 class RecentEnds:
-    """Measures how many attempts have ended lately."""
+    """Measures how many attempts have ended in the last :data:`SOON_MS`."""
 
     def __init__(self) -> None:
         self._ended = self._count = self._since_ms = 0
@@ -58,19 +58,19 @@ class RecentEnds:
             self._count, self._since_ms = 0, now_ms
 
     def ended(self, now_ms: int) -> int:
-        """Return how many attempts ended within :data:`SOON_MS`; 0 if the last ones ended longer ago."""
+        """Estimate how many attempts end within :data:`SOON_MS`; 0 if none has ended recently."""
         return self._ended if now_ms - self._since_ms < 2 * SOON_MS else 0
 
 
 class EventSource(Protocol):
-    """A partition from which events are taken."""
+    """A partition that supplies events to the dispatcher."""
 
     @property
     def in_flight(self) -> int:
-        """Number of unfinished events if there are too many for the reader to continue, otherwise 0."""
+        """Number of unfinished events if they are so many that the reader is paused, otherwise 0."""
 
     def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Attempt]:
-        """Take the next events as attempts; fewer than requested: there are no more now.
+        """Take the next events as attempts; returns fewer than requested only if no more may start now.
 
         Args:
             most: Maximum number of attempts.
@@ -89,7 +89,7 @@ class EventSource(Protocol):
 
         Args:
             attempts: The attempts.
-            uncounted: Those of them whose failure does not count against the event.
+            uncounted: Those of them whose failures do not count as attempts of their events.
         """
 
     def status(self) -> PartitionStatus:
@@ -97,11 +97,11 @@ class EventSource(Protocol):
 
 
 class Dispatcher:
-    """Brings the events of all partitions of a subscriber to its executor slots.
+    """Passes the events of all partitions of a subscriber to its executor slots.
 
     Attributes:
-        suspension: The circuit breaker of the subscriber.
-        runner: The executor slots.
+        circuit_breaker: The circuit breaker of the subscriber.
+        executor: The executor slots.
     """
 
     def __init__(
@@ -118,19 +118,19 @@ class Dispatcher:
         rate_limiter: RateLimiter | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
     ) -> None:
-        """Start without partitions.
+        """Create a dispatcher without partitions.
 
         Args:
-            name: Name of the subscriber, for people.
+            name: Name of the subscriber, for the log.
             concurrency: Number of slots.
             patience_ms: See :class:`.CircuitBreaker`.
-            retries: The retries of the subscriber.
+            retries: Retry rule of the subscriber.
             clock: Its wall clock times waits, and its monotonic clock times attempts.
-            make_executor: Makes the executor, given the function to call with attempts that have ended.
-            count: Called with attempts that have ended, before anything else.
-            ahead: How many attempts may wait for a slot.
+            make_executor: Creates the executor; its argument is the function to call with attempts that have ended.
+            count: Counts attempts that have ended; called first.
+            ahead: How many attempts may be queued for a slot.
             rate_limiter: Limits how many attempts may start; None: no limit.
-            on_fatal: Called with an unexpected error; None: it is raised.
+            on_fatal: Called with an unexpected error; None: the error is raised.
         """
         self.circuit_breaker = CircuitBreaker(patience_ms)
         self._name = name
@@ -148,13 +148,13 @@ class Dispatcher:
         self.executor = make_executor(self._on_ended)
 
     def join(self, source: EventSource) -> None:
-        """Take events of a partition from now on."""
+        """Take events from a partition from now on."""
         self._sources.append(source)
         if self._rate_limiter is not None:
             self._rate_limiter.start(self._wanted, self.kick)
 
     def remove_source(self, source: EventSource) -> None:
-        """Take no more events of a partition; attempts that were made go on."""
+        """Stop taking events from a partition; attempts that were taken continue."""
         if source in self._sources:
             self._sources.remove(source)
         if not self._sources:
@@ -168,7 +168,7 @@ class Dispatcher:
         return len(self.executor.running)
 
     def is_full(self) -> bool:
-        """Return whether the reader of a partition is paused; called from any thread."""
+        """Return whether the reader of any partition is paused; may be called from any thread."""
         return any(source.in_flight for source in list(self._sources))
 
     def statuses(self) -> list[PartitionStatus]:
@@ -179,11 +179,11 @@ class Dispatcher:
         return statuses
 
     def oldest_queued_ms(self) -> int | None:
-        """Return the timestamp of the oldest record whose attempt waits for a slot; None if none does."""
+        """Return the timestamp of the oldest record whose attempt is queued for a slot; None if the queue is empty."""
         return min((attempt.in_flight_event.record.timestamp for attempt in self._attempts if not attempt.begun_ms), default=None)
 
     def kick(self) -> None:
-        """Give the slots what may start now."""
+        """Pass the events that may start now to the executor slots."""
         now_ms = self._clock.now_ms()
         room = self._most if self._ahead is Ahead.MANY else self._most - self.executor.hanging
         most = room if self._rate_limiter is None else min(room, len(self._attempts) + self._rate_limiter.left)
@@ -198,19 +198,19 @@ class Dispatcher:
         self._failures.report_suppressed(self._clock.monotonic_ms())
 
     def start(self, attempts: Sequence[Attempt]) -> None:
-        """Start attempts whose start is recorded, or needs no record."""
+        """Start attempts whose begin is recorded or need not be recorded."""
         if attempts:
             self.executor.put(attempts)
 
     def withdrawn(self, attempts: list[Attempt]) -> None:
-        """Take back attempts that do not start; each has an outcome."""
+        """Handle the outcomes of attempts that were taken but do not start."""
         if attempts:
             self._on_ended(attempts)
 
     def _wanted(self, used: int) -> int:
-        """Return how many leases can be used soon.
+        """Return how many leases can be used soon: up to the free slots, or twice the leases used since the last request.
 
-        If the slots run several attempts between two requests, that is twice as many as were used since the last request.
+        The second is more if a slot runs several attempts between two requests.
         """
         now_ms, room = self._clock.now_ms(), self._most - self.executor.hanging - len(self._attempts)
         ready = sum(source.ready(now_ms) for source in self._sources)
@@ -219,12 +219,13 @@ class Dispatcher:
         return min(ready, max(room, 2 * used)) if room > 0 else 0
 
     def _probe(self, now_ms: int, most: int) -> list[Attempt]:
-        """Take one event of any partition: in turn a fresh one, and one that waits for a retry."""
+        """Take one event of any partition as a probe, alternating between fresh events and due retries."""
         if most <= len(self._attempts) or not self.circuit_breaker.may_begin(self._clock.monotonic_ms(), len(self._attempts)):
             return []
         wants_fresh = self.circuit_breaker.takes_fresh()
         if wants_fresh:
-            # Only every other time: with two partitions, each would otherwise have its turn for one kind alone.
+            # Rotated only at every other probe: otherwise, of two partitions, one would always supply the fresh events, and the
+            # other one the retries.
             self._turn()
         for source in [*self._sources]:
             if attempts := source.take(1, now_ms, is_fresh=wants_fresh):
@@ -253,7 +254,7 @@ class Dispatcher:
         except Exception as error:
             if self._on_fatal is None:
                 raise
-            # asyncio would log it and continue, and the events would never end.
+            # asyncio would log the error and continue, and the events would never end.
             for attempt in attempts:
                 self._attempts.pop(attempt, None)
             self._on_fatal(error)
@@ -262,13 +263,13 @@ class Dispatcher:
         self._count_all(attempts)
         self._recent_ends.add(len(attempts), self._clock.monotonic_ms())
         uncounted = self._uncounted(attempts)
-        # Attempts that were taken together from one partition usually end together.
+        # Grouped without sorting, because attempts that were taken together from one partition usually end together.
         for source, some in groupby(attempts, key=self._attempts.pop):
             source.ended(list(some), uncounted)
         self.kick()
 
     def _uncounted(self, attempts: Sequence[Attempt]) -> set[Attempt]:
-        """Report attempts to the circuit breaker; return those that have failed during an outage."""
+        """Report attempts to the circuit breaker; return those that failed during an outage, which do not count."""
         uncounted: set[Attempt] = set()
         has_failures = self.circuit_breaker.has_failures
         for attempt in attempts:
@@ -277,7 +278,7 @@ class Dispatcher:
                     logger.info("subscriber resumes, an attempt has succeeded subscriber=%s", self._name)
                 continue
             has_failures = True
-            # Before the failure is reported: the attempt that starts a suspension counts.
+            # Checked before the failure is reported, because the attempt that starts a suspension counts.
             if not self.circuit_breaker.counts(self._clock.monotonic_ms()):
                 uncounted.add(attempt)
             if attempt.outcome is AttemptOutcome.TIMEOUT or (
@@ -291,5 +292,5 @@ class Dispatcher:
         if self.circuit_breaker.failed(attempt.in_flight_event, attempt.begun_ms, attempt.ended_ms):
             error = error_of(attempt)
             logger.warning("subscriber is suspended, its last attempts have all failed subscriber=%s error=%s", self._name, error)
-            # Queued attempts would fail, too: from now on there is one attempt at a time.
+            # Queued attempts would fail, too. From now on, one attempt runs at a time.
             self.executor.recall(self._attempts)

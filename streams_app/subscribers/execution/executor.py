@@ -1,7 +1,7 @@
-"""Runs the functions of users, away from the event loop that keeps the worker in its consumer groups.
+"""Runs the functions of users outside the event loop that keeps the worker in its consumer groups.
 
-Slots take attempts from a queue, and one periodic sweep finds the overdue ones: an event costs no task and no timer. ``async``
-functions run in :mod:`.async_executor`, the others in :mod:`.thread_executor`.
+Slots take attempts from a queue, and one periodic sweep finds the overdue ones, so that no event needs a task or a timer.
+``async`` functions run in :mod:`.async_executor`, the others in :mod:`.thread_executor`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from streams_app.subscribers.declaration.received import Received
 SWEEP_SECONDS: Final = 0.1
 
 BLOCKED_MS: Final = 500
-"""A sweep that is later than this was delayed by a function that blocks the event loop, or by a stopped process. Other attempts are
-not to blame."""
+"""A sweep that is later than this was delayed by a function that blocks the event loop, or because the process was stopped. That
+delay does not count towards the time-out of attempts."""
 
 HUNG_MS: Final = 60_000
-"""Slots whose attempts are all overdue for this long are considered hanging."""
+"""If the attempts in all slots have been overdue for this long, the slots are considered hanging."""
 
 
 class AttemptOutcome(Enum):
@@ -37,25 +37,26 @@ class AttemptOutcome(Enum):
     ERROR = "error"
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
-    """It was cancelled before it started, or while it ran."""
+    """Cancelled before it started or while it ran."""
     DUPLICATE = "duplicate"
-    """It did not start: its event id belongs to another event, which began earlier."""
+    """Not started, because an earlier event with the same id had begun."""
 
 
 class Attempt(msgspec.Struct, eq=False):
-    """One attempt of an event: a msgspec struct, which is created faster than a dataclass.
+    """One call of the function for one event. A msgspec struct is created faster than a dataclass.
 
     Attributes:
         event: Argument of the function.
         in_flight_event: The :class:`.InFlightEvent`.
-        begun_ms: When the function was called, by the monotonic clock; 0: it was not.
-        ended_ms: When the outcome was known.
-        outcome: How it ended; None: it has not ended.
-        error: What the function raised.
-        excused_ms: How long it was delayed because another function blocked the event loop, or the process was stopped.
+        begun_ms: Monotonic time at which the function was called; 0: it has not been called.
+        ended_ms: Monotonic time at which the outcome was set.
+        outcome: How the attempt ended; None: it has not ended.
+        error: The exception that the function raised.
+        excused_ms: Delay that does not count towards the time-out: another function blocked the event loop, or the process was
+            stopped.
         is_dropped: Whether it must not start any more.
-        is_unrecorded: Whether it may not start yet, because its start is not recorded, see :meth:`.Guarantee.before_start`.
-        on_late: Called if the function succeeds after its time-out; None: nothing is called.
+        is_unrecorded: Whether it must not start yet because its begin is not recorded, see :meth:`.Guarantee.before_start`.
+        on_late: Called if the function succeeds after its time-out; may be None.
     """
 
     event: Any
@@ -71,10 +72,10 @@ class Attempt(msgspec.Struct, eq=False):
 
 
 class Executor(ABC):
-    """The slots of one subscriber.
+    """Executor slots of one subscriber.
 
-    Methods are called on the event loop of the worker. ``running`` may be read from there. The caller that removes an attempt from
-    it decides its outcome.
+    Methods are called on the event loop of the worker, which may also read ``running``. The code that removes an attempt from
+    ``running`` sets its outcome.
     """
 
     def __init__(
@@ -87,16 +88,16 @@ class Executor(ABC):
         *,
         on_hung: Callable[[str], None] = lambda stacks: None,
     ) -> None:
-        """Prepare the slots; called on the event loop of the worker.
+        """Create the slots; called on the event loop of the worker.
 
         Args:
             function: Function of the user.
             slots: Number of slots.
             timeout_ms: Maximum duration of an attempt.
             clock: Clock whose monotonic time measures the attempts.
-            on_ended: Called on the event loop of the worker with attempts that have an outcome, each once. The list is empty if an
-                overdue attempt has freed its slot.
-            on_hung: Called once on that loop, with the stacks of all slots, when every slot is overdue by :data:`HUNG_MS`.
+            on_ended: Called on the event loop of the worker with attempts that have an outcome, once for each. It is called with an
+                empty list when an overdue attempt has freed its slot.
+            on_hung: Called once on that loop, with the stacks of all slots, when every slot has been overdue for :data:`HUNG_MS`.
         """
         self.running: dict[Attempt, Any] = {}
         self._function = function
@@ -119,24 +120,24 @@ class Executor(ABC):
 
     @abstractmethod
     def cancel(self, attempts: Iterable[Attempt]) -> None:
-        """Cancel attempts: each has an outcome soon, even if its function cannot be stopped."""
+        """Cancel attempts: each soon gets an outcome, even if its function cannot be stopped."""
 
     def recall(self, attempts: Iterable[Attempt]) -> None:
-        """Cancel attempts that have not started: each becomes :attr:`AttemptOutcome.CANCELLED` soon. Running ones go on."""
+        """Cancel attempts that have not started: each soon gets :attr:`AttemptOutcome.CANCELLED`. Running ones continue."""
         for attempt in attempts:
             attempt.is_dropped = True
 
     @abstractmethod
     async def stop(self) -> None:
-        """End the slots; functions that cannot be stopped are left behind."""
+        """End the slots; functions that cannot be stopped keep running."""
 
     @property
     def hanging(self) -> int:
-        """Number of slots that overdue attempts still hold."""
+        """Number of slots that overdue attempts still occupy."""
         return 0
 
     def _overdue(self) -> list[Attempt]:
-        """Find attempts that have timed out; a delay of the sweep itself does not count against them."""
+        """Return the attempts that have timed out; a delay of the sweep itself does not count towards their time-out."""
         now_ms = self._clock.monotonic_ms()
         late_ms = now_ms - self._swept_ms - round(SWEEP_SECONDS * 1000)
         self._swept_ms = now_ms
@@ -148,14 +149,14 @@ class Executor(ABC):
         return [attempt for attempt in list(self.running) if now_ms - attempt.begun_ms - attempt.excused_ms >= self._timeout_ms]
 
     def _check_hung(self, occupied: Mapping[Any, Attempt], stack_of: Callable[[Any], str]) -> None:
-        """Report once when every slot is held by an attempt that has been overdue for long.
+        """Call ``on_hung`` once, when every slot is occupied by an attempt that has been overdue for :data:`HUNG_MS`.
 
         Args:
-            occupied: Slot → the attempt that holds it.
+            occupied: Slot → the attempt that occupies it.
             stack_of: Returns the stack of a slot.
         """
         # The time counts from the outcome: an attempt that was delayed by another function, or by a stopped process, may have
-        # started long ago without being overdue. This is cheap, because usually not even all slots are held.
+        # started long ago without being overdue. This is cheap, because usually some slots are free.
         since_ms = self._clock.monotonic_ms() - HUNG_MS
         if (
             self._is_hung
@@ -174,12 +175,12 @@ class Executor(ABC):
     def _begin(self, attempt: Attempt, slot: Any, now_ms: int) -> None:
         attempt.begun_ms = now_ms
         if type(attempt.event) is Received:
-            # Set now, because it may have waited for its slot for long.
+            # Set only now, because the attempt may have waited in the queue for long.
             force_setattr(attempt.event, "deadline_ms", now_ms + self._until_ms)
         self.running[attempt] = slot
 
     def _took_outcome(self, attempt: Attempt) -> bool:
-        """Claim the decision about the outcome of an attempt; return whether this call is the first one."""
+        """Remove an attempt from ``running``; return whether this call has removed it, and so has to set the outcome."""
         return self.running.pop(attempt, self) is not self
 
     def _end(self, attempt: Attempt, outcome: AttemptOutcome, now_ms: int, error: BaseException | None = None) -> None:
@@ -195,12 +196,12 @@ class Executor(ABC):
         try:
             self._home.call_soon_threadsafe(self._wake_home)
         except RuntimeError:
-            # A thread that could not be stopped may outlive the event loop of its worker.
+            # A thread that could not be stopped may run longer than the event loop of its worker.
             if not self._home.is_closed():
                 raise
 
     def _end_late(self, attempt: Attempt, error: BaseException | None) -> None:
-        """Handle the end of a function whose attempt had an outcome already."""
+        """Handle the return of a function whose attempt already had an outcome, such as a time-out."""
         if error is None:
             self._late.append(attempt)
         self._report_freed()
@@ -210,25 +211,25 @@ class Executor(ABC):
         self._schedule_delivery()
 
     def _wake_home(self) -> None:
-        # First, so that attempts that end from now on schedule another call.
+        # Reset first, so that attempts that end from now on schedule another call.
         self._is_scheduled, is_freed, self._is_freed = False, self._is_freed, False
         ended = [self._ended.popleft() for _ in range(len(self._ended))]
         if ended or is_freed:
             self._on_ended(ended)
-        # Only now, because ``on_late`` is set when the time-out is handled.
+        # After on_ended, because ``on_late`` is set when the time-out is handled.
         while self._late:
             if (on_late := self._late.popleft().on_late) is not None:
                 on_late()
 
 
 class AttemptsWaiter:
-    """Waits for attempts to end while their partition is released. The deadline can become shorter meanwhile."""
+    """Waits until attempts have ended while their partition is released. The deadline can be shortened during the wait."""
 
     def __init__(self, running: Collection[Attempt]) -> None:
         """Prepare to wait.
 
         Args:
-            running: The attempts without an outcome, as a live view; those that may not start yet are not waited for.
+            running: Attempts without an outcome; the caller updates the collection. Attempts that must not start yet are ignored.
         """
         self._running = running
         self._changed = asyncio.Event()
@@ -236,11 +237,11 @@ class AttemptsWaiter:
         self._timers: list[asyncio.TimerHandle] = []
 
     def attempt_ended(self) -> None:
-        """Record that an attempt has ended."""
+        """Wake the waiting method to check the attempts."""
         self._changed.set()
 
     def shorten_deadline(self, seconds: float) -> None:
-        """Set a deadline ``seconds`` from now; an earlier one remains."""
+        """Set a deadline ``seconds`` from now; an earlier deadline stays in force."""
         self._timers.append(asyncio.get_running_loop().call_later(seconds, self._time_is_up))
 
     def _time_is_up(self) -> None:
@@ -248,7 +249,7 @@ class AttemptsWaiter:
         self._changed.set()
 
     async def within(self, seconds: float) -> bool:
-        """Wait until all attempts have ended, up to the deadline; return whether they have."""
+        """Wait until all attempts have ended or the deadline is reached; return whether all have ended."""
         self.shorten_deadline(seconds)
         try:
             while not (self._is_up or self._have_ended()):
@@ -259,7 +260,7 @@ class AttemptsWaiter:
         return self._have_ended()
 
     async def cancelled_within(self, seconds: float) -> None:
-        """Wait for cancelled attempts to end, regardless of the deadline."""
+        """Wait until cancelled attempts have ended, for at most ``seconds``, regardless of the deadline."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._have_ended():

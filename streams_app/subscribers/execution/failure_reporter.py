@@ -1,6 +1,6 @@
-"""Reports failed attempts in the log: the first one at once, for the author of the function, then at most one line a minute.
+"""Logs failed attempts: the first one at once, for the author of the function, then at most one line a minute.
 
-Failures that were suppressed are reported at the end of their minute, whether or not more attempts fail then.
+Suppressed failures are logged at the end of their minute, even if no attempt fails then.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streams_app.subscribers.execution.executor import Attempt
 logger = logging.getLogger(__name__)
 
 CALLERS: Final = (Path(__file__).parent, Path(__file__).parents[2] / "testing")
-"""Folders of the code that calls users' functions."""
+"""Folders of the code that calls users' functions, whose frames are skipped in tracebacks."""
 
 REPORT_EVERY_MS: Final = 60_000
 ERROR_CHARACTERS: Final = 500
@@ -25,10 +25,10 @@ ERROR_CHARACTERS: Final = 500
 
 
 class FailureReporter:
-    """Reports the failed attempts of one subscriber, each of which is retried or dead-lettered."""
+    """Logs the failed attempts of one subscriber."""
 
     def __init__(self, name: str) -> None:
-        """Start without failures.
+        """Create a reporter without failures.
 
         Args:
             name: Name of the subscriber.
@@ -39,20 +39,20 @@ class FailureReporter:
         self._reported_ms: int | None = None
 
     def report(self, attempt: Attempt) -> None:
-        """Report an attempt that has failed just now; one that raised ``Retry`` is not reported."""
+        """Log a failed attempt, or count it for the next log line; an attempt that raised ``Retry`` is ignored."""
         if isinstance(attempt.error, Retry):
             return
         self._unreported += 1
-        # As text, because the error would keep all objects of its function alive.
+        # Stored as text, because the exception would keep all objects of its function alive.
         self._last = attempt.in_flight_event.event_id, error_of(attempt), _place(attempt.error)
         self.report_suppressed(attempt.ended_ms)
 
     def report_suppressed(self, now_ms: int, *, is_last: bool = False) -> None:
-        """Report suppressed failures, at the end of their minute.
+        """Log suppressed failures if the last log line is at least a minute old.
 
         Args:
-            now_ms: The clock by which attempts end.
-            is_last: Whether to report them at once, because there may be no later call.
+            now_ms: Monotonic time, as in :attr:`.Attempt.ended_ms`.
+            is_last: Whether to log them at once, because there may be no later call.
         """
         if not self._unreported or not (is_last or self._reported_ms is None or now_ms >= self._reported_ms + REPORT_EVERY_MS):
             return
@@ -66,7 +66,7 @@ def error_of(attempt: Attempt) -> str:
 
 
 def _place(error: BaseException | None) -> str:
-    """Return the line of the function itself, not of what it called; the whole traceback is in the dead letter."""
+    """Return the line of the user's function itself, not of code that it called; the dead letter has the whole traceback."""
     places = [] if error is None else traceback.walk_tb(error.__traceback__)
     its_own = next((each for each in places if Path(each[0].f_code.co_filename).parent not in CALLERS), None)
     return "" if its_own is None else f" at={its_own[0].f_code.co_filename}:{its_own[1]}"

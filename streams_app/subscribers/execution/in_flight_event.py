@@ -1,4 +1,4 @@
-"""An event of a subscriber from its record to its end, and what follows from an attempt that failed (pure)."""
+"""State of an unfinished event, and the decision to retry or dead-letter it after a failed attempt (pure)."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from streams_app.subscribers.declaration.received import Reject, Retry
 from streams_app.subscribers.declaration.retries import LONGEST_IN_ALL, Retries
 
 MAX_DEATHS: Final = 3
-"""An event that was running this many times when its process died becomes a dead letter."""
+"""An event during whose attempts its process has crashed this many times becomes a dead letter."""
 
 TRACE_BYTES: Final = 2_000
 LONGEST_IN_ALL_MS: Final = milliseconds(LONGEST_IN_ALL)
 
 
 class InFlightEvent(msgspec.Struct, eq=False, gc=False):
-    """One unfinished event: a msgspec struct without garbage collection, which is created faster than a dataclass.
+    """One unfinished event. A msgspec struct without garbage collection is created faster than a dataclass.
 
     Attributes:
         record: Its record.
         size_bytes: Approximate size of its key, value and headers.
-        attempts: Number of attempts that have begun and count.
-        deaths: Number of attempts during which the process died, as far as is known.
-        first_failed_ms: When the first attempt under this claim failed, by the wall clock; 0: none has.
-        due_ms: When the next attempt is due; 0: it does not wait.
+        attempts: Number of attempts that have begun, without those that do not count, such as failures during an outage.
+        deaths: Number of attempts during which the process crashed, as far as is known.
+        first_failed_ms: When the first attempt under this claim failed, by the wall clock; 0: none has failed.
+        due_ms: When the next attempt is due; 0: it does not wait for one.
         event_id: Id of the event; "" until it is decoded.
-        is_interrupted: Whether it was running when its process died, and must not run again.
-        waited_ms: Sum of its delays under this claim, without those of attempts that do not count.
+        is_interrupted: Whether it was running when its process crashed, and must not run a second time.
+        waited_ms: Sum of its retry delays under this claim, without those after attempts that do not count.
     """
 
     record: Any
@@ -55,21 +55,21 @@ class InFlightEvent(msgspec.Struct, eq=False, gc=False):
 
 
 class ScheduledRetry(NamedTuple):
-    """The event is retried.
+    """Decision to retry an event.
 
     Attributes:
-        after_ms: Delay from now on.
+        after_ms: Delay before the next attempt, in ms.
     """
 
     after_ms: int
 
 
 class DeadLettering(NamedTuple):
-    """The event becomes a dead letter.
+    """Decision to dead-letter an event.
 
     Attributes:
-        reason: Why, as one of the documented reasons.
-        detail: What was found, for people.
+        reason: One of the documented reasons.
+        detail: Description for people.
         headers: Additional headers of the dead letter.
     """
 
@@ -81,15 +81,15 @@ class DeadLettering(NamedTuple):
 def after_failure(
     work: InFlightEvent, error: BaseException, retries: Retries, *, is_timeout: bool, is_repeatable: bool = True
 ) -> ScheduledRetry | DeadLettering:
-    """Decide what becomes of an event after an attempt that failed.
+    """Decide whether an event is retried or dead-lettered after a failed attempt.
 
     Args:
-        work: The event, whose attempts include this one if it counts.
-        error: What the function raised.
-        retries: The retries of the subscriber.
+        work: The event; its ``attempts`` include the failed one if that counts.
+        error: The exception that the function raised.
+        retries: Retry rule of the subscriber.
         is_timeout: Whether the attempt timed out.
-        is_repeatable: Whether the event may run again although the effect of the attempt is unknown; otherwise it is only retried
-            after :class:`Retry`.
+        is_repeatable: Whether the event may run a second time although the effect of the attempt is unknown. If not, it is retried
+            only after :class:`Retry`.
     """
     try:
         return _after_failure(work, error, retries, is_timeout=is_timeout, is_repeatable=is_repeatable)
@@ -111,19 +111,19 @@ def _after_failure(
     if not isinstance(after_ms, int):  # a subclass of the user's may set it to anything
         after_ms = delay_ms(rule, work.event_id, max(1, work.attempts))
     if work.waited_ms + after_ms > LONGEST_IN_ALL_MS:
-        # The delays of one rule are never longer than an hour. Those of ``Retry``, or of the rules of several errors, may be.
+        # The delays of one rule take at most an hour together. Those of ``Retry``, or of rules for several errors, may take longer.
         text = f"{type(error).__name__}: {error}, and it would have waited for more than 1 h in all"
         return dead_lettering(work, "timed-out" if is_timeout else "failed", text, error)
     return ScheduledRetry(after_ms)
 
 
 def concerns_event_alone(error: BaseException, retries: Retries) -> bool:
-    """Return whether a failure is caused by its event alone, and so is no sign of an outage."""
+    """Return whether a failure is caused by its event alone, and so does not indicate an outage."""
     return isinstance(error, (Reject, NotDecodedError)) or retries.rule_for(error) is None
 
 
 def dead_lettering(work: InFlightEvent, reason: Reason, detail: str, error: BaseException | None = None) -> DeadLettering:
-    """Make the dead letter of an event, with its attempts and its last error."""
+    """Return the decision to dead-letter an event, with its attempts and its last error as headers."""
     headers = [("event-id", work.event_id.encode()), ("attempts", str(work.attempts).encode())]
     if work.first_failed_ms:
         headers.append(("first-failed-at-ms", str(work.first_failed_ms).encode()))
@@ -141,7 +141,7 @@ def delay_ms(rule: Retries, event_id: str, attempt: int) -> int:
     together are not retried together, and a test can predict each delay.
 
     Args:
-        rule: The retries of the subscriber.
+        rule: Retry rule of the subscriber.
         event_id: Id of the event.
         attempt: Number of the attempt that failed, from 1 on.
     """
@@ -151,8 +151,8 @@ def delay_ms(rule: Retries, event_id: str, attempt: int) -> int:
 
 MAX_UNFINISHED: Final = 10_000
 MAX_UNFINISHED_BYTES: Final = 64 * 1024 * 1024
-"""With this many unfinished events, or bytes of them, the reader of a partition pauses. Until then an event that fails does not
-delay others."""
+"""The reader of a partition pauses when it has this many unfinished events, or this many bytes of them. Below these limits, a
+failing event does not delay others."""
 
 HEADER_BYTES: Final = 100
 """Approximate memory of a header in addition to its name and value: thousands of empty headers need memory, too."""

@@ -1,7 +1,7 @@
-"""Monitors the event loop on which all ``async`` functions run, from a thread of its own.
+"""Monitors the event loop on which all ``async`` functions run, from a separate thread.
 
-A function that blocks instead of awaiting delays all others. Which function it is, and at which line, can be seen only while it
-blocks, and only by a thread that does not depend on that loop.
+A function that blocks instead of awaiting delays all others. The function and its current line can be found only while it blocks,
+and only by a thread that does not depend on that loop.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ logger = logging.getLogger(__name__)
 
 ASK_EVERY_SECONDS: Final = 0.25
 CHECK_SECONDS: Final = 0.02
-"""If the loop has not answered by then, the function that runs on it is recorded."""
+"""If the loop has not responded within this time, the function that runs on it is recorded."""
 
 BLOCKED_MS: Final = 1_000
-"""A block of this length is logged, once."""
+"""A block of at least this duration is logged once."""
 
 KEPT_MS: Final = 60_000
-"""The metric shows the longest lag of this period, because a scrape would miss short ones."""
+"""The metric is the longest lag of this period, because a scrape would miss short ones."""
 
 MAX_FRAMES: Final = 20
 
 
 class LoopMonitor:
-    """Measures the lag of the event loop, by subscriber."""
+    """Measures how long functions block the event loop, by subscriber."""
 
     def __init__(self, users: UserLoop, clock: Clock, blocked_ms: int = BLOCKED_MS) -> None:
         """Start the thread; ``blocked_ms`` overrides :data:`BLOCKED_MS`."""
@@ -50,7 +50,7 @@ class LoopMonitor:
         self._executors[subscriber] = executor
 
     def lag_ms(self, subscriber: str) -> int:
-        """Return the longest time of the last minute for which a function of a subscriber has blocked the loop."""
+        """Return the longest time, in ms, for which a function of a subscriber has blocked the loop in the last minute."""
         since_ms = self._clock.monotonic_ms() - KEPT_MS
         return max((lag_ms for at_ms, lag_ms in list(self._lags[subscriber]) if at_ms >= since_ms), default=0)
 
@@ -63,7 +63,7 @@ class LoopMonitor:
             try:
                 self._ask()
             except RuntimeError:
-                # The loop is closed, because the worker ends.
+                # The loop is closed because the worker is ending.
                 return
 
     def _ask(self) -> None:
@@ -82,7 +82,7 @@ class LoopMonitor:
                     "the event loop of async functions is blocked subscriber=%s seconds=%.1f stack:\n%s",
                     ",".join(whose), late_ms / 1000, self._stack(),
                 )  # fmt: skip
-            # Recorded while it lasts, so that a block that never ends is visible, too.
+            # Recorded while the block lasts, so that one that never ends is visible, too.
             self._record(whose, late_ms)
         late_ms = self._clock.monotonic_ms() - asked_ms
         self._record(whose, late_ms)
@@ -94,11 +94,11 @@ class LoopMonitor:
         for name in whose:
             lags = self._lags[name]
             if lags and lags[-1][1] <= lag_ms and now_ms - lags[-1][0] <= lag_ms:
-                lags.pop()  # it has grown since
+                lags.pop()  # an earlier reading of the same block
             lags.append((now_ms, lag_ms))
 
     def _whose(self) -> list[str]:
-        """Return the subscriber whose slot the loop runs; all of them if it runs a task that a function has created."""
+        """Return the name of the subscriber whose slot is running; all names if a task that a function has created is running."""
         task = asyncio.current_task(self._users.loop)
         executors = dict(self._executors)
         return [name for name, executor in executors.items() if task is not None and executor.has(task)] or list(executors)

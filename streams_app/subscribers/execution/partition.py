@@ -1,4 +1,4 @@
-"""One claimed partition of a subscriber: what its processor and its delivery guarantee share."""
+"""State of one claimed partition of a subscriber, shared by its processor and its delivery guarantee."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from streams_app.subscribers.state.offset_metadata import OffsetMetadata
 from streams_app.subscribers.state.offset_tracker import Above, OffsetTracker
 
 NEAR_FINGERPRINTS: Final = 3
-"""Number of fingerprints of the newest records in the metadata of each commit; of older records there are fewer."""
+"""Number of newest records whose fingerprints are all in the metadata of a commit; those of older records are thinned out."""
 
 
 class SubscriberPartition:
-    """The state of one partition under one claim.
+    """State of one partition under one claim.
 
     Attributes:
         tp: The partition.
-        context: What all partitions of the subscriber share.
+        context: Objects that all partitions of the subscriber share.
         dead_letters: Sends dead letters of this partition.
-        running: Attempts without an outcome, queued ones included.
+        running: Attempts without an outcome, including queued ones.
         claim: The claim; not set before :meth:`restore`.
         tracker: Which offsets are finished; not set before :meth:`restore`.
         metadata_bytes: Size of the metadata of the last commit.
         is_claimed: Whether :meth:`restore` was called.
-        is_revoked: Whether the partition is being released, so that nothing may start any more.
-        start_limit: How many events may start at once because of the guarantee: 0: none; None: any number.
+        is_revoked: Whether the partition is being released, so that no attempt may start any more.
+        start_limit: Maximum number of events that the guarantee allows to start together: 0: none; None: no limit.
     """
 
     claim: Claim
@@ -42,7 +42,7 @@ class SubscriberPartition:
 
         Args:
             tp: The partition.
-            context: What all partitions of the subscriber share.
+            context: Objects that all partitions of the subscriber share.
             on_acknowledged: Called with the events whose dead letters the broker has acknowledged.
         """
         self.tp = tp
@@ -55,21 +55,21 @@ class SubscriberPartition:
         self._read: tuple[Fingerprint, ...] = ()
 
     def restore(self, claim: Claim, tracker: OffsetTracker, read: tuple[Fingerprint, ...]) -> None:
-        """Begin with the offsets and the fingerprints that the claim found."""
+        """Set the claim, with the tracker and the fingerprints that were restored from its commit."""
         self.claim, self.tracker, self._read = claim, tracker, read
         self.is_claimed = True
 
     def add_fingerprint(self, batch: Batch) -> None:
-        """Remember the last record of a batch, to detect later that the log was truncated."""
+        """Add the fingerprint of the last record of a batch, by which a truncated log is detected later."""
         records = batch.records
         if records and (not self._read or self._read[-1].offset < records[-1].offset):
             self._read = thinned(followed_by(self._read, records[-1]), near=NEAR_FINGERPRINTS, spread=1)
 
     def offset_metadata(self, above: Above) -> OffsetMetadata:
-        """Make the content of commit metadata from what is finished, and begun, above the low watermark."""
+        """Return commit metadata with the offsets that are finished or begun above the low watermark."""
         return OffsetMetadata(self.claim.topic_id, above, self._read)
 
     def position(self, low: int, metadata: str) -> OffsetAndMetadata:
-        """Combine the low watermark with its metadata, whose size is shown in the status of the partition."""
+        """Combine the low watermark with its metadata, and record the size of the metadata for the status."""
         self.metadata_bytes = len(metadata)
         return OffsetAndMetadata(low, metadata)

@@ -1,4 +1,4 @@
-"""The queues through which the events of one partition pass before they start (pure)."""
+"""Queues of the events of one partition that have not started (pure)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class KeyQueue(Generic[T]):
         self._behind: dict[bytes, deque[T]] = {}
 
     def next_behind(self) -> Iterator[T]:
-        """Yield, for each key, the first event that waits behind another one."""
+        """Yield for each key the first event that is blocked by an earlier one."""
         return (behind[0] for behind in self._behind.values() if behind)
 
     def arrived(self, key: bytes | None, event: T) -> bool:
         """Add an event that was read.
 
         Returns:
-            Whether it may start now; otherwise :meth:`finished` returns it later.
+            Whether it may start now. If not, :meth:`finished` returns it later.
         """
         if key is None:
             return True
@@ -44,7 +44,7 @@ class KeyQueue(Generic[T]):
         return False
 
     def finished(self, key: bytes | None) -> T | None:
-        """Remove the first event of a key, which is done or dead-lettered.
+        """Unblock the next event of a key after the first one has succeeded or become a dead letter.
 
         Returns:
             The next event of the key, which may start now; None if there is none.
@@ -74,7 +74,7 @@ class RetryQueue(Generic[T]):
         heapq.heappush(self._heap, (due_ms, next(self._numbers), event))
 
     def due(self, now_ms: int) -> int:
-        """Count the events that are due."""
+        """Return the number of events that are due."""
         return sum(due_ms <= now_ms for due_ms, _, _ in self._heap)
 
     def pop_due(self, now_ms: int) -> T | None:
@@ -85,7 +85,7 @@ class RetryQueue(Generic[T]):
 
 
 class StartRequest(NamedTuple):
-    """Which events the dispatcher wants to start.
+    """Request of the dispatcher for events to start.
 
     Attributes:
         most: Maximum number of events.
@@ -101,10 +101,10 @@ class StartRequest(NamedTuple):
 
 
 class StartQueue:
-    """The events of one partition that may start: fresh ones in order, and retries that are due.
+    """Queue of the events of one partition that may start: fresh ones in order, and retries that are due.
 
     Attributes:
-        fresh: Events that no attempt has failed for under this claim.
+        fresh: Events without a failed attempt under this claim.
         retries: Events that wait for their next attempt.
     """
 
@@ -114,7 +114,7 @@ class StartQueue:
         self._probes = HalfOpenProbes()
 
     def ready(self, now_ms: int) -> int:
-        """Count the events that may start now."""
+        """Return the number of events that may start now."""
         return len(self.fresh) + self.retries.due(now_ms)
 
     def take(self, request: StartRequest) -> list[InFlightEvent]:
@@ -131,12 +131,15 @@ class StartQueue:
         return events
 
     def take_offset(self, offset: int, now_ms: int) -> list[InFlightEvent]:
-        """Remove and return the event at an offset, if it may start now; retries that are due become fresh."""
+        """Remove the event at an offset and return it as a list; the list is empty if it may not start now.
+
+        Due retries become fresh events.
+        """
         fresh = self.fresh
         if not (fresh and fresh[0].offset == offset):
             while (due := self.retries.pop_due(now_ms)) is not None:
                 fresh.appendleft(due)
-        # Fresh events are not always in order: one whose key has become free stands behind later ones.
+        # Fresh events are not always in order: an event whose key has been unblocked is queued behind later ones.
         found = next((event for event in fresh if event.offset == offset), None)
         if found is None:
             return []
@@ -144,11 +147,11 @@ class StartQueue:
         return [found]
 
     def put_front(self, events: Sequence[InFlightEvent]) -> None:
-        """Return events that were taken and do not start now; they are the next ones, in the same order."""
+        """Requeue events that were taken but do not start now, before all others and in the same order."""
         self.fresh.extendleft(reversed(events))
 
     def put_back(self, event: InFlightEvent) -> None:
-        """Return an event whose attempt was withdrawn: as the next fresh event, or as a due retry if it has failed before."""
+        """Requeue an event whose attempt was withdrawn: as the next fresh event, or as a due retry if it has failed before."""
         if event.first_failed_ms:
             self.retries.push(event, event.due_ms)
         else:

@@ -1,7 +1,8 @@
-"""How many attempts of a subscriber with a rate may start in this process: leased from Redis, which counts for all processes.
+"""Limits how many attempts of a subscriber may start in this process, by leases from Redis, which counts for all processes.
 
-One task per subscriber and process requests leases for what can start now, and at least once a second, so that Redis knows how many
-workers share the rate. While Redis does not answer, each worker continues with its last equal share of the rate.
+One task per subscriber and process requests leases for the attempts that can start now. It sends a request at least once a second,
+so that Redis can count the workers that share the rate. While Redis does not answer, each worker continues with its last equal
+share of the rate.
 """
 
 from __future__ import annotations
@@ -22,29 +23,29 @@ from streams_app.subscribers.state.token_bucket import Leased, bucket_of, leased
 logger = logging.getLogger(__name__)
 
 GAP_MS: Final = 100
-"""Minimum delay before a worker that got less than it requested asks again."""
+"""Minimum delay before the next request of a worker that got fewer leases than it requested."""
 
 BEAT_MS: Final = 1_000
-"""Interval of requests for nothing, and of requests after one that was not answered."""
+"""Interval of requests while no leases are needed, and of requests while Redis does not answer."""
 
 ANSWER_SECONDS: Final = 0.5
-"""Redis is considered unavailable if it has not answered by then."""
+"""Redis is considered unavailable if it has not answered within this time."""
 
 LEASE_MS: Final = 200
-"""A lease that is not used by then is lost: otherwise, many saved leases would start at once."""
+"""Leases expire after this time; otherwise many unused leases could accumulate and let many attempts start at once."""
 
 
 class RateLimiter:
-    """Limits the attempts of one subscriber in this process."""
+    """Limits how many attempts of one subscriber may start in this process."""
 
     def __init__(self, name: str, rate: Rate, store: RateStore, clock: Clock, on_fatal: Callable[[BaseException], None]) -> None:
-        """Start without leases.
+        """Create a limiter without leases.
 
         Args:
-            name: Name of the subscriber, for people.
+            name: Name of the subscriber, for the log.
             rate: Rate of the whole application.
-            store: Leases from Redis.
-            clock: Its monotonic clock times leases without Redis.
+            store: Grants leases from Redis.
+            clock: Its monotonic clock times leases, also while Redis does not answer.
             on_fatal: Called with an unexpected error.
         """
         self._name = name
@@ -67,31 +68,31 @@ class RateLimiter:
 
     @property
     def waits_for_redis(self) -> bool:
-        """Whether nothing starts because Redis has not answered since the start: without an answer, this process has no share."""
+        """Whether no attempt may start because Redis has never answered, so that the share of this process is unknown."""
         return self._is_away and not self._workers
 
     def use(self, count: int) -> None:
-        """Record attempts that start."""
+        """Use leases for attempts that start."""
         self._left -= count
         self._used += count
 
     def want_more(self) -> None:
-        """Request more leases, if more attempts can start."""
+        """Wake the task that requests leases."""
         self._is_short.set()
 
     def start(self, wanted: Callable[[int], int], kick: Callable[[], None]) -> None:
-        """Start to request leases, unless that has happened already.
+        """Start the task that requests leases, unless it runs already.
 
         Args:
             wanted: Number of used leases since the last request → number of leases that can be used soon.
-            kick: Called when there are leases.
+            kick: Called when leases have been granted.
         """
         if self._task is None:
             self._task = asyncio.create_task(self._forever(wanted, kick), name=f"leases {self._name}")
             self._task.add_done_callback(self._ended)
 
     def stop(self) -> None:
-        """Stop requesting, and drop all leases."""
+        """Stop requesting leases, and drop those that are unused."""
         self._left = 0
         task, self._task = self._task, None
         if task is not None:
@@ -112,13 +113,13 @@ class RateLimiter:
                     await self._is_short.wait()
 
     async def once(self, wanted: int) -> int:
-        """Request leases if there is a reason to.
+        """Request leases, unless none are needed and the last request is recent.
 
         Args:
             wanted: Number of leases that can be used.
 
         Returns:
-            Delay in ms before the next request if there were fewer leases than wanted, otherwise 0.
+            Delay in ms before the next request if fewer leases than wanted were granted, otherwise 0.
         """
         now_ms = self._clock.monotonic_ms()
         wanted = max(0, wanted - self.left)
@@ -152,7 +153,7 @@ class RateLimiter:
         self._failed_ms = now_ms
         if not self._is_away:
             self._is_away = True
-            # Leases until now came from Redis: the own bucket begins empty.
+            # All leases until now came from Redis, so the local bucket begins empty.
             self._empty_us = now_ms * 1_000
             share = f"1/{self._workers} of its rate" if self._workers else "nothing: it knows of no share"
             logger.warning(

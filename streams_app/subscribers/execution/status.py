@@ -1,4 +1,4 @@
-"""The status of a subscriber in one process (pure)."""
+"""Status of a subscriber in one process, for the metrics and ``/health/ready`` (pure)."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ WAITS: Final[Mapping[str, str]] = {
     "window": "its reader is paused until some events are finished",
     "operator": "it cannot continue until an operator has run the command that /health/ready names",
 }
-"""Label of the metric ``streams_app_waiting_for`` → what it means, in words."""
+"""Label of the metric ``streams_app_waiting_for`` → its description for people."""
 
 _REPORTED_SEPARATELY: Final = ("window", "operator")
-"""Labels about which ``/health/ready`` has more details."""
+"""Labels that ``/health/ready`` reports in more detail than :data:`WAITS`."""
 
 _WITHOUT_MEMORY: Final = "Redis is full: it goes on, and its attempts are counted in this worker alone"
-"""For a subscriber with ``"yes"``, which does not wait for Redis."""
+"""Description of ``redis-memory`` for a subscriber with ``idempotent = "yes"``, which does not wait for Redis."""
 
 
 class PartitionStatus(NamedTuple):
-    """The status of one claimed partition.
+    """Status of one claimed partition.
 
     Attributes:
         tp: The partition.
         end: Position of its reader.
         unfinished: Number of events that were read and are not finished.
-        retrying: Those of them that wait for their next attempt.
-        oldest_ms: Timestamp of the oldest event that waits for its turn; None: none does.
+        retrying: Number of those that wait for their next attempt.
+        oldest_ms: Timestamp of the oldest event that waits to be started; None: no event waits.
         metadata_bytes: Size of the metadata of its last commit.
         waits_for: What it waits for, as labels of the metric ``streams_app_waiting_for``.
         dead_letters_fault: Why its dead letters are not acknowledged, in words; "" if that is unknown.
@@ -53,16 +53,16 @@ class PartitionStatus(NamedTuple):
 
 
 class SubscriberStatus(NamedTuple):
-    """The status of a subscriber.
+    """Status of a subscriber, combined from its partitions.
 
     Attributes:
-        waiting: Number of events that wait for their turn, including those that are not read yet.
-        running: Number of running attempts, and of slots whose attempts are overdue.
+        waiting: Number of events that wait to be started, including unread ones.
+        running: Number of running attempts, plus that of slots that overdue attempts occupy.
         retrying: Number of events that wait for their next attempt.
-        oldest_waiting_ms: Age of the oldest event that waits for its turn; 0: none does.
-        is_suspended: Whether the circuit breaker is open, with one attempt at a time.
-        metadata_bytes: Size of the largest metadata of a partition.
-        waits_for: What any of its partitions waits for.
+        oldest_waiting_ms: Age of the oldest event that waits to be started; 0: no event waits.
+        is_suspended: Whether the circuit breaker is open, so that one attempt runs at a time.
+        metadata_bytes: Size of the largest commit metadata of a partition.
+        waits_for: Labels of all causes for which any of its partitions waits.
         full: Partitions whose reader is paused, each with its number of unfinished events.
         dead_letters_fault: Why dead letters are not acknowledged, in words; "" if that is unknown.
     """
@@ -89,18 +89,18 @@ def first_unread(statuses: Iterable[PartitionStatus], places: Mapping[TP, tuple[
 
 
 def paused_text(subscriber: str, now: SubscriberStatus) -> str:
-    """Say which readers of a subscriber are paused."""
+    """Return a sentence that names the paused readers of a subscriber."""
     readers = ", ".join(f"{tp} ({counted(unfinished, 'unfinished event')})" for tp, unfinished in now.full)
     return f"subscriber {subscriber} reads no more of {readers} until some are finished"
 
 
 def waiting_text(what: str, idempotent: Idempotent) -> str:
-    """Say what a subscriber waits for, or continues without."""
+    """Describe for people what a subscriber waits for, given its label ``what``."""
     return _WITHOUT_MEMORY if what == "redis-memory" and idempotent == "yes" else WAITS[what]
 
 
 def status_remark(subscriber: str, now: SubscriberStatus, idempotent: Idempotent) -> str | None:
-    """Summarise what keeps a subscriber from running normally; None: nothing does."""
+    """Summarise for people why a subscriber does not run normally; None if it does."""
     remarks = [paused_text(subscriber, now)] if now.full else []
     if now.is_suspended:
         remarks.append(f"subscriber {subscriber} is suspended: its last attempts have all failed, and it makes one at a time")
@@ -120,16 +120,16 @@ def combined_status(
     now_ms: int,
     hanging: int = 0,
 ) -> SubscriberStatus:
-    """Combine the status of partitions.
+    """Combine the statuses of the partitions of a subscriber.
 
     Args:
         statuses: Status of claimed partitions.
         places: As for :func:`first_unread`.
-        since_ms: Timestamps of events that wait elsewhere: in the queue of the slots, or unread in the log.
+        since_ms: Timestamps of other waiting events: those queued for a slot, and unread ones in the log.
         running: Number of running attempts.
         is_suspended: Whether the circuit breaker is open.
         now_ms: Wall clock.
-        hanging: Number of slots with overdue attempts: their events no longer count as running, but the slots are occupied.
+        hanging: Number of slots that overdue attempts occupy, although those attempts no longer count as running.
     """
     begins = first_unread(statuses, places)
     unread = sum(max(0, end - begins[tp]) for tp, (_, end) in places.items())

@@ -1,6 +1,6 @@
-"""The metrics of one subscriber in one process: attempts, finished events, dead letters, and durations.
+"""Metrics of one subscriber in one process: attempts, finished events, dead letters, and durations.
 
-An event costs a few additions of plain numbers, which are passed to the metrics once a second.
+For each event a few plain numbers are incremented; they are added to the Prometheus metrics once a second.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ def attempted(attempt: Attempt) -> Attempted | None:
 
 
 class Observed:
-    """Whole numbers that are not in a histogram yet; equal ones are counted first, because most are equal."""
+    """Buffers whole numbers for a histogram, as counts of equal numbers, because most are equal."""
 
     def __init__(self, histogram: Histogram, scale: int = 1) -> None:
-        """Start empty.
+        """Create an empty buffer.
 
         Args:
             histogram: A histogram without labels, or a child of one.
-            scale: How many units of the numbers make one unit of the histogram.
+            scale: Units of the numbers in one unit of the histogram, such as 1000 for ms in a histogram of seconds.
         """
         self._histogram = histogram
         self._scale = scale
         self._counted: Counter[int] = Counter()
 
     def add_all(self, numbers: Sequence[int]) -> None:
-        """Add numbers."""
-        # Usually all numbers are equal, which takes a quarter of the time.
+        """Add numbers to the buffer."""
+        # Usually all numbers are equal; counting them in this way takes a quarter of the time.
         if numbers and numbers.count(numbers[0]) == len(numbers):
             self._counted[numbers[0]] += len(numbers)
         else:
             self._counted.update(numbers)
 
     def export(self) -> None:
-        """Pass the numbers to the histogram."""
+        """Add the buffered numbers to the histogram, and clear the buffer."""
         bounds = self._histogram._upper_bounds
         counts, total = [0] * len(bounds), 0
         for number, times in self._counted.items():
@@ -80,7 +80,7 @@ class SubscriberMetrics:
     """Metrics of one subscriber; all methods are called on the event loop of the worker."""
 
     def __init__(self, metrics: Metrics, name: str, event: str, clock: Clock) -> None:
-        """Create every series that is known in advance: ``rate`` and ``increase`` ignore the first value of a series.
+        """Create every series that is known in advance, because ``rate`` and ``increase`` ignore the first value of a series.
 
         Args:
             metrics: Metrics of the worker.
@@ -107,8 +107,8 @@ class SubscriberMetrics:
         self._has_failures = False
 
     def ended(self, attempts: Sequence[Attempt]) -> None:
-        """Count attempts that have an outcome, before anything else; an event whose function returned is finished."""
-        # In passes over all attempts, which take a quarter of the time of one step per attempt.
+        """Count attempts that have an outcome; a success also counts its event as finished."""
+        # Several passes over all attempts take a quarter of the time of one loop with all steps for each attempt.
         done = [attempt for attempt in attempts if attempt.outcome is _DONE]
         self._finished["done"] += len(done)
         self._tries.add_all(self._count("done", done))
@@ -121,13 +121,14 @@ class SubscriberMetrics:
                 self._count(outcome, some)
 
     def _count(self, outcome: Attempted, attempts: Sequence[Attempt]) -> list[int]:
-        """Count attempts, and return the number of each within its event."""
+        """Count attempts with the same outcome; return the attempt number of each."""
         ahead_ms = self._clock.now_ms() - self._clock.monotonic_ms()
         self._attempts[outcome] += len(attempts)
         self._seconds[outcome].add_all([attempt.ended_ms - attempt.begun_ms for attempt in attempts])
         numbers = [attempt.in_flight_event.attempts for attempt in attempts]
         if self._has_failures or max(numbers, default=0) > 1:
-            # During an outage, all attempts of an event have the same number.
+            # Only first attempts count for the waiting time. The number alone does not identify them, because it does not increase
+            # during an outage.
             attempts = [
                 attempt
                 for attempt in attempts
@@ -135,12 +136,12 @@ class SubscriberMetrics:
             ]
         self._has_failures = self._has_failures or outcome != "done"
         first = [ahead_ms + attempt.begun_ms - attempt.in_flight_event.record.timestamp for attempt in attempts]
-        # A producer's clock may be ahead of ours.
+        # The clock of a producer may be ahead, so negative waiting times count as 0.
         self._wait.add_all(first if min(first, default=0) >= 0 else [max(0, wait_ms) for wait_ms in first])
         return numbers
 
     def interrupted_attempt(self, outcome: Literal["interrupted", "crash"]) -> None:
-        """Count an attempt whose process died, which a claim has found."""
+        """Count an attempt that a claim has found begun but not ended, because its process crashed."""
         self._attempts[outcome] += 1
 
     def finished(self, work: InFlightEvent, result: Finished) -> None:
@@ -151,7 +152,7 @@ class SubscriberMetrics:
             self._tries.add_all([work.attempts])
 
     def dead_lettered(self, dead_letters: Sequence[tuple[InFlightEvent, str]]) -> None:
-        """Count acknowledged dead letters; each has finished its event, except for that of an attempt that succeeded late."""
+        """Count acknowledged dead letters and the events that they finish; the second one, for a late success, finishes none."""
         for work, reason in dead_letters:
             self._dead_letters[reason] += 1
             self._unreported[reason] += 1
@@ -159,20 +160,20 @@ class SubscriberMetrics:
                 self.finished(work, "dead-letter")
 
     def removed_by_retention(self, offsets: int) -> None:
-        """Count offsets that retention has removed before they were finished; some of them may not have been events."""
+        """Count offsets that retention removed before they were finished, including those without an event."""
         self._finished["lost"] += offsets
 
     def resynced(self, cause: str) -> None:
-        """Count a partition that is claimed again."""
+        """Count a resync of a partition, by its cause."""
         self._resyncs_by.labels(self._name, cause).inc()
 
     def dead_letters_since(self) -> Counter[str]:
-        """Return the number of dead letters since the last call, by reason."""
+        """Return the number of dead letters since the previous call, by reason."""
         counts, self._unreported = self._unreported, Counter()
         return counts
 
     def export(self) -> None:
-        """Pass all counts to the metrics."""
+        """Add all counts to the Prometheus metrics, and reset them."""
         for outcome, count in self._attempts.items():
             self._attempts_by[outcome].inc(count)
         for result, events in self._finished.items():

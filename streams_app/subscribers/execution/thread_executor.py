@@ -1,4 +1,4 @@
-"""Executor slots for functions that are not ``async``: threads that one subscriber alone uses."""
+"""Executor slots for functions that are not ``async``: the slots of each subscriber are its own threads."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from streams_app.subscribers.execution.executor import SWEEP_SECONDS, Attempt, A
 
 
 class ThreadExecutor(Executor):
-    """Slots that are threads. A function in a thread cannot be stopped: an overdue one holds its slot until it returns."""
+    """Executor whose slots are threads. A running function cannot be stopped: an overdue one occupies its slot until it returns."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
-        """Take the arguments of :class:`.Executor`."""
+        """Start the threads; the arguments are those of :class:`.Executor`."""
         super().__init__(*given, **options)
         self._occupied: dict[int, Attempt] = {}
         self._queue: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
@@ -29,35 +29,35 @@ class ThreadExecutor(Executor):
 
     @property
     def hanging(self) -> int:
-        """Threads that an overdue attempt still holds."""
+        """Number of threads that overdue attempts still occupy."""
         return max(0, len(self._occupied) - len(self.running))
 
     def put(self, attempts: Iterable[Attempt]) -> None:
         """Queue attempts for the next free thread."""
         for attempt in attempts:
             if attempt.is_dropped:
-                # Cancelled while its start was being recorded.
+                # It was cancelled while its begin was being recorded.
                 self._end(attempt, AttemptOutcome.CANCELLED, self._clock.monotonic_ms())
                 continue
             self._queued[attempt] = None
             self._queue.put(attempt)
 
     def cancel(self, attempts: Iterable[Attempt]) -> None:
-        """Take attempts back; the function of one that runs goes on in its thread."""
+        """Cancel attempts; a function that is already running continues in its thread."""
         taken = list(attempts)
         self.recall(taken)
         for attempt in taken:
             self._give_up(attempt, AttemptOutcome.CANCELLED)
 
     def recall(self, attempts: Iterable[Attempt]) -> None:
-        """Drop attempts that have not begun, at once: hanging threads would never reach them."""
+        """Cancel attempts that have not begun, immediately, because hanging threads would never take them from the queue."""
         for attempt in attempts:
             attempt.is_dropped = True
             if self._is_next(attempt):
                 self._end(attempt, AttemptOutcome.CANCELLED, self._clock.monotonic_ms())
 
     async def stop(self) -> None:
-        """End the idle threads; a busy one ends with the process."""
+        """End the idle threads; each busy one ends after its function, at the latest with the process."""
         self._sweeping.cancel()
         for _ in self._threads:
             self._queue.put(None)
@@ -69,7 +69,7 @@ class ThreadExecutor(Executor):
         self._sweeping = self._home.call_later(SWEEP_SECONDS, self._sweep)
 
     def _is_next(self, attempt: Attempt) -> bool:
-        """Claim the decision about an attempt that has not started; return whether this call is the first one."""
+        """Remove an attempt from the queued ones; return False if another thread has already started or cancelled it."""
         return self._queued.pop(attempt, self) is not self
 
     def _give_up(self, attempt: Attempt, outcome: AttemptOutcome) -> None:
@@ -98,7 +98,7 @@ class ThreadExecutor(Executor):
 
 
 def stack_of(slot: int) -> str:
-    """Return the stack of a thread."""
+    """Return the formatted stack of a thread; "" if it has ended."""
     frame = sys._current_frames().get(slot)
     return "" if frame is None else "".join(traceback.format_stack(frame))
 
@@ -107,7 +107,7 @@ def call_inline(function: Callable[[Any], Any], event: Any) -> None:
     """Call a function that is not ``async``.
 
     Raises:
-        TypeError: It returned an awaitable, although it is not async.
+        TypeError: The function returned an awaitable.
     """
     returned = function(event)
     if not inspect.isawaitable(returned):

@@ -1,6 +1,6 @@
-"""Calls the function of a subscriber within a span, in the slot and the thread in which it runs without one.
+"""Calls the function of a subscriber within a span, in the same slot and thread as without tracing.
 
-The context of the span is that of the function: what it publishes, logs or traces itself belongs to the same trace.
+The span is current while the function runs, so that events, logs and spans of the function belong to the same trace.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def traced(
     """Return a function that calls another one within a CONSUMER span.
 
     Args:
-        function: What is called with an event; see :func:`.function_of`.
+        function: Function to call with an event, see :func:`.function_of`.
         subscriber: Its subscriber.
-        app_id: The application, whose name begins that of the consumer group.
+        app_id: Id of the application, the first part of the name of the consumer group.
         tracing: Starts the spans.
-        clock: Tells whether a call was cancelled because it is overdue.
+        clock: Its time shows whether a call was cancelled because of its time-out.
     """
     declared = subscriber.function
     of_subscriber = {
@@ -63,7 +63,7 @@ def traced(
         return tracing.processing(event.topic, event.headers, attributes, failure_of)
 
     def _is_late(event: Received[Any, Any], raised: BaseException | None) -> bool:
-        """Return whether the attempt has timed out: it was cancelled for that, or has returned when another attempt was due."""
+        """Return whether the attempt has timed out: it was cancelled at its deadline, or it returned after its deadline."""
         if event.deadline_ms is None or not (raised is None or isinstance(raised, asyncio.CancelledError)):
             return False
         return clock.now_ms() >= event.deadline_ms + (SWEEP_MS if raised is None else -SWEEP_MS)
