@@ -1,7 +1,7 @@
 """Checks whether a worker can run: HTTP, tracing, servers, rights, logs, transactions, stores, subscribers, live views, journals.
 
-Each finding is yielded at once, and a silent server is given up after a few seconds. A failing check does not prevent the others.
-Rights to write are checked by writes that are undone: one key in Redis, and a transaction of the read store.
+Findings are yielded as they arrive. A server that does not answer is abandoned after a few seconds. A failing check does not
+prevent the others. Rights to write are checked by writes that are undone: a key in Redis, and a transaction in each read store.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Finding", "Level", "findings"]
 
 
 async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, None]:
-    """Run all checks, and yield their findings."""
+    """Run all checks and yield their findings. If Kafka or Redis does not answer, skip the checks that need them."""
     yield http_finding(settings.http)
     if (tracing := tracing_finding(settings)) is not None:
         yield tracing

@@ -1,4 +1,4 @@
-"""The finding of a check, with advice."""
+"""Result of a check: a finding with its severity and advice."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The finding of one check.
+    """Result of one check.
 
     Attributes:
         level: Severity; ``error``: a worker cannot run, or would lose events.
-        text: What was found.
-        advice: What to do; empty if all is well.
-        is_away: Whether a server does not answer, so that further findings about it are unknown.
+        text: Description of the result.
+        advice: What to do; empty if nothing has to be done.
+        is_away: Whether a server does not answer, so that nothing more can be checked there.
     """
 
     level: Level
@@ -34,6 +34,6 @@ class Finding:
 
 
 def lasting(span_ms: int) -> str:
-    """Format a duration for findings: ``14 s``, ``1 h 10 min``."""
+    """Format a duration for a finding: ``14 s``, ``1 h 10 min``."""
     whole_seconds, rest_ms = divmod(span_ms, 1_000)
     return f"{whole_seconds} s" if rest_ms == 0 and whole_seconds < MINUTE else span(span_ms)

@@ -1,4 +1,4 @@
-"""Checks who may read the pages of a worker, by its settings; each subject of a check has its own file (pure)."""
+"""Checks who may read the HTTP pages of a worker, by its settings (pure). Each subject of a check has its own module."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from streams_app.settings import HttpSettings
 
 
 def http_finding(http: HttpSettings) -> Finding:
-    """Check whether the pages are open to the network without a token."""
+    """Check whether the pages are readable over the network without a token."""
     if _is_loopback(http.host):
         return Finding(Level.OK, f"health, metrics and groups are served on {http.host} only")
     if http.token_file is not None:

@@ -1,4 +1,4 @@
-"""Checks of journals: retention of their sources, and memory of Redis."""
+"""Checks of journals: retention of their source topics, and memory of Redis."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from streams_app.settings.journals import MIN_BYTES
 logger = logging.getLogger(__name__)
 
 MAX_PERCENT: Final = 80
-"""Maximum share of the memory of Redis for journals: folds, views and compression need memory, too."""
+"""Maximum share of the memory of Redis for journals, in percent: folds, views and compression need memory, too."""
 
 
 async def journal_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
-    """Check the memory of Redis and the sources.
+    """Check whether Redis has the memory for journals, and whether their sources retain enough.
 
     Args:
         settings: Settings of the application.
-        asks: Whether to ask servers.
+        asks: Whether to connect to servers; False: nothing is checked.
     """
     if not (asks and settings.journals):
         return
@@ -32,7 +32,7 @@ async def journal_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[
     try:
         yield room_finding(settings.journals, (await servers_of(redis)).values())
     except REDIS_ERRORS as error:
-        logger.debug("cannot determine the memory left for journals", exc_info=error)  # another finding says why
+        logger.debug("cannot determine the memory left for journals", exc_info=error)  # the check of Redis reports it
     finally:
         await redis.aclose()
     try:
@@ -40,7 +40,7 @@ async def journal_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[
             partitions = await partition_counts(client, [journal.source for journal in settings.journals])
             configs = await topic_configs(client, list(partitions)) if partitions else {}
     except StreamsAppError:
-        return  # the same
+        return  # the check of Kafka reports it
     for journal in settings.journals:
         if journal.source in configs:
             for finding in source_findings(journal, configs[journal.source], partitions[journal.source]):
@@ -48,11 +48,11 @@ async def journal_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[
 
 
 def room_finding(journals: Sequence[JournalSettings], servers: Collection[Mapping[str, Any]]) -> Finding:
-    """Compare ``max_bytes`` of journals with the memory of Redis (pure).
+    """Compare the sum of ``max_bytes`` with the memory of Redis (pure).
 
     Args:
         journals: All journals.
-        servers: ``INFO`` of each server; in a cluster, of each primary.
+        servers: Reply to ``INFO`` of each server; in a cluster, of each primary.
     """
     wanted = sum(journal.max_bytes for journal in journals)
     names = ", ".join(journal.name for journal in journals)
@@ -69,7 +69,7 @@ def room_finding(journals: Sequence[JournalSettings], servers: Collection[Mappin
 
 
 def source_findings(journal: JournalSettings, config: Mapping[str, str], partitions: int) -> list[Finding]:
-    """Compare a journal with the configuration and partitions of its source (pure)."""
+    """Check whether retention, cleanup policy and number of partitions of a source suit a journal (pure)."""
     found = []
     if (share := journal.share(partitions)) < MIN_BYTES:
         what = f"journal {journal.name} has {share:,} bytes of Redis for each of the {partitions:,} partitions of {journal.source}"

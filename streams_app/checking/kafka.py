@@ -18,7 +18,7 @@ LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 async def kafka_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Ask the broker, without creating anything."""
+    """Check whether the broker answers, topics exist, and sources retain enough; creates nothing."""
     kafka = settings.kafka
     hosts = [server.strip().rsplit(":", 1)[0].strip("[]") for server in kafka.bootstrap_servers.split(",")]
     if kafka.security_protocol == "PLAINTEXT" and any(host not in LOOPBACK for host in hosts):
@@ -30,7 +30,7 @@ async def kafka_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
         async with admin_client(kafka) as client:
             yield Finding(Level.OK, f"Kafka answers at {kafka.bootstrap_servers}")
             granted = await rights_on_topics(client._client, [topic.name for topic in topics])
-            topics = [topic for topic in topics if granted.get(topic.name) != frozenset()]  # findings about rights name the others
+            topics = [topic for topic in topics if granted.get(topic.name) != frozenset()]  # the check of rights reports the others
             counts = await partition_counts(client, [topic.name for topic in topics])
             for topic in topics:
                 yield _topic_finding(topic, counts.get(topic.name), kafka.partitions)
@@ -43,7 +43,7 @@ async def kafka_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
 
 
 def _topics(settings: Settings) -> list[Topic]:
-    """Return each topic once, without those of an invalid catalogue, which has its own finding."""
+    """Return the topics of the application, without duplicates. The topics of an invalid catalogue are omitted."""
     try:
         declared = declared_topics(settings)
     except StreamsAppError:
@@ -63,7 +63,7 @@ def _topic_finding(topic: Topic, partitions: int | None, wanted: int) -> Finding
 
 
 def _retention(settings: Settings, sources: list[str], retention: Mapping[str, int]) -> list[Finding]:
-    """Check the retention: a log that is shorter than the longest hold cannot restore what Redis loses."""
+    """Compare retention with the longest hold: a shorter log cannot restore open groups after a loss of Redis."""
     found = []
     for source in sources:
         hold_ms = max(fold.max_hold_ms for fold in settings.folds if fold.source == source)

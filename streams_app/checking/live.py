@@ -1,4 +1,4 @@
-"""Checks of live views: retention of their sources, and secrets of tokens."""
+"""Checks of live views: retention of their source topics, state in Redis, origins, file descriptors, and secrets of tokens."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
-    """Check the secret and, if Kafka answers, the sources.
+    """Check the settings of the live server and, if ``asks`` is set, the state in Redis and the source topics.
 
     Args:
         settings: Settings of the application.
-        asks: Whether to ask Kafka.
+        asks: Whether to connect to Kafka and Redis.
     """
     try:
         _ = settings.live_server.secrets
@@ -40,7 +40,7 @@ async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Fin
             sources = list(await partition_counts(client, [view.source for view in settings.live_of_topics]))
             configs = await topic_configs(client, sources) if sources else {}
     except StreamsAppError:
-        return  # another finding says so
+        return  # the checks of Kafka and Redis report it
     for view in settings.live_of_topics:
         if view.source in configs:
             for finding in view_findings(view, configs[view.source]):
@@ -48,7 +48,7 @@ async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Fin
 
 
 def stored_findings(settings: Settings, stored: Mapping[str, Collection[str]]) -> list[Finding]:
-    """Compare the declared views with those that have state in Redis (pure).
+    """Report state in Redis of views that are not declared any more or have another source now (pure).
 
     Args:
         settings: Settings of the application.
@@ -67,7 +67,7 @@ def stored_findings(settings: Settings, stored: Mapping[str, Collection[str]]) -
 
 
 def origin_findings(settings: Settings) -> list[Finding]:
-    """Compare the origins that may connect with the data that they may see (pure)."""
+    """Report origins that would send tokens of private views over unencrypted HTTP (pure)."""
     origins = settings.live_server.origins
     private = [view.name for view in settings.live if not view.public]
     plain = [origin for origin in origins if origin.startswith("http://") and not _is_local(origin)]
@@ -81,7 +81,7 @@ def origin_findings(settings: Settings) -> list[Finding]:
 
 
 def descriptor_findings(settings: Settings, descriptors: int) -> list[Finding]:
-    """Compare the maximum number of open pages with the file descriptors of a process (pure)."""
+    """Check whether a process has the file descriptors for the maximum number of open pages (pure)."""
     wanted = descriptors_for(settings.live_server.connections)
     if not settings.live or wanted <= descriptors:
         return []
@@ -94,7 +94,7 @@ def _is_local(origin: str) -> bool:
 
 
 def view_findings(view: LiveView, config: Mapping[str, str]) -> list[Finding]:
-    """Compare a view with the configuration of its source (pure)."""
+    """Check whether retention and cleanup policy of a source suit a view (pure)."""
     found = []
     kept_ms = int(config.get("retention.ms", NO_RETENTION_LIMIT))
     if kept_ms != NO_RETENTION_LIMIT and kept_ms < view.expiry_ms:

@@ -1,7 +1,7 @@
-"""Compares logs with what was read: detects topics that were deleted and created again, and truncated logs.
+"""Detects topics that were deleted and created again, and truncated logs, by comparing logs with stored positions.
 
-A worker detects this at its claim, and refuses or reads new records; an operator should know before the start. Logs are compared
-only if the broker gives topics an id: the ends that the embedded broker reports are not those of its logs.
+A worker detects this when it claims a partition, and then stops or reads the new log. An operator should know it before the start.
+Logs are compared only if the broker has topic ids: the embedded broker has none, and reports other ends than those of its logs.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from streams_app.subscribers.state.offset_metadata import decoded
 
 @dataclass(frozen=True, slots=True)
 class ComparedReader:
-    """A reader of partitions.
+    """Component whose stored positions are compared with logs.
 
     Attributes:
-        name: Name for messages, as ``fold x``.
-        advice: What to do if its topic was created again; "": it reads the new topic by itself.
+        name: Name for messages, such as ``fold x``.
+        advice: What to do if its topic was created again; "": nothing, because workers read the new topic.
     """
 
     name: str
@@ -52,12 +52,12 @@ class ComparedReader:
 
 @dataclass(frozen=True, slots=True)
 class ReadSoFar:
-    """The progress of a reader in a partition, by its own state.
+    """Stored position of a reader in a partition.
 
     Attributes:
-        topic_id: Id of the topic it has read; "" if it did not store it.
-        to: Offset below which it has read.
-        read: Fingerprints of what it has read.
+        topic_id: Id of the topic that was read; "" if it was not stored.
+        to: Offset after the last one that was read.
+        read: Fingerprints of records that were read.
     """
 
     topic_id: str
@@ -69,7 +69,7 @@ Read = dict[TP, ReadSoFar]
 
 
 async def log_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Compare ids and content of topics; no findings if Kafka or Redis does not answer."""
+    """Compare ids and content of topics with the stored positions; no findings if Kafka or Redis does not answer."""
     try:
         readers = await _readers(settings)
         topics = sorted({tp.topic for read in readers.values() for tp in read})
@@ -80,13 +80,13 @@ async def log_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
             for finding in [*recreations(reader, present, ids)] or await _compared(settings, reader, present):
                 yield finding
     except StreamsAppError:
-        return  # another finding says so
+        return  # other checks report it
     except (KafkaError, OSError, TimeoutError) as error:
         yield Finding(Level.WARNING, f"what has been read cannot be compared with the logs: {text_of(error)}", "check again")
 
 
 async def _compared(settings: Settings, reader: ComparedReader, read: Read) -> list[Finding]:
-    """Compare logs with the fingerprints of what was read."""
+    """Compare the logs of a reader with the fingerprints of the records that it has read."""
     found: list[Finding] = []
     for topic in sorted({tp.topic for tp in read}):
         tps = [tp for tp in read if tp.topic == topic]
@@ -103,7 +103,7 @@ async def _compared(settings: Settings, reader: ComparedReader, read: Read) -> l
 
 
 def recreations(reader: ComparedReader, read: Read, ids: Mapping[str, str]) -> Iterator[Finding]:
-    """Report that a reader has read another log than the current one (pure); once for all its partitions."""
+    """Report that a reader has read an earlier log of its topic (pure); one finding for all partitions."""
     for tp, so_far in read.items():
         if so_far.topic_id in (UNKNOWN, ids[tp.topic]):
             continue
@@ -116,13 +116,13 @@ def recreations(reader: ComparedReader, read: Read, ids: Mapping[str, str]) -> I
 
 
 def went_back(reader: ComparedReader, tp: TP, common: int, so_far: ReadSoFar) -> Finding:
-    """Report the records that the broker has lost after they were read (pure)."""
+    """Return the finding about records that the broker has lost after they were read (pure)."""
     text = f"{tp} went back: the broker has lost what {reader.name} had read from offset {common} to {so_far.to - 1}"
     return Finding(Level.WARNING, text, f"nothing: a worker reads again from {common}; find out why the broker lost it")
 
 
 async def _readers(settings: Settings) -> dict[ComparedReader, Read]:
-    """Return all readers with their progress."""
+    """Return all components that read topics, with their stored positions."""
     readers = await _in_redis(settings)
     async with admin_client(settings.kafka) as client:
         counts = await partition_counts(client, [settings.fold(fold).output for one in settings.read_stores for fold in one.folds])
@@ -158,7 +158,7 @@ async def _subscribers(settings: Settings) -> dict[ComparedReader, Read]:
 
 
 def _positions(name: str, commits: Mapping[TP, Committed]) -> dict[TP, Any]:
-    """Return the committed offsets of one name, with their metadata."""
+    """Return the committed offsets of one component, with their metadata."""
     return {tp: positions[name] for tp, commit in commits.items() if (positions := offsets_in(commit)) and name in positions}
 
 
@@ -167,7 +167,7 @@ def _partitions(topics: Iterable[str], counts: Mapping[str, int]) -> list[TP]:
 
 
 async def _in_redis(settings: Settings) -> dict[ComparedReader, Read]:
-    """Return the progress of folds, live views and journals by their state in Redis."""
+    """Return the positions of folds, live views and journals, which are stored in Redis."""
     readers: dict[ComparedReader, Read] = defaultdict(dict)
     async with redis_of(settings) as redis:
         for place in await stored_shards(redis, settings, None):

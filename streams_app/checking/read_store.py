@@ -12,7 +12,7 @@ from streams_app.settings import ReadStoreSettings, Settings
 
 
 async def read_store_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Check, for each store, its tables, a transaction that is rolled back, and an empty request to the source."""
+    """Check each read store: its tables, a transaction that is rolled back, and an empty request to its source."""
     for declared in settings.read_stores:
         async with aclosing(_findings(declared)) as found:
             async for finding in found:
@@ -46,7 +46,7 @@ async def _findings(declared: ReadStoreSettings) -> AsyncGenerator[Finding, None
 
 
 def _advice(declared: ReadStoreSettings) -> str:
-    """Return what to do about a source that does not answer as it should."""
+    """Return the advice for a source that fails."""
     if declared.source == "python":
         return f"correct the function {declared.section}.current"
     return f"correct {declared.section}.source_url and {declared.section}.sql"

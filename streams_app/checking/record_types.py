@@ -1,6 +1,6 @@
-"""Compares the schema of a fold's records with the types of a payload (pure); no record is read.
+"""Compares the JSON schema of a fold's records with the payload type of a subscriber (pure); reads no records.
 
-Only types that no record can have are reported: a type that some records have depends on the events.
+A mismatch is reported only if no record can have the required type. If some records may have it, that depends on the events.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TEXT: Final[Schema] = {"type": "string"}
 ANYTHING: Final[Schema] = {}
 
 MAX_DEPTH: Final = 20
-"""A type may contain itself."""
+"""Maximum nesting of compared schemas, because a type may contain itself."""
 
 _TYPES: Final = {
     str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null", list: "array", dict: "object",
@@ -36,12 +36,12 @@ _SAMPLES: Final[Mapping[str, tuple[Any, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """A field of a payload that no record can fill.
+    """Mismatch of types: a field of a payload that no record can fill.
 
     Attributes:
-        field: Its name in JSON, or the path to the mismatch: ``metrics[]``.
-        made: The type in records.
-        wanted: The type in the payload.
+        field: Name of the field in JSON, or the path to the mismatch, such as ``metrics[]``.
+        made: Type of the field in records.
+        wanted: Type of the field in the payload.
     """
 
     field: str
@@ -54,7 +54,7 @@ def record_schemas(fold: Fold, event: Event[Any, Any] | None = None) -> dict[str
 
     Args:
         fold: The fold.
-        event: The event that it folds, if known: it gives the types of groups and of last values.
+        event: The event that the fold reads, if known: it determines the types of group fields and of last values.
     """
     declared = _DeclaredEvent(event) if event is not None and fold.format == "json" and not fold.is_by_functions else None
     groups: dict[str, Schema] = {}
@@ -72,7 +72,7 @@ def record_schemas(fold: Fold, event: Event[Any, Any] | None = None) -> dict[str
 
 
 def clashes(fold: Fold, payload: Any, event: Event[Any, Any] | None = None) -> Iterator[Clash]:
-    """Return the fields of a payload that no record of a fold can fill; ``event``: the event that it folds, if known."""
+    """Yield the fields of a payload that no record of a fold can fill; ``event`` is the event that the fold reads, if known."""
     schema, definitions = schema_of(payload)
     compared = _Comparison(definitions)
     for field, made in record_schemas(fold, event).items():
@@ -84,7 +84,7 @@ def clashes(fold: Fold, payload: Any, event: Event[Any, Any] | None = None) -> I
 
 
 def required_names(fold: Fold, payload: Any) -> list[str]:
-    """Return the changed names that the payload requires; a record has only the names that changed."""
+    """Return the changed names that a payload requires, although a record has only the names that changed."""
     schema, definitions = schema_of(payload)
     wanted = schema.get("properties", {}).get(fold.changed_field)
     if fold.kept in ("names", "events") or wanted is None:
@@ -95,23 +95,23 @@ def required_names(fold: Fold, payload: Any) -> list[str]:
 
 
 class _DeclaredEvent:
-    """Types of a record that follow from the type of its events."""
+    """Types of the fields of a record, derived from the payload type of its events."""
 
     def __init__(self, event: Event[Any, Any]) -> None:
         self._fields: Schema = {}
         self._definitions: Schema = {}
-        # The JSON that a pydantic model accepts or writes is unknown.
+        # For a pydantic model, the JSON that it accepts or writes is unknown.
         if event.decode is None and event.format == "json" and not is_pydantic(event.payload):
             schema, self._definitions = schema_of(event.payload)
             self._fields = schema.get("properties", {})
 
     def scalars(self, field: str) -> tuple[str, ...]:
-        """Return the possible types of a group field; empty: unknown."""
+        """Return the possible JSON types of a group field; empty: unknown."""
         found = {kind for one in self._variants(field) for kind in _types(one)}
         return tuple(kind for kind in SCALARS if kind in found)
 
     def last_values(self, field: str) -> Schema:
-        """Return the schema of the last values of the changed field."""
+        """Return the schema of the last values in the changed field of a record."""
         kinds: set[str] = set()
         for one in self._variants(field):
             if "object" in _types(one):
@@ -127,13 +127,13 @@ class _DeclaredEvent:
 
 
 class _Comparison:
-    """Compares the schema of records with that of a payload."""
+    """Comparison of the schema of records with the schema of a payload."""
 
     def __init__(self, definitions: Schema) -> None:
         self._definitions = definitions
 
     def clash(self, path: str, made: Schema, wanted: Any, depth: int = 0) -> Clash | None:
-        """Return why no value of ``made`` can be one of ``wanted``; None if one may be."""
+        """Return the mismatch if no value of the schema ``made`` fits the schema ``wanted``; None if some value may fit."""
         if wanted is False:
             return Clash(path, _description(made), "no such field")
         if depth > MAX_DEPTH or wanted is True:
@@ -175,7 +175,7 @@ class _Comparison:
 
 
 def _variants(schema: Any, definitions: Schema, depth: int = 0) -> Iterator[Schema]:
-    """Return the alternatives of a schema, without references."""
+    """Yield the alternatives of a schema, with references resolved."""
     if not isinstance(schema, dict) or depth > MAX_DEPTH:
         yield ANYTHING
         return
@@ -201,12 +201,12 @@ def _types(schema: Schema) -> set[str]:
 
 
 def _fits(made: str, wanted: set[str]) -> bool:
-    # A number may be an integer, and an integer is a number.
+    # A number may be an integer, and every integer is a number.
     return made in wanted or ({made, *wanted} >= {"integer", "number"} and made in ("integer", "number"))
 
 
 def _description(schema: Schema) -> str:
-    """Describe a schema."""
+    """Describe the types that a schema allows, such as ``a string or null``."""
     kinds = _types(schema)
     if kinds == set(_TYPES.values()):
         return "anything"
@@ -222,7 +222,7 @@ def _description(schema: Schema) -> str:
 
 
 def _is_taken(payload: Any, field: str, made: Schema) -> bool:
-    """Return whether a pydantic model accepts the value nevertheless: its validators, or pydantic, may convert it."""
+    """Return whether a pydantic model accepts a sample of the other type, because pydantic or a validator converts it."""
     return any(_takes(payload, field, sample) for sample in _samples(made))
 
 
@@ -242,7 +242,7 @@ def _takes(payload: Any, field: str, value: Any) -> bool:
     try:
         payload.model_validate_json(orjson.dumps({field: value}))
     except ValidationError as error:
-        # An error without a location is of the whole model, because other fields are missing.
+        # An error without a location concerns the whole model, because other fields are missing.
         return not any(fault["loc"][:1] == (field,) for fault in error.errors())
     except Exception:  # noqa: BLE001  # validators may raise anything
         return True

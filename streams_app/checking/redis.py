@@ -25,11 +25,11 @@ OLDEST_REDIS: Final = (7, 0)
 SKEW_WARNING_MS: Final = 1_000
 FULL_PERCENT: Final = 80
 PROBE_SECONDS: Final = 60
-"""Expiry of the key that the check writes, in case the check dies before it removes it."""
+"""Expiry of the key that the check writes, in case the check dies before it removes the key."""
 
 
 async def redis_findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, None]:
-    """Check Redis; writes one key and removes it."""
+    """Check version, memory, eviction policy, rights and clock of Redis; write one key and remove it."""
     url = settings.redis.redacted_url
     try:
         redis = connect_briefly(settings.redis)
@@ -54,7 +54,7 @@ async def redis_findings(settings: Settings, clock: Clock) -> AsyncGenerator[Fin
 
 
 async def warn_of_servers(redis: Redis, settings: Settings) -> None:
-    """Log what ``check`` calls an error: the worker runs, and may lose its state in Redis.
+    """Log the findings about Redis servers that are errors: a worker can run, but may lose its state in Redis.
 
     Raises:
         RedisError, OSError: Redis does not answer; nothing was logged.
@@ -83,11 +83,11 @@ async def _all_server_findings(redis: Redis, url: str) -> list[Finding]:
 
 
 def server_findings(address: str, info: Mapping[str, Any]) -> list[Finding]:
-    """Return the findings about one server by its ``INFO`` (pure).
+    """Return the findings about one server by its reply to ``INFO`` (pure).
 
     Args:
         address: Address of the server, without credentials.
-        info: Its reply to ``INFO``.
+        info: Reply of the server to ``INFO``.
     """
     name, version = ("Valkey", info["valkey_version"]) if "valkey_version" in info else ("Redis", info["redis_version"])
     speaks = tuple(int(part) for part in str(info["redis_version"]).split(".")[:2])
@@ -127,7 +127,7 @@ def _memory_findings(info: Mapping[str, Any]) -> list[Finding]:
 
 
 async def _probe(redis: Redis, app_id: str) -> Finding:
-    """Write a key and remove it."""
+    """Write a key and remove it; return the finding."""
     key = probe_key(app_id)
     try:
         await redis.set(key, "", ex=PROBE_SECONDS)

@@ -1,4 +1,4 @@
-"""Checks the rights on topics and groups of Kafka; a finding has the command that grants a missing right."""
+"""Checks the rights on topics and groups of Kafka; each finding has the command that grants the missing right."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from streams_app.subscribers.running.requirements import enabled_subscriptions, 
 
 
 async def rights_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Check the rights of this user; no findings if Kafka does not answer or does not report rights."""
+    """Check the rights of the application's Kafka user; no findings if Kafka does not answer or does not report rights."""
     try:
         needed, useful = needed_rights(settings), [*_described_configs(settings), *_published(settings)]
         async with admin_client(settings.kafka) as client:
             missing, others = await missing_of(client, needed), await missing_of(client, useful)
     except StreamsAppError:
-        return  # another finding says so
+        return  # the checks of Kafka and subscribers report it
     for one in missing:
         yield Finding(Level.ERROR, str(one), one.command(settings.kafka))
     hidden = {one.name for one in missing if one.kind == TOPIC}
@@ -36,7 +36,7 @@ def _described_configs(settings: Settings) -> Iterator[Needed]:
 
 
 def _published(settings: Settings) -> Iterator[Needed]:
-    """Return the topics to which functions may publish: of events in the catalogue without a subscriber here."""
+    """Yield the right to write for topics to which functions may publish: topics of events that this application does not read."""
     if settings.events.catalogue is None:
         return
     read = {*settings.sources, *(one.topic for one in enabled_subscriptions(settings))}

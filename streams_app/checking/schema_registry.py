@@ -14,14 +14,14 @@ from streams_app.subscribers.declaration.loading import catalogue_of
 
 
 async def schema_registry_findings(settings: Settings) -> AsyncIterator[Finding]:
-    """Yield the faults of ``[schema_registry]``; none if the settings name no registry and no format needs one."""
+    """Check the schema registry; no findings if the settings name no registry and no format needs one."""
     formats: list[Format] = [fold.format for fold in settings.folds]
     formats += [view.format for view in settings.live] + [journal.format for journal in settings.journals]
     if settings.events.catalogue is not None:
         try:
             formats += formats_of(catalogue_of(settings).events)
         except ConfigurationError:
-            pass  # the check of the subscribers reports it
+            pass  # the check of subscribers reports it
     try:
         registry = registry_of(settings, formats)
         if registry is None:

@@ -29,14 +29,14 @@ KEEPS: Final = {
     "aggregates": "an object, name to aggregate, such as dict[str, Any]",
     "events": "an array of events; records_of(fold, list[Event]) gives the list itself",
 }
-"""``keep`` of a fold → type of the changed field of its records."""
+"""``keep`` of a fold → type of the changed field in its records, for advice."""
 
 ID_BYTES: Final = 120
-"""Approximate bytes of Redis for a remembered id, with its source."""
+"""Approximate memory of Redis for a remembered event id with its source, in bytes."""
 
 
 async def subscriber_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
-    """Check the catalogue, then ask the broker if ``asks`` is set."""
+    """Check the catalogue against the settings; with ``asks``, also check retention and commits in Kafka."""
     if settings.events.catalogue is None:
         return
     try:
@@ -68,14 +68,14 @@ async def subscriber_findings(settings: Settings, *, asks: bool) -> AsyncGenerat
                 tps = [TP(topic, number) for topic in sorted(read) for number in range(counts[topic])]
                 yield commit_finding(one, tps, await committed(settings, one, tps))
     except StreamsAppError:
-        return  # another finding says so
+        return  # the check of Kafka reports it
 
 
 def key_findings(events: Sequence[Event[Any, Any]], folds: Sequence[Fold]) -> Iterator[Finding]:
-    """Check whether events in the source of a fold are keyed by its group (pure)."""
+    """Check whether the events that a fold reads have its group as their record key (pure)."""
     for event in events:
         if event.format in ("debezium", "cloudevents"):
-            continue  # others publish it, with a key that no declaration has
+            continue  # other programs publish these events, and the catalogue does not declare their record keys
         for fold in folds:
             if fold.source != event.topic or callable(fold.group_key) or fold.group_key == RECORD_KEY:
                 continue
@@ -91,7 +91,7 @@ def key_findings(events: Sequence[Event[Any, Any]], folds: Sequence[Fold]) -> It
 def field_findings(
     subscriptions: Sequence[Subscription], folds: Sequence[Fold], events: Sequence[Event[Any, Any]] = ()
 ) -> Iterator[Finding]:
-    """Check whether records of a fold have the fields, and the types, that their subscriber requires (pure)."""
+    """Check whether the records of a fold have the fields and types that their subscriber requires (pure)."""
     emitted = {fold.name: (*fold.group_fields, fold.changed_field, "fold") for fold in folds}
     for one in subscriptions:
         source = one.subscriber.source
@@ -109,13 +109,13 @@ def field_findings(
 def type_findings(
     one: Subscription, source: Records[Any], fold: Fold, folded: Sequence[Event[Any, Any]]
 ) -> Iterator[Finding]:  # fmt: skip
-    """Check whether records of a fold have the types that a subscriber requires (pure).
+    """Check whether the records of a fold have the types that a subscriber requires (pure).
 
     Args:
         one: The subscriber.
-        source: The records that it handles.
-        fold: Their fold.
-        folded: The events of the catalogue in the source of the fold.
+        source: Declaration of the records that the subscriber handles.
+        fold: Fold of these records.
+        folded: Events of the catalogue in the source topic of the fold.
     """
     who, payload = f"subscriber {one.subscriber.name}", source.value_type.__name__
     for clash in clashes(fold, source.value_type, folded[0] if len(folded) == 1 else None):
@@ -131,7 +131,7 @@ def type_findings(
 
 
 def id_findings(subscriptions: Sequence[Subscription]) -> Iterator[Finding]:
-    """Estimate the memory for ids, and report where ids do not identify duplicates (pure)."""
+    """Estimate the memory for event ids, and report subscribers for which an id does not identify duplicates (pure)."""
     for one in subscriptions:
         declared = one.subscriber
         if declared.idempotent == "yes":
@@ -145,7 +145,7 @@ def id_findings(subscriptions: Sequence[Subscription]) -> Iterator[Finding]:
 
 
 def retention_findings(subscriptions: Sequence[Subscription], retention: Mapping[str, int]) -> Iterator[Finding]:
-    """Check whether an event is still in the log when its retries end (pure)."""
+    """Compare the retention of topics with the time of all retries: an event must stay in the log until then (pure)."""
     for one in subscriptions:
         rule = one.subscriber.retry
         span_ms = max(each.total_ms for each in (rule, *rule.by.values())) + one.subscriber.patience_ms
@@ -164,7 +164,7 @@ def retention_findings(subscriptions: Sequence[Subscription], retention: Mapping
 
 
 def commit_finding(one: Subscription, tps: Collection[TP], commits: Mapping[TP, Committed]) -> Finding:
-    """Check whether commits can record what an at-most-once subscriber has begun (pure)."""
+    """Check whether commits can record which events an at-most-once subscriber has begun (pure)."""
     name = one.subscriber.name
     missing = len(set(tps) - commits.keys())
     if missing:

@@ -1,4 +1,4 @@
-"""Checks that what tracing needs is installed; each subject of a check has its own file."""
+"""Checks that the packages for tracing are installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from streams_app.tracing import tracing_of
 
 
 def tracing_finding(settings: Settings) -> Finding | None:
-    """Check whether spans can be started; None if tracing is off."""
+    """Check whether tracing can start spans; return None if tracing is off."""
     try:
         tracing = tracing_of(settings)
     except ConfigurationError as error:

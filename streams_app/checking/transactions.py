@@ -1,4 +1,4 @@
-"""Checks for open transactions, which hide acknowledged events of the topics that are read."""
+"""Checks for open transactions, which hide acknowledged events in the topics that the application reads."""
 
 from __future__ import annotations
 
@@ -19,20 +19,23 @@ from streams_app.subscribers.declaration.loading import catalogue_of
 from streams_app.subscribers.declaration.subscription import subscriptions_of
 
 STANDS_SECONDS: Final = 3.0
-"""A transaction is reported if its begin has not moved for this time; others end by themselves."""
+"""A transaction is reported if it is still open after this time; shorter transactions are normal."""
 
 
 async def transaction_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Read both ends of each log, and again if they differ; no findings if Kafka does not answer."""
+    """Report transactions that stay open: compare last stable offset and high watermark of each partition twice.
+
+    No findings if Kafka does not answer.
+    """
     asked = SourceEnds(settings.kafka, settings.app_id, sorted(_topics(settings)))
     try:
         async with asyncio.timeout(ANSWER_SECONDS + STANDS_SECONDS):
             first = await _hidden(asked)
             if first:
-                await asyncio.sleep(STANDS_SECONDS)  # a transaction that is about to end is no fault
+                await asyncio.sleep(STANDS_SECONDS)  # a transaction that ends soon is normal
             second = await _hidden(asked) if first else {}
     except (KafkaError, OSError, TimeoutError):
-        return  # a finding of its own says so already
+        return  # the check of Kafka reports it
     finally:
         await asked.close()
     for tp, (stable, high) in sorted(second.items()):
@@ -52,7 +55,7 @@ def _topics(settings: Settings) -> set[str]:
         try:
             topics |= {one.topic for one in subscriptions_of(catalogue_of(settings), settings) if one.subscriber.is_enabled}
         except StreamsAppError:
-            pass  # a finding of its own says so already
+            pass  # the check of subscribers reports it
     return topics
 
 
