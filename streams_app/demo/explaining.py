@@ -1,4 +1,4 @@
-"""A folded record of the demo explained by its raw events, as ``journal read KEY --fold ID`` explains it."""
+"""Explains a folded record of the demo by its raw events, as ``journal read KEY --fold ID`` does."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from streams_app.operations.folded_events import RawEvent, parse_fold_id, raw_ev
 from streams_app.settings import Settings
 
 MAX_SHOWN: Final = 3
-"""Number of raw events that are shown."""
+"""Maximum number of raw events that are shown."""
 
 HOT_KEY: Final = "account_1"
 """An account that is always active."""
 
 
 class Explained(NamedTuple):
-    """The raw events of a folded record.
+    """Explanation of a folded record by its raw events.
 
     Attributes:
-        lines: The events, for display.
-        faults: Differences to the record, a sentence each.
+        lines: Lines about the raw events, for display.
+        faults: Differences between the record and its raw events, one sentence each.
     """
 
     lines: list[str]
@@ -34,12 +34,12 @@ class Explained(NamedTuple):
 
 
 def follow_command(config: Path, key: str) -> str:
-    """Return the command that follows the events of a key, for a second terminal."""
+    """Return the shell command that follows the events of a key, for a second terminal."""
     return shlex.join([*program(), "journal", "read", key, "--follow", "--config", str(config)])
 
 
 async def explained(settings: Settings, record: Mapping[str, Any]) -> Explained:
-    """Compare a folded record with its raw events in the journal.
+    """Explain a folded record by its raw events in the journal, and compare them.
 
     Args:
         settings: Settings of the demo.

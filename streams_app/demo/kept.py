@@ -1,7 +1,7 @@
-"""Keeps the events of a demo in a file, with settings of its fold, for ``streams-app tune``.
+"""Saves the first events of a demo in a file, with settings of its fold, for ``streams-app tune``.
 
-The broker of the demo is gone at the end, so the displayed command reads this file; the displayed figures come from the same file
-and code. max_hold is left out: it is short in the demo only to show records soon.
+The broker of the demo is removed at the end, so the displayed command reads this file. The displayed numbers come from the same
+file and code. The settings omit max_hold, which is short in the demo only to show records soon.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ quiet_period = "{quiet_period}"
 
 
 class FirstEvents:
-    """The first events of a demo, for :mod:`streams_app.tuning`."""
+    """File with the first events of a demo, for :mod:`streams_app.tuning`."""
 
     def __init__(self, folder: Path, *, group_key: str, changed: str) -> None:
         """Create the files in a folder that is removed with the demo.
 
         Args:
             folder: Folder of the demo.
-            group_key: Group key of its fold.
-            changed: Field of the changed names of its fold.
+            group_key: Group key of the demo's fold.
+            changed: Field with the changed names of the demo's fold.
         """
         self._events = folder / "events.jsonl"
         self._settings = folder / "tune.toml"
@@ -64,22 +64,22 @@ class FirstEvents:
         self._count = 0
 
     def add(self, updates: Sequence[Update], began_ms: int) -> None:
-        """Write events with their times.
+        """Write events with their times; events beyond :data:`MAX_EVENTS` are ignored.
 
         Args:
-            updates: Updates that follow those added before.
-            began_ms: Wall clock when the load began.
+            updates: The next updates, in order.
+            began_ms: Wall clock at the beginning of the load.
         """
         taken = updates[: MAX_EVENTS - self._count]
         self._count += len(taken)
         self._file.write(b"".join(with_time(update.value, began_ms + int(update.at_ms)) for update in taken))
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file of events."""
         self._file.close()
 
     def lines(self) -> list[str]:
-        """Return some figures of the curve, and the command that draws it; the files remain for this command."""
+        """Return lines with some points of the curve, and with the command that draws it; save the files for this command."""
         self.close()
         shares = self._shares()
         if not shares:
@@ -96,7 +96,7 @@ class FirstEvents:
             return [*found, f"                   the events could not be kept in {FOLDER}: {error.strerror}"]
 
     def _shares(self) -> list[str]:
-        # Only tuning needs numpy.
+        # Imported here, because only tuning needs numpy.
         from streams_app.folding.core.closing import Bounds
         from streams_app.tuning.columns import Columns
         from streams_app.tuning.file import LineReader
@@ -115,7 +115,7 @@ class FirstEvents:
     def _command(self) -> str:
         FOLDER.mkdir(parents=True, exist_ok=True)
         for path, name in ((self._events, "events.jsonl"), (self._settings, "streams.toml")):
-            # Another demo may end at the same time.
+            # Replaced atomically, because another demo may end at the same time.
             whole = FOLDER / f"{name}.{os.getpid()}"
             shutil.copyfile(path, whole)
             whole.replace(FOLDER / name)
@@ -124,7 +124,7 @@ class FirstEvents:
 
 
 def with_time(value: bytes, at_ms: int) -> bytes:
-    """Return a line with the time of its event; a line that is not an object is unchanged, and rejected as in the demo."""
+    """Add the time to the JSON object in a line. Another value stays unchanged, so that it is rejected as in the demo."""
     event = value.strip()
     if event.startswith(b"{") and event[1:].lstrip()[:1] != b"}":
         event = b'{"%b":%d,%b' % (TIME.encode(), at_ms, event[1:])
@@ -132,7 +132,7 @@ def with_time(value: bytes, at_ms: int) -> bytes:
 
 
 def program() -> list[str]:
-    """Return the command that runs this program from here."""
+    """Return the command that runs this program from the current directory."""
     called = Path(sys.argv[0])
     if called.name != "streams-app":
         return [_from_here(sys.executable), "-m", "streams_app"]

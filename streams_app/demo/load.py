@@ -1,4 +1,4 @@
-"""The load of the demo (pure): a few hot accounts, a long tail, bursts and silences; equal seeds give equal loads.
+"""Generates the load of the demo: a few hot accounts, a long tail, bursts and silences. Equal seeds give equal loads (pure).
 
 Post metrics are collected in bursts: when a crawler runs, or a post goes viral, the posts of one account are updated dozens
 of times within a second or two, and then not for a long time. A few accounts are always active.
@@ -17,22 +17,22 @@ import orjson
 METRICS: Final = ("likes", "shares", "comments", "impressions", "saves", "clicks")
 HOT_ACCOUNTS: Final = 3
 HOT_SHARE: Final = 0.15
-"""Share of events of the hot accounts."""
+"""Share of all events that are of the hot accounts."""
 
 BURST_MEAN: Final = 28.0
 WAVE_MS: Final = 12_000
 SILENT_PART: Final = 0.15
-"""Part of each wave in which no burst begins."""
+"""Fraction of each wave in which no burst begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One raw event.
+    """Raw event of the demo, to be produced.
 
     Attributes:
         at_ms: Time of the event, in ms since the beginning of the load.
         key: Record key, which is the group key.
-        value: Value to produce.
+        value: Record value.
     """
 
     at_ms: float
@@ -41,10 +41,10 @@ class Update:
 
 
 class LoadEvents(Protocol):
-    """A source of events for the demo."""
+    """Source of events for the demo."""
 
     def until(self, now_ms: float) -> list[Update]:
-        """Return the next updates up to a time, in order."""
+        """Return the next updates up to a time, in ms since the beginning of the load, in order."""
 
     @property
     def is_exhausted(self) -> bool:
@@ -52,26 +52,26 @@ class LoadEvents(Protocol):
 
 
 class Load:
-    """Updates of post metrics for ``groups`` accounts, on average ``rate`` a second."""
+    """Generator of updates of post metrics for ``groups`` accounts, ``rate`` per second on average."""
 
     def __init__(self, *, groups: int, rate: float, seed: int = 20210801) -> None:
-        self._random = random.Random(seed)  # a load, not a secret
+        self._random = random.Random(seed)  # not for security
         self._groups = groups
         self._bursts_per_ms = rate * (1 - HOT_SHARE) / BURST_MEAN / (1 - SILENT_PART) / 1000
         self._hot_per_ms = rate * HOT_SHARE / 1000
         self._next_burst_ms = self._wait(self._bursts_per_ms)
         self._next_hot_ms = self._wait(self._hot_per_ms)
-        self._coming: list[tuple[float, int, str, str, dict[str, int]]] = []  # at, number, account, post, growth
+        self._coming: list[tuple[float, int, str, str, dict[str, int]]] = []  # time in ms, sequence number, account, post, growth
         self._numbers = 0
         self._levels: dict[tuple[str, str, str], int] = {}
 
     @property
     def is_exhausted(self) -> bool:
-        """Always False: the load never ends by itself."""
+        """Always False: the load is endless."""
         return False
 
     def until(self, now_ms: float) -> list[Update]:
-        """Return the next updates up to a time, in order; the number of calls does not change them."""
+        """Return the next updates up to a time, in order. The updates do not depend on how often this is called."""
         while self._next_burst_ms <= now_ms or self._next_hot_ms <= now_ms:
             if self._next_burst_ms <= self._next_hot_ms:
                 self._burst(self._next_burst_ms)
@@ -87,14 +87,14 @@ class Load:
     def _happen(self, at_ms: float, _: int, account: str, post: str, growth: dict[str, int]) -> Update:
         metrics = {}
         for name, by in growth.items():
-            # A post's metric only grows: an absolute value, as the network reports it.
+            # A metric is an absolute value that only grows, as social networks report it.
             level = self._levels.get((account, post, name), 0) + by
             self._levels[account, post, name] = metrics[name] = level
         return Update(at_ms, account.encode(), orjson.dumps({"account_id": account, "post_id": post, "metrics": metrics}))
 
     def _burst(self, begin_ms: float) -> None:
         if (begin_ms % WAVE_MS) / WAVE_MS > 1 - SILENT_PART:
-            return  # a quiet time
+            return  # silence
         account = self._account()
         size = max(1, round(self._random.expovariate(1 / BURST_MEAN)))
         length_ms = self._random.uniform(200, 2_500)
@@ -102,7 +102,7 @@ class Load:
             self._add(begin_ms + at, account)
 
     def _account(self) -> int:
-        """Choose an account of the long tail: number n with a probability proportional to about 1 / (n + 1)."""
+        """Choose an account of the long tail at random: number n has a probability proportional to about 1 / (n + 1)."""
         return min(self._groups - 1, int(math.exp(self._random.random() * math.log(self._groups + 1))) - 1)
 
     def _add(self, at_ms: float, number: int) -> None:

@@ -1,4 +1,4 @@
-"""Observes the output: folded records and dead letters from their topics, counters from the worker's ``/metrics``."""
+"""Observes the output of the demo: folded records and dead letters in their topics, and the metrics of the worker."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ LATEST = 6
 
 @dataclass(slots=True)
 class OutputSoFar:
-    """The output so far.
+    """Output of a fold so far.
 
     Attributes:
-        records: Number of folded records with different ids.
+        records: Number of folded records, without duplicates.
         events: Number of events folded into them.
-        redelivered: Number of records with a known id.
+        redelivered: Number of duplicates: records with an id that was read before.
         dead_letters: Number of rejected events.
         latest: The newest records, decoded.
-        largest: The record with most events, of those that are whole.
+        largest: The record with most events, except records that were split for their size.
     """
 
     records: int = 0
@@ -42,7 +42,7 @@ class OutputSoFar:
 
 
 class Observer:
-    """Reads the output and the dead letters of one fold like any consumer.
+    """Consumer of the folded records and dead letters of one fold.
 
     Attributes:
         seen: The output so far.
@@ -58,8 +58,8 @@ class Observer:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, partitions: int) -> None:
-        """Start to read in the background."""
-        # Created only now: a consumer that is never stopped logs an error when it is garbage-collected.
+        """Start reading in the background."""
+        # Not created in the constructor: a consumer that is never stopped logs an error when it is garbage-collected.
         self._consumer = consumer = AIOKafkaConsumer(**self._options, auto_offset_reset="earliest", fetch_max_wait_ms=200)
         await consumer.start()
         consumer.assign(
@@ -72,7 +72,7 @@ class Observer:
         self._task = asyncio.create_task(self._read(consumer), name="observer")
 
     async def stop(self) -> None:
-        """Stop reading."""
+        """Stop reading, and close the consumer."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -105,7 +105,7 @@ class Observer:
 
 @dataclass(frozen=True, slots=True)
 class WorkerGauges:
-    """Some metrics of the worker."""
+    """Metrics of the worker that the demo shows or checks."""
 
     open_groups: int = 0
     lag_events: int = 0

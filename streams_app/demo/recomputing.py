@@ -1,7 +1,7 @@
 """The subscriber of the demo: recomputes the score of an account from the write database, once for each folded record.
 
-The service that it would call is sometimes busy: the attempt fails and is retried. Results are in a database of its own, which the
-check at the end reads. The worker imports this module; its environment has the paths of the databases.
+Some attempts fail and are retried, as if a service were busy. The results are in a separate database, which the check at the end
+reads. The worker imports this module and finds the folder of the databases in an environment variable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streams_app.demo.stage import DEMO_FOLDER, FOLD
 from streams_app.formatting import counted, shown
 
 BUSY_EVERY: Final = 10
-"""One in this many records fails its first attempt, by a hash of its id."""
+"""Of this many records, one fails at its first attempt; a hash of its id decides which."""
 
 CREATE: Final = """
 CREATE TABLE scores (account TEXT PRIMARY KEY, score NUMERIC, version INTEGER NOT NULL) WITHOUT ROWID;
@@ -36,7 +36,7 @@ ON CONFLICT (account) DO UPDATE SET score = excluded.score, version = excluded.v
 
 
 class RecomputedRecord(msgspec.Struct, frozen=True):
-    """A folded record: only its key and the field ``fold`` are needed."""
+    """Payload of a folded record without fields, because the subscriber needs only its key and version."""
 
 
 class ServiceBusyError(Exception):
@@ -44,12 +44,12 @@ class ServiceBusyError(Exception):
 
 
 class Recomputed(NamedTuple):
-    """The results of the subscriber.
+    """Results of the subscriber.
 
     Attributes:
         ids: Ids of handled records.
-        retried: Number of failed attempts.
-        scores: Account → its score.
+        retried: Number of failed attempts, which were retried.
+        scores: Account → score.
     """
 
     ids: frozenset[str]
@@ -59,23 +59,23 @@ class Recomputed(NamedTuple):
 
 @contextmanager
 def connected(folder: Path) -> Iterator[sqlite3.Connection]:
-    """Open the database of the subscriber, with that of the events attached; commits at the end."""
+    """Open the database of the subscriber for the ``with`` block, with the write database attached; commit at the end."""
     with closing(sqlite3.connect(folder / "scores.db", timeout=30)) as connection:
-        connection.execute("PRAGMA synchronous = OFF")  # gone with the demo
+        connection.execute("PRAGMA synchronous = OFF")  # the database is removed with the demo
         connection.execute("ATTACH DATABASE ? AS source", (str(folder / "write.db"),))
         with connection:
             yield connection
 
 
 def prepare(folder: Path) -> None:
-    """Create the database."""
+    """Create the database of the subscriber."""
     with closing(sqlite3.connect(folder / "scores.db")) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(CREATE)
 
 
 def recomputed(folder: Path) -> Recomputed:
-    """Read the results so far."""
+    """Read the results of the subscriber so far."""
     with connected(folder) as connection:
         ids = connection.execute("SELECT fold_id FROM attempts WHERE is_done").fetchall()
         (retried,) = connection.execute("SELECT COUNT(*) FROM attempts WHERE NOT is_done").fetchone()
@@ -84,11 +84,11 @@ def recomputed(folder: Path) -> Recomputed:
 
 
 def undone(records: Collection[str], expected: Mapping[tuple[str, str], int | float], done: Recomputed) -> list[str]:
-    """Return the faults of the results, a sentence each.
+    """Return the faults of the subscriber's results, one sentence each.
 
     Args:
         records: Ids of the folded records.
-        expected: (account, metric) → its value.
+        expected: (account, metric) → expected value.
         done: Results of the subscriber.
     """
     missing, unknown = set(records) - done.ids, done.ids - set(records)
@@ -113,7 +113,7 @@ def undone(records: Collection[str], expected: Mapping[tuple[str, str], int | fl
     retry=Retries(attempts=8, first="200ms"),
 )
 def recompute(event: Received[RecomputedRecord]) -> None:
-    """Compute the score; idempotent."""
+    """Compute the score of an account and store it; an older version never overwrites a newer one, so repeating is harmless."""
     is_busy = event.attempt == 1 and crc32(event.id.encode()) % BUSY_EVERY == 0
     with connected(Path(os.environ[DEMO_FOLDER])) as connection:
         if not is_busy:

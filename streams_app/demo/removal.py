@@ -1,4 +1,4 @@
-"""Removes what a demo has created on given servers: topics, consumer groups, keys of Redis; the log names what remains."""
+"""Removes topics, consumer groups and Redis keys of a demo from servers of the user; logs a warning if some remain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streams_app.subscribers.running.requirements import declared_topics
 logger = logging.getLogger(__name__)
 
 EMPTY_SECONDS: Final = 15.0
-"""How long a group may keep members: a killed worker stays a member for its session timeout."""
+"""Maximum time to wait until a group has no members: a killed worker stays a member for its session timeout."""
 
 POLL_SECONDS: Final = 0.5
 
@@ -40,7 +40,7 @@ async def remove_all(settings: Settings) -> None:
         logger.warning("topics or consumer groups of the demo are left behind prefix=%s error=%r", settings.app_id, error)
     redis = connect_briefly(settings.redis)
     try:
-        # Keys of folds, and of live views including presence.
+        # Includes the keys of live views and of presence.
         async for key in redis.scan_iter(match=APP_PATTERN.format(app_id=settings.app_id), count=1_000):
             await redis.unlink(key)
     except REDIS_ERRORS as error:
@@ -50,9 +50,9 @@ async def remove_all(settings: Settings) -> None:
 
 
 async def _remove_group(client: AIOKafkaAdminClient, group: str) -> None:
-    """Delete a group as soon as it has no members; a group that never existed is no error.
+    """Delete a consumer group as soon as it has no members; a group that never existed is not an error.
 
-    The admin client of aiokafka has no method for this request.
+    The request is sent directly, because the admin client of aiokafka has no method for it.
     """
     try:
         async with asyncio.timeout(EMPTY_SECONDS):
@@ -64,6 +64,6 @@ async def _remove_group(client: AIOKafkaAdminClient, group: str) -> None:
                     break
                 await asyncio.sleep(POLL_SECONDS)
     except IncompatibleBrokerVersion:
-        return  # the embedded broker: it forgets its groups with its process
+        return  # the embedded broker: its groups end with its process
     if reply.results[0][1] and error is not GroupIdNotFound:
         raise error(f"cannot delete the consumer group {group}")

@@ -1,6 +1,6 @@
-"""Events from a file of JSON lines, paced by a time field if there is one.
+"""Reads events from a file of JSON lines, and times them by a field of the events if they have one.
 
-Lines that are not JSON objects are produced as they are, and become dead letters as they would in production.
+Lines that are not JSON objects are produced unchanged, and become dead letters as they would in production.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ SAMPLED_LINES: Final = 100
 
 
 class EventReplay:
-    """The events of a file, as fast as they happened, or at ``rate`` a second without times.
+    """Events of a file, at the speed at which they happened; events without times at ``rate`` per second.
 
     Attributes:
-        head: The first events of the file, to be checked before any is produced.
+        head: The first events of the file, to be checked before any event is produced.
         fault: Why the rest of the file cannot be read; None: no error.
     """
 
@@ -39,8 +39,8 @@ class EventReplay:
         Args:
             path: JSON lines, in the order in which they are produced.
             group_key: Field whose value becomes the record key.
-            rate: Events a second for lines without a time.
-            speed: How many times as fast as the events happened.
+            rate: Events per second, for lines without a time.
+            speed: Factor by which the events are faster than they happened.
 
         Raises:
             ConfigurationError: The file cannot be read.
@@ -57,7 +57,7 @@ class EventReplay:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the end of the file is reached."""
+        """Whether all events of the file have been returned."""
         return self._next is None
 
     def until(self, now_ms: float) -> list[Update]:
@@ -70,7 +70,7 @@ class EventReplay:
 
     @property
     def rate_text(self) -> str:
-        """Describe the pace, by the first events."""
+        """Text about the event rate: by which time fields, or how many events per second."""
         fields = {name for line in self.head if (name := time_field_of(_decoded(line))) is not None}
         if fields:
             return f"by {', '.join(sorted(fields))}"
@@ -95,7 +95,7 @@ class EventReplay:
                 at_ms += self._step_ms
             else:
                 begin_ms = stamp_ms if begin_ms is None else begin_ms
-                # A line that goes back in time follows at once: the order of the file is the order of the log.
+                # A line with an earlier time follows immediately, because the log has the order of the file.
                 at_ms = max(at_ms, (stamp_ms - begin_ms) / self._speed)
             yield Update(at_ms, self._key(event), value)
 
@@ -107,14 +107,14 @@ class EventReplay:
 
 
 def time_field_of(event: Any) -> str | None:
-    """Return the first field of an event that has its time; None if there is none."""
+    """Return the name of the first field that has the time of an event; None if there is none."""
     if type(event) is not dict:
         return None
     return next((name for name in TIME_FIELDS if moment_ms(event.get(name)) is not None), None)
 
 
 def time_of(event: Any) -> float | None:
-    """Return the time of an event by :func:`time_field_of` in ms since 1970; None if it has none."""
+    """Return the time of an event, in ms since 1970, by its :func:`time_field_of`; None if it has none."""
     field = time_field_of(event)
     return None if field is None else moment_ms(event[field])
 

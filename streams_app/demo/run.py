@@ -47,22 +47,22 @@ from streams_app.settings import Settings
 STEP_SECONDS: Final = 0.05
 SAMPLE_EVERY_MS: Final = 500
 STALLED_MS: Final = 60_000
-"""How long nothing may move while the last records come out; after that the demo has failed."""
+"""Time without any progress after which the demo no longer waits for the last records; its check then fails."""
 
 SHOWN_DIFFERENCES: Final = 10
 HOT_PAGE: Final = f"/?page={HOT_KEY}"
-"""The page that a visitor of the demo may open."""
+"""Path of the live page for an account that is always active."""
 
 CONSUMERS: Final = """\
   read store  SQLite: of each folded record the values that have changed, summed up anew
   subscriber  recomputes a score for each folded record; every tenth fails at first, on purpose, and is retried
   journal     keeps each raw event by its account"""
-"""What the worker does beside folding."""
+"""Lines about the components of the worker besides the fold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of ``streams-app demo``; 0 seconds or events: no limit."""
+    """Options of ``streams-app demo``. If ``seconds`` or ``events`` is 0, it does not limit the load."""
 
     seconds: float
     events: int
@@ -76,13 +76,13 @@ class Options:
 
 
 def run(options: Options, console: Console) -> None:
-    """Run the demo.
+    """Run the demo, from the start of the servers to the final check.
 
     Raises:
-        ConfigurationError: No event of the file can be folded (exit 1).
-        InternalError: The check failed, or the worker did (exit 70).
-        TryAgainError: A server does not answer (exit 75).
-        KeyboardInterrupt: A signal has stopped it at once; nothing is left behind in this case either.
+        ConfigurationError: No event of the file can be folded (exit code 1).
+        InternalError: The check or the worker failed (exit code 70).
+        TryAgainError: A server does not answer (exit code 75).
+        KeyboardInterrupt: A signal stopped the demo immediately; servers and files have been removed, too.
     """
     view = View(console, group_field=options.group_key, changed=options.changed)
     source = open_source(options)
@@ -104,7 +104,7 @@ def run(options: Options, console: Console) -> None:
 
 
 def open_source(options: Options) -> LoadEvents:
-    """Return the source of the events.
+    """Return the source of the events: generated load, or the file of ``--replay``.
 
     Raises:
         ConfigurationError: The file cannot be read, or none of its first events can be folded.
@@ -119,13 +119,13 @@ def open_source(options: Options) -> LoadEvents:
 
 
 def fold_text(fold: Fold) -> str:
-    """Describe the fold, for the first lines of the demo."""
+    """Describe the group key, quiet period and max_hold of the fold, for the first lines of the demo."""
     group = ", ".join(map(shown, fold.group_fields))
     return f"by {group}, quiet period {span(fold.quiet_period_ms)}, max_hold {span(fold.max_hold_ms)}"
 
 
 async def _play(*what: Any) -> None:
-    # The clients of the demo want a running loop when they are made.
+    # Created here, because the clients of the demo need a running loop.
     await _Demo(*what).run()
 
 
@@ -204,13 +204,13 @@ class _Demo:
                     self._explained = await explained(self._settings, largest)
 
     def _listen(self) -> None:
-        """Pass signals to the loop from now on, between two of its steps."""
+        """From now on, handle signals in the event loop: the first Ctrl-C ends the load, another signal ends the demo."""
         loop = asyncio.get_running_loop()
         main = asyncio.current_task()
-        assert main is not None  # a coroutine runs in one
+        assert main is not None  # a coroutine always runs in a task
 
         def interrupted(number: int) -> None:
-            if self._interruption.is_exiting:  # the signal came just before the end began, which nothing may cut short
+            if self._interruption.is_exiting:  # the signal arrived just before the exit began, which must not be interrupted
                 return
             if number == signal.SIGINT and self._is_loading and not self._is_asked_to_end:
                 self._is_asked_to_end = True
@@ -224,7 +224,7 @@ class _Demo:
         self._interruption.listen(lambda number: loop.call_soon_threadsafe(interrupted, number))
 
     async def _play(self, worker: WorkerProcess, session: aiohttp.ClientSession) -> None:
-        """Produce the load, each event after its metrics are in the write database."""
+        """Produce the load; the metrics of an event are written into the write database before the event is produced."""
         self._begin_ms, self._began_ms = self._clock.monotonic_ms(), self._clock.now_ms()
         next_sample_ms = 0
         while not self._enough.is_set():
@@ -256,7 +256,7 @@ class _Demo:
         self._kept.add(updates, self._began_ms)
 
     async def _drain(self, worker: WorkerProcess, session: aiohttp.ClientSession) -> None:
-        """Wait until the last group has been quiet, emitted and synced."""
+        """Wait until all events are folded, emitted, synced and handled, or until nothing has changed for a minute."""
         before, moved_ms = None, self._clock.monotonic_ms()
         while not self._is_complete():
             await self._sample(worker, session, "silence")
@@ -273,13 +273,13 @@ class _Demo:
             if now != before:
                 before, moved_ms = now, self._clock.monotonic_ms()
             elif self._clock.monotonic_ms() - moved_ms > STALLED_MS:
-                return  # the check says what is missing
+                return  # the check reports what is missing
             await asyncio.sleep(SAMPLE_EVERY_MS / 1000)
         await self._sample(worker, session, "done")
 
     def _is_complete(self) -> bool:
         seen = self._observer.seen
-        # What the worker says of its subscriber is a second old, and would be the last that is shown of it.
+        # Metrics of the subscriber lag by a second: wait for them, because the last ones stay on the screen.
         is_recorded = self._gauges.recomputed >= seen.records and self._gauges.journaled >= self._sent
         return is_recorded and seen.events + seen.dead_letters >= self._sent and not self._differences()
 
@@ -349,7 +349,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interruption:
-    """Handles the signals of this process while the demo runs; used by the main thread only."""
+    """Handler of the signals to this process during the demo; used only by the main thread."""
 
     def __init__(self) -> None:
         self._listener: Callable[[int], object] | None = None
@@ -357,7 +357,7 @@ class Interruption:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Within the block, a signal without a listener raises ``KeyboardInterrupt``, once."""
+        """Handle signals during the ``with`` block. Without a listener, the first signal raises ``KeyboardInterrupt``."""
         before = {number: signal.signal(number, self._handle) for number in SIGNALS}
         try:
             yield
@@ -366,16 +366,16 @@ class Interruption:
                 signal.signal(number, handler)
 
     def listen(self, listener: Callable[[int], object]) -> None:
-        """Pass signals to a listener from now on, between any two steps of the main thread."""
+        """Pass signals to a listener from now on; it may be called between any two instructions of the main thread."""
         self._listener = listener
 
     @property
     def is_exiting(self) -> bool:
-        """Whether the demo has begun to end, so that signals are ignored."""
+        """Whether the exit of the demo has begun, during which signals are ignored."""
         return self._is_exiting
 
     def begin_exit(self) -> None:
-        """Mark the demo as ending: signals are ignored from now on."""
+        """Ignore signals from now on, because the exit of the demo begins."""
         self._is_exiting = True
 
     def _handle(self, number: int, _: FrameType | None) -> None:

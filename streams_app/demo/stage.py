@@ -1,4 +1,4 @@
-"""The environment of the demo: servers, topics, tables, settings, a worker and a hub, all of which are removed at the end."""
+"""Sets up the environment of the demo (servers, topics, tables, settings, worker and hub) and removes it at the end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FOLD: Final = "account-metrics"
 STORE: Final = "dashboard"
 JOURNAL: Final = "accounts"
 DEMO_FOLDER: Final = "DEMO_FOLDER"
-"""Environment variable with the paths of the databases, for the subscriber of the demo."""
+"""Environment variable with the folder of the databases, for the subscriber of the demo."""
 
 PARTITIONS: Final = 4
 READY_MS: Final = 60_000
@@ -41,7 +41,7 @@ STOP_AT_ONCE_SECONDS: Final = 3.0
 QUIET_PERIOD: Final = "3s"
 MAX_HOLD: Final = "10s"
 SHOWN_FOR: Final = "20s"
-"""How long an update and a folded record stay on the live page."""
+"""Time for which an update or a folded record stays on the live page."""
 
 LISTENS: Final = re.compile(r"http listens url=(\S+)")
 SERVES: Final = re.compile(r"live views are served url=(\S+)")
@@ -113,14 +113,14 @@ port = 0
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """The servers of the demo.
+    """Servers of the demo.
 
     Attributes:
         bootstrap: Address of the broker, ``host:port``.
         broker: Description of the broker.
         redis_url: URL of Redis.
         redis: Description of Redis.
-        are_ours: Whether both end with the demo; otherwise topics and keys are removed one by one.
+        are_ours: Whether both servers are embedded and end with the demo; otherwise topics and keys are removed at the end.
     """
 
     bootstrap: str
@@ -132,7 +132,7 @@ class Servers:
 
 @contextlib.contextmanager
 def servers(bootstrap: str | None, redis_url: str | None, folder: Path) -> Iterator[Servers]:
-    """Yield the given servers; one that is not given is embedded, and writes into the folder."""
+    """Provide the servers for the ``with`` block; embedded servers, with data in the folder, replace those not given."""
     with contextlib.ExitStack() as stack:
         if bootstrap is None:
             broker = stack.enter_context(Broker.start(directory=folder / "broker"))
@@ -148,7 +148,7 @@ def servers(bootstrap: str | None, redis_url: str | None, folder: Path) -> Itera
 
 
 def demo_fold(*, group_key: str, changed: str) -> Fold:
-    """Return the fold of the demo, to check events before anything is started.
+    """Return the fold of the demo, so that events can be checked before any server is started.
 
     Raises:
         ConfigurationError: A fold cannot have these fields.
@@ -161,7 +161,7 @@ def demo_fold(*, group_key: str, changed: str) -> Fold:
 
 
 def demo_settings(on: Servers, folder: Path, *, group_key: str, changed: str) -> tuple[Path, Settings]:
-    """Write ``streams.toml`` and load it; on given servers names are unique."""
+    """Write ``streams.toml`` and load it; on servers of the user, the names of topics and keys are unique."""
     app_id = "demo" if on.are_ours else f"demo-{secrets.token_hex(4)}"
     source = "post-metric-updated" if on.are_ours else f"{app_id}.post-metric-updated"
     path = folder / "streams.toml"
@@ -179,7 +179,7 @@ def demo_settings(on: Servers, folder: Path, *, group_key: str, changed: str) ->
 
 @contextlib.asynccontextmanager
 async def topics_and_tables(settings: Settings, on: Servers) -> AsyncIterator[None]:
-    """Create the topics and the read store; at the end remove them from given servers."""
+    """Create the topics and the read store; after the block, remove topics, groups and keys from servers of the user."""
     await create_missing_topics(settings)
     store = open_store(settings.read_store(STORE))
     await store.initialise()
@@ -192,19 +192,19 @@ async def topics_and_tables(settings: Settings, on: Servers) -> AsyncIterator[No
 
 
 class DemoProcess:
-    """A command of this program as a process of its own.
+    """A ``streams-app`` command that runs as a separate process.
 
     Attributes:
-        url: Its URL, once its log has it.
+        url: URL of the process, from its log; empty until it listens.
     """
 
     def __init__(self, name: str, command: Sequence[str], listens: re.Pattern[str], config: Path, folder: Path) -> None:
         """Start the process.
 
         Args:
-            name: Its name, for messages.
+            name: Name of the process, for messages.
             command: Arguments of ``streams-app``.
-            listens: Finds its address in its log.
+            listens: Pattern that finds the URL in the log of the process.
             config: Settings of the demo.
             folder: Folder of the demo.
         """
@@ -215,10 +215,10 @@ class DemoProcess:
         self.url = ""
 
     async def ready(self, clock: Clock) -> None:
-        """Wait until it is ready.
+        """Wait until the process is ready.
 
         Raises:
-            InternalError: It ended, or was not ready in time; the message shows the end of its log.
+            InternalError: The process ended or was not ready in time; the message has the end of its log.
         """
         deadline_ms = clock.monotonic_ms() + READY_MS
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
@@ -230,12 +230,12 @@ class DemoProcess:
         raise InternalError(f"the {self._name} did not become ready; its log ends with:\n{self._child.log_tail()}")
 
     def check(self) -> None:
-        """Raise InternalError if the process has ended."""
+        """Raise :class:`.InternalError` if the process has ended."""
         if not self._child.is_running:
             raise InternalError(f"the {self._name} ended; its log ends with:\n{self._child.log_tail()}")
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Send SIGTERM and wait for the end; with ``at_once`` only briefly."""
+        """Send SIGTERM and wait up to 22 s for the end of the process, or 3 s with ``at_once``."""
         self._child.stop(STOP_AT_ONCE_SECONDS if at_once else STOP_SECONDS)
 
     def _is_listening(self) -> bool:
@@ -249,7 +249,7 @@ class DemoProcess:
 
 
 class WorkerProcess(DemoProcess):
-    """A real worker, as it is deployed; ready when it has claimed its partitions."""
+    """Worker process, run as in production; ready when it has claimed its partitions."""
 
     def __init__(self, config: Path, folder: Path) -> None:
         super().__init__("worker", ["worker"], LISTENS, config, folder)
@@ -265,7 +265,7 @@ class WorkerProcess(DemoProcess):
 
 
 class HubProcess(DemoProcess):
-    """The hub that serves the live views of the demo to browsers."""
+    """Hub process, which serves the live views of the demo to browsers."""
 
     def __init__(self, config: Path, folder: Path) -> None:
         super().__init__("hub", ["live", "serve", "--page"], SERVES, config, folder)
@@ -273,7 +273,7 @@ class HubProcess(DemoProcess):
 
 @contextlib.contextmanager
 def stage_folder() -> Iterator[Path]:
-    """Create a folder for settings, databases and logs; it is removed at the end."""
-    # A child that is just being killed may still write into it.
+    """Create a temporary folder for settings, databases and logs; it is removed after the ``with`` block."""
+    # Errors are ignored, because a child that is being killed may still write into the folder.
     with tempfile.TemporaryDirectory(prefix="streams-app-demo-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)

@@ -23,24 +23,24 @@ LEAST_NAMES: Final = 10
 
 @dataclass(slots=True)
 class Snapshot:
-    """The state of the demo at one moment.
+    """State of the demo at one moment.
 
     Attributes:
         elapsed_ms: Time since the load began.
         phase: Current phase, one word.
         events: Number of raw events produced.
-        events_per_second: Events produced a second, of the last second or so.
-        open_groups: Number of groups not yet emitted.
-        lag_events: Number of events produced and not yet folded.
+        events_per_second: Rate of produced events over about the last second.
+        open_groups: Number of groups that are not emitted yet.
+        lag_events: Number of produced events that are not folded yet.
         records: Number of folded records.
         events_folded: Number of events in those records.
         values_written: Number of values written to the read store.
         latest: The newest folded records.
         recomputed: Number of folded records that the subscriber has handled.
-        retried: Number of its attempts that failed and were retried.
-        journaled: Number of events that the journal has.
-        journal_received: Bytes of keys and values of all events.
-        journal_kept: Bytes that the journal keeps of them in Redis.
+        retried: Number of attempts of the subscriber that failed and were retried.
+        journaled: Number of events in the journal.
+        journal_received: Bytes of the keys and values of all events.
+        journal_kept: Bytes of these events in Redis.
     """
 
     elapsed_ms: int = 0
@@ -61,17 +61,17 @@ class Snapshot:
 
     @property
     def folding_ratio(self) -> float:
-        """1 - records / events folded into them."""
+        """Share of events saved by folding: 1 - records / events folded into them."""
         return 1 - self.records / self.events_folded if self.events_folded else 0.0
 
     @property
     def writes_saved(self) -> float:
-        """The share of writes saved, compared with one read-store write for each event."""
+        """Share of read-store writes saved, compared with one write for each event."""
         return 1 - self.values_written / self.events if self.events else 0.0
 
 
 class View:
-    """Displays snapshots."""
+    """Display of snapshots on a terminal, or as plain lines."""
 
     def __init__(self, console: Console, *, group_field: str, changed: str) -> None:
         self.console = console
@@ -79,11 +79,11 @@ class View:
         self._changed = changed
         self._live: Live | None = None
         self._line_at_ms = 0
-        self._last_line = 0, 0  # milliseconds and events of the line before
+        self._last_line = 0, 0  # elapsed ms and number of events at the previous line
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Show a live table within the block, if there is a terminal."""
+        """Show a live table during the ``with`` block, if the output is a terminal."""
         if not self.console.is_terminal:
             yield
             return
@@ -93,15 +93,15 @@ class View:
             yield
         finally:
             self._live = None
-            with suppress(OSError):  # the terminal was closed: that is why it ends
+            with suppress(OSError):  # the demo may end because the terminal was closed
                 live.stop()
 
     def step(self, text: str) -> None:
-        """Print a line about a finished step."""
-        self.console.print(Text(text), soft_wrap=True)  # Text, not a string: a string would be read as markup
+        """Print a line about a step of the demo."""
+        self.console.print(Text(text), soft_wrap=True)  # Text, because rich reads a string as markup
 
     def show(self, now: Snapshot) -> None:
-        """Show the newest figures: in the live table, or at intervals as a line."""
+        """Show a snapshot: in the live table, or as a line if the last line is old enough."""
         if self._live is not None:
             self._live.update(self.picture(now))
         elif now.elapsed_ms >= self._line_at_ms:
@@ -110,7 +110,7 @@ class View:
 
     def _line(self, now: Snapshot) -> str:
         (before_ms, before), self._last_line = self._last_line, (now.elapsed_ms, now.events)
-        # Of all that came since the line before: the last second of it would not add up with the events.
+        # The rate since the previous line, so that rate and number of events agree.
         rate = (now.events - before) * 1000 / max(1, now.elapsed_ms - before_ms)
         return (
             f"{now.elapsed_ms / 1000:5.0f} s  {now.phase:<8}  events {now.events:>8,} ({rate:>6,.0f}/s)  "
@@ -122,7 +122,7 @@ class View:
         )
 
     def picture(self, now: Snapshot) -> Group:
-        """Return the whole table, as wide as the terminal, with each example on one line."""
+        """Return a table of all numbers and, below it, the newest folded records, one line each."""
         table = Table(box=None, show_header=False, pad_edge=False)
         table.add_column(style="dim", width=LABELS_WIDTH, no_wrap=True)
         table.add_column()
@@ -151,14 +151,14 @@ def _megabytes(size: int) -> str:
 
 
 def share(ratio: float, of: int) -> str:
-    """Format a percentage; a dash if the total is 0."""
+    """Format a share as a percentage; ``-`` if the total is 0."""
     return f"{ratio:.1%}" if of else "-"
 
 
 def describe(record: dict[str, Any], group_field: str, changed: str, width: int) -> str:
     """Describe a folded record: ``account_1: likes, shares  (37 events in one record, reason quiet)``.
 
-    If there is no room, names are left out, then the key is cut in its middle; numbers are never cut.
+    If the line is too long, names are omitted, then the key is cut in the middle; numbers are never cut.
     """
     fold = record["fold"]
     key = shown_key(record.get(group_field))
@@ -173,7 +173,7 @@ def describe(record: dict[str, Any], group_field: str, changed: str, width: int)
 
 
 def _listed(names: list[str], room: int) -> str:
-    """List as many names as there is room for."""
+    """Join as many names as fit into ``room`` columns."""
     text = ", ".join(names)
     for end in range(len(names) - 1, 0, -1):
         if cell_len(text) <= room:

@@ -1,7 +1,7 @@
-"""The service that owns the post metrics: a SQLite table, written before each event is produced.
+"""The service that owns the post metrics: a SQLite table that is written before each event is produced.
 
-It is the source of the read store: the metrics of an account are the SUM over its posts. The same sums are also computed in
-memory from the events alone, as the expected content of the read store at the end.
+The table is the source of the read store: the metrics of an account are the SUM over its posts. The same sums are also computed in
+memory from the events, as the expected content of the read store at the end.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ GROUP BY account_id, metric
 
 Number = int | float
 Place = tuple[str, str, str]
-"""Account, post, metric."""
+"""Key of a post metric: account, post, metric."""
 
 
 @dataclass(slots=True)
 class Raw:
-    """An event in the shape that the reader of a fold expects."""
+    """Event in the shape that the reader of a fold expects."""
 
     offset: int
     timestamp: int | None
@@ -53,7 +53,7 @@ class Raw:
 
 
 class WriteSide:
-    """The post metrics in a file, and what the account metrics must be.
+    """Database of the post metrics, and the expected account metrics in memory.
 
     Attributes:
         rejected: Number of events that cannot be folded.
@@ -62,7 +62,7 @@ class WriteSide:
     def __init__(self, path: Path, fold: Fold, limits: Limits) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None)
         self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = OFF")  # gone with the demo
+        self._connection.execute("PRAGMA synchronous = OFF")  # the database is removed with the demo
         self._connection.execute(CREATE)
         self._reader = EventReader(fold, limits)
         self._limits = limits
@@ -70,7 +70,7 @@ class WriteSide:
         self.rejected = 0
 
     def write(self, updates: Sequence[Update]) -> None:
-        """Write the metrics of some events in one transaction; events that will be dead letters change nothing."""
+        """Write the metrics of events in one transaction; events that cannot be folded are counted and change nothing."""
         raws = [Raw(position, 0, update.key, update.value) for position, update in enumerate(updates)]
         decoded = decode_all(raws, self._limits)
         reading = self._reader.read(raws, decoded)
@@ -88,20 +88,20 @@ class WriteSide:
         self._connection.execute("COMMIT")
 
     def expected(self) -> dict[tuple[str, str], Number]:
-        """Compute the sum of each (account, metric) over its posts, from the events alone."""
+        """Return the sum of each (account, metric) over the posts of the account, computed from the events."""
         sums: dict[tuple[str, str], Number] = defaultdict(int)
         for (account, _, name), number in self._numbers.items():
             sums[account, name] += number
         return dict(sums)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database."""
         self._connection.close()
 
     def _number(self, place: Place, level: Any) -> Number:
         if type(level) is float or (type(level) is int and abs(level) <= MAX_SAFE_INTEGER):
             return level
-        # In the place of a value that is not a number stands how often its name has changed.
+        # A value that is not a number is replaced by the number of changes of its name.
         return self._numbers.get(place, 0) + 1
 
 
@@ -110,15 +110,17 @@ def differences(path: Path, table: str, expected: Mapping[tuple[str, str], Numbe
 
     Args:
         path: SQLite file of the read store.
-        table: Its table.
+        table: Table of the read store.
         expected: Result of :meth:`WriteSide.expected`.
 
     Returns:
-        A sentence for each difference; empty if every account is right.
+        A sentence for each difference; empty if the content is as expected.
     """
     connection = sqlite3.connect(path)
     try:
-        rows = connection.execute(f'SELECT group_key, name, value FROM "{table}"').fetchall()  # checked by the settings
+        rows = connection.execute(
+            f'SELECT group_key, name, value FROM "{table}"'
+        ).fetchall()  # the settings have checked the name of the table
     finally:
         connection.close()
     stored = {(group, name): value for group, name, value in rows}
@@ -132,5 +134,5 @@ def differences(path: Path, table: str, expected: Mapping[tuple[str, str], Numbe
 
 
 def _is_same(stored: Any, number: Number) -> bool:
-    """Compare sums: those of floats depend on the order of the terms, integers must be equal."""
+    """Return whether two sums are equal; sums of floats may differ slightly, because they depend on the order of the terms."""
     return type(stored) in (int, float) and (stored == number or math.isclose(stored, number, rel_tol=1e-9))
