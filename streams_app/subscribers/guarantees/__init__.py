@@ -1,1 +1,1 @@
-"""The delivery guarantees: at least once, deduplicated, at most once, each with its log."""
+"""Delivery guarantees: at least once, deduplicated and at most once, each with its log."""

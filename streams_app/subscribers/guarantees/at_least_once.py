@@ -1,11 +1,14 @@
-"""At least once (``idempotent="yes"``): an event runs again after an error, a crash or a claim.
+"""At least once (``idempotent="yes"``): an event may run several times, after an error, a crash or a claim.
 
-Redis keeps the number of attempts of each event; a worker waits for Redis only where a process may have died. Any unfinished event
-may be the cause: a fast crash happens before Redis learns which events were running. So after the first crash every unfinished
-event is a suspect, a possible cause. A few suspects start at once, after their attempts are in Redis, and no other event of their
-partition runs until they have ended or were watched for a while, see :mod:`.crash_isolation`. After the second crash each of those
-that were watched runs alone. The third crash makes a dead letter: no other event of the partition was running, except those that
-had run alone before, and no other suspect of the process was watched.
+Redis stores the number of attempts of each event; attempts wait for Redis only if a process may have crashed. Crash isolation finds
+the event that crashes its process:
+
+1. After the first crash every unfinished event is a suspect, because a fast crash happens before Redis learns which events were
+   running. A few suspects start together, after their attempts are stored in Redis, and no other event of their partition starts
+   until they have ended or were watched for a while, see :mod:`.crash_isolation`.
+2. After the second crash, each of the suspects that were watched gets a solo retry.
+3. After the third crash, the event becomes a dead letter: no other event of the partition was running, except those that had passed
+   a solo retry, and no other suspect of the process was watched.
 """
 
 from __future__ import annotations
@@ -30,16 +33,16 @@ from streams_app.subscribers.state.offset_metadata import fitted
 from streams_app.subscribers.state.store import AttemptEntry
 
 CLAIMED: Final = -1
-"""In place of an offset: a claim that has not been released. Its entry has a due time other than 0, which even a full Redis
-accepts."""
+"""Stored in place of an offset by a claim that was not released. Its entry has a due time other than 0, because even a full Redis
+accepts entries with a due time."""
 
 CALM_SECONDS: Final = 30.0
-"""This long after a claim, plus a time-out, the events that were running when a process died have started again. Before, only those
-that had ended since the last commit may have."""
+"""Crash isolation ends this long after a claim, plus a time-out: by then, the events that were running at a crash have started once
+more. Until then, perhaps only events have run that had ended before the crash, but after the last commit."""
 
 
 class AtLeastOnceGuarantee(Guarantee):
-    """At least once."""
+    """Delivery guarantee with retries after errors, and crash isolation after crashes."""
 
     is_repeatable = True
     _log: AttemptLog
@@ -54,11 +57,11 @@ class AtLeastOnceGuarantee(Guarantee):
 
     @property
     def log(self) -> AttemptLog:
-        """The attempt log."""
+        """Attempt log of the claim."""
         return self._log
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> TakenOver:
-        """Take over the entries of former owners; every unfinished event is a suspect if a claim was not released."""
+        """Take over the entries of former owners; if a claim was not released, every unfinished event becomes a suspect."""
         partition, tracker = self._partition, self._partition.tracker
         store = partition.context.store(partition.tp, claim.token)
         self._log = log = AttemptLog(store, self.position_to_commit(), partition.context.clock.now_ms, partition.running)
@@ -82,8 +85,9 @@ class AtLeastOnceGuarantee(Guarantee):
         if not entry.is_begun and entry.due_ms != WATCHED_MS:
             return entry
         self._partition.context.subscriber_metrics.interrupted_attempt("crash")
-        # One of many that were running becomes a suspect. One of a few that were watched runs alone next, and one that ran alone is
-        # taken for the cause. An event that was no longer watched ran beside others: it is watched for longer the next time.
+        # The count increases for events that were running or watched: with 1 the event is a suspect, with 2 it gets a solo retry,
+        # and with 3 it is the cause. An event that was no longer watched ran beside others, so its count stays, but it is watched
+        # for longer the next time.
         return AttemptEntry(entry.attempts, entry.deaths + (1 if entry.is_begun else 0), due_ms=1)
 
     async def _end_isolation(self) -> None:
@@ -96,15 +100,15 @@ class AtLeastOnceGuarantee(Guarantee):
     # ---- the start of events
 
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
-        """Return the dead letter of an event that has killed its process too often."""
+        """Return a dead letter for an event that has crashed its process :data:`.MAX_DEATHS` times; None for others."""
         if event.deaths < MAX_DEATHS:
             return None
         return dead_lettering(event, "crashed", f"the process died {event.deaths} times in a row, the last time while it ran alone")
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
-        """Take the next events: either suspects, as many as may run together, or others."""
+        """Take the next events: either suspects, as many as may run together, or other events."""
         if queue.fresh and not self._may_try(queue.fresh[0]):
-            # An event taken in its place would keep it from being tried.
+            # Another event that started instead could delay this one without limit.
             return []
         events = queue.take(request)
         together = self._together(events)
@@ -115,7 +119,7 @@ class AtLeastOnceGuarantee(Guarantee):
         if not self._needs_isolation(event):
             return True
         is_last = _is_last(event)
-        # Long attempts that were started alone before this one have not killed the process when they began.
+        # Running attempts of other solo retries may continue: they have passed their watch without a crash.
         if is_last and not all(_is_last(attempt.in_flight_event) for attempt in self._partition.running):
             return False
         context = self._partition.context
@@ -134,13 +138,13 @@ class AtLeastOnceGuarantee(Guarantee):
         context = self._partition.context
         most = min(self._max_together, context.subscriber.concurrency)
         if self._are_long:
-            # If the process died, those that wait for an executor slot would also have to run alone.
+            # After a crash, suspects that were queued for an executor slot would also need solo retries.
             most = min(most, max(FEWEST_TOGETHER, context.subscriber.concurrency - context.dispatcher.running))
         some = events[:most]
         return next((at for at, event in enumerate(some) if _is_last(event) or not self._needs_isolation(event)), len(some))
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Start events at once; suspects when their attempts are in Redis."""
+        """Create attempts that start at once; those of suspects start after Redis has stored them."""
         attempts = [Attempt(made.event, event) for event, made in decoded]
         if not self._needs_isolation(decoded[0][0]):
             self._log.schedule_write()
@@ -148,7 +152,7 @@ class AtLeastOnceGuarantee(Guarantee):
         for attempt in attempts:
             event: InFlightEvent = attempt.in_flight_event
             event.deaths = max(1, event.deaths)
-            # Before it starts: an attempt that kills its process counts, too.
+            # Stored before the start, so that an attempt that crashes its process counts.
             self._log.keep(event.offset, AttemptEntry(event.attempts, event.deaths))
             attempt.is_unrecorded = True
         self._partition.context.crash_isolation.begin(self, is_last=_is_last(decoded[0][0]))
@@ -157,7 +161,7 @@ class AtLeastOnceGuarantee(Guarantee):
         return attempts
 
     async def _run_isolated(self) -> None:
-        """Start suspects once Redis knows their attempts, and other events once Redis knows what became of the suspects."""
+        """Start suspects after Redis has stored their attempts, and other events after Redis has stored the suspects' outcomes."""
         partition = self._partition
         while True:
             attempts = await self._isolated.get()
@@ -189,24 +193,24 @@ class AtLeastOnceGuarantee(Guarantee):
         return []
 
     def _watch_left_ms(self, attempt: Attempt) -> int:
-        # It may still wait for an executor slot.
+        # begun_ms is 0 while the attempt is queued for an executor slot.
         passed_ms = self._partition.context.clock.monotonic_ms() - attempt.begun_ms if attempt.begun_ms else 0
         return watched_ms(attempt.in_flight_event.attempts + _is_last(attempt.in_flight_event)) - passed_ms
 
     # ---- the end of events
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
-        """Clear the crash count of suspects that have ended."""
+        """Reset the crash count of suspects that have ended."""
         for event in [
             one.in_flight_event for one in attempts if one.in_flight_event.deaths and one.outcome is not AttemptOutcome.CANCELLED
         ]:
             event.deaths = 0
-            # Also while its dead letter is being sent.
+            # Stored as not begun, so that a crash while its dead letter is being sent does not count.
             self._log.keep(event.offset, AttemptEntry(event.attempts, due_ms=1))
         self._has_ended.set()
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Let the event start again: the attempt has not failed, and its process has not died."""
+        """Return True: the event starts once more, because the attempt has neither failed nor crashed its process."""
         return True
 
     def position_to_commit(self) -> OffsetAndMetadata:
@@ -216,21 +220,21 @@ class AtLeastOnceGuarantee(Guarantee):
         return partition.position(low, fitted(low, partition.offset_metadata(partition.tracker.above())))
 
     def on_commit(self, position: OffsetAndMetadata) -> None:
-        """Schedule a write of the position to Redis, because Kafka may remove commits."""
+        """Schedule a write of the position to Redis, because Kafka may remove the commit after its retention."""
         self._log.progressed(position)
 
     def stop(self) -> None:
-        """Withdraw suspects whose attempts are not in Redis."""
+        """Withdraw the attempts of suspects that Redis has not stored."""
         withdrawn = [attempt for attempt in self._partition.running if attempt.is_unrecorded]
         for attempt in withdrawn:
             attempt.outcome = AttemptOutcome.CANCELLED
         self._partition.context.dispatcher.withdrawn(withdrawn)
 
     async def close(self, tasks: Collection[asyncio.Task[None]]) -> None:
-        """End the tasks, and write the last entries, so that attempts that were cut off are not taken for crashes."""
+        """End the tasks, and write the last entries, so that interrupted attempts do not count as crashes."""
         await ended(tasks)
         self._partition.context.crash_isolation.end(self)
-        # While it is unknown which event has killed the former process, the next owner has to find it.
+        # If the event that crashed the former process has not been found, the next owner has to continue the isolation.
         if not self._isolated_below:
             self._log.drop([CLAIMED])
         self._log.progressed(self.position_to_commit())
@@ -238,5 +242,5 @@ class AtLeastOnceGuarantee(Guarantee):
 
 
 def _is_last(event: InFlightEvent) -> bool:
-    """Return whether an event is dead-lettered if its process dies once more while it is watched."""
+    """Return whether an event is dead-lettered if its process crashes once more while it is watched."""
     return event.deaths >= MAX_DEATHS - 1

@@ -1,7 +1,7 @@
-"""At most once (``idempotent="no"``): no record runs twice, whatever happens to Redis.
+"""At most once (``idempotent="no"``): no record runs twice, even if Redis loses all data.
 
-The begin of an event is in Redis before it starts, and then in Kafka, in the metadata of a commit that Kafka has accepted under
-this claim. The next owner finds it there, and a worker whose partition was taken away cannot start anything.
+Before an event starts, its begin is written to Redis, and then to Kafka, in the metadata of a commit. The next owner reads it
+there. A worker whose partition was revoked cannot start any event, because Kafka rejects its commit.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from streams_app.subscribers.state.offset_metadata import MAX_METADATA_BYTES, en
 from streams_app.subscribers.state.store import AttemptEntry
 
 LOWEST_BYTES: Final = 8
-"""Bytes of the metadata that are reserved for the begin of the lowest unfinished event; any other event needs as many, too."""
+"""Bytes of the metadata that are reserved for the begin of the lowest unfinished event; the begin of any event fits into them."""
 
 
 class AtMostOnceGuarantee(Guarantee):
-    """At most once for each record, and for each event id while ids are remembered."""
+    """Delivery guarantee that runs each record at most once, and each event id at most once while ids are remembered."""
 
     is_repeatable = False
     requires_commit = True
@@ -42,19 +42,19 @@ class AtMostOnceGuarantee(Guarantee):
         self._write_ahead = WriteAhead(partition, self.position_to_commit, self._on_begun, self._commit)
         self._without_room: set[int] = set()
         self._is_full = False
-        # Until a commit includes these, the next owner takes them for interrupted.
+        # Successes that no commit includes yet: the next owner would treat them as interrupted.
         self._uncommitted: dict[int, InFlightEvent] = {}
 
     @property
     def log(self) -> BeginLog:
-        """The begin log."""
+        """Begin log of the claim."""
         return self._write_ahead.log
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> TakenOver:
-        """Trust the commit alone: events that had begun by its metadata are interrupted.
+        """Take over the events of former owners; those that are begun in the metadata of the commit count as interrupted.
 
         Raises:
-            ImpossibleClaimError: The commit does not say what was begun.
+            ImpossibleClaimError: The commit has no metadata with the begun events.
         """
         tracker = self._partition.tracker
         assert claim.committed is not None  # it is required
@@ -67,7 +67,7 @@ class AtMostOnceGuarantee(Guarantee):
         watermark = tracker.end
         kept = await self._write_ahead.claim(claim, restored, trusts_redis=False)
         interrupted = set(tracker.begun)
-        # What Redis calls begun, and the commit does not, has never started.
+        # Events that are begun in Redis, but not in the commit, have never started.
         entries = {
             offset: AttemptEntry(entry.attempts - 1, due_ms=1) if entry.is_begun and offset not in interrupted else entry
             for offset, entry in kept.open.items()
@@ -77,13 +77,13 @@ class AtMostOnceGuarantee(Guarantee):
         return TakenOver(begin, known, interrupted, {"begin log": self.log.forever()})
 
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
-        """Return the dead letter of an interrupted event."""
+        """Return a dead letter for an interrupted event; None for others."""
         return self._write_ahead.dead_letter_of(event)
 
     # ---- room in the metadata
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
-        """Take the next events; while the metadata is full, only the lowest unfinished one, whose end makes room."""
+        """Take the next events; while the metadata is full, only the lowest unfinished event, whose end frees space."""
         if self._is_full:
             if not self._fits(MAX_METADATA_BYTES - 2 * LOWEST_BYTES):
                 return queue.take_offset(self._partition.tracker.low, request.now_ms)
@@ -105,20 +105,20 @@ class AtMostOnceGuarantee(Guarantee):
     # ---- one event
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Schedule a write of the begin of events to Redis, and a commit; their attempts start afterwards."""
+        """Schedule a write of the begins of events to Redis and a commit; their attempts start after both."""
         return self._write_ahead.before_start(decoded)
 
     async def _on_begun(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-        """Commit the begin of as many events as the metadata has room for."""
+        """Commit the begins of as many events as fit into the metadata, and return their attempts."""
         tracker = self._partition.tracker
         low = tracker.low
         taken = sorted(attempts, key=lambda attempt: int(attempt.in_flight_event.offset))
-        # The lowest event may start in any case: everything above it stays in the metadata until it is finished.
+        # The lowest event may always start: until it is finished, the metadata cannot become smaller.
         while taken and taken[-1].in_flight_event.offset > low and not self._fits(MAX_METADATA_BYTES - LOWEST_BYTES):
             tracker.put_off(tracker.claim, taken.pop().in_flight_event.offset)
         if taken:
             await self._commit()
-        # Only after the commit: if it fails, all attempts are asked about again, and may have room then.
+        # Set only after the commit: if it fails, this method is called with all attempts once more, and they may fit then.
         self._without_room = {attempt.in_flight_event.offset for attempt in attempts if attempt not in taken}
         if self._without_room:
             self._set_full(True)
@@ -128,14 +128,14 @@ class AtMostOnceGuarantee(Guarantee):
         committing, self._uncommitted = self._uncommitted, {}
         try:
             await self._partition.claim.commit_now(self.position_to_commit())
-        except BaseException as error:  # also when cancelled: the broker may have the commit or not
+        except BaseException as error:  # also when cancelled: the broker may or may not have the commit
             self._uncommitted = committing | self._uncommitted
             if isinstance(error, NotOwnerError):
                 raise FencedError("commit", "generation") from error
             raise
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
-        """Count duplicates, and have successes written and committed."""
+        """Count duplicates, and schedule writes and a commit of successes."""
         self._uncommitted.update(
             (attempt.in_flight_event.offset, attempt.in_flight_event)
             for attempt in attempts
@@ -144,44 +144,47 @@ class AtMostOnceGuarantee(Guarantee):
         self._write_ahead.after_end(attempts)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Let an event start again only if this attempt has not started."""
+        """Return True, so that the event starts later, only if this attempt has not started."""
         if event.offset in self._without_room:
             self._without_room.remove(event.offset)
             return True
         return self._write_ahead.on_interruption(event, attempt)
 
     def position_to_commit(self) -> OffsetAndMetadata:
-        """Return the low watermark, with all begun offsets, and as many finished ones as fit into the metadata."""
+        """Return the low watermark, with the begun and the finished offsets above it as metadata.
+
+        If these do not fit, finished offsets whose events never began are omitted.
+        """
         partition = self._partition
         low, tracker = partition.tracker.low, partition.tracker
         whole = partition.offset_metadata(tracker.above())
         if not fits(low, whole, MAX_METADATA_BYTES):
-            # Nothing of this may be left out. It has room, as it had when its events began.
+            # None of these may be omitted. They fit, because they did when their events began.
             whole = partition.offset_metadata(tracker.required())
         return partition.position(low, encoded(low, whole))
 
     # ---- the end
 
     def stop(self) -> None:
-        """Withdraw attempts whose begin is not written."""
+        """Withdraw attempts whose begin is not recorded."""
         self.log.stop()
 
     async def close(self, tasks: Collection[Task[None]]) -> None:
         """Write the last outcomes; if another owner has claimed the partition, send a dead letter for each success instead."""
         await self._write_ahead.close(tasks)
         if self.log.is_robbed:
-            # Dead letters of these were just sent.
+            # close has sent dead letters for the events in log.done.
             self._uncommitted = {offset: event for offset, event in self._uncommitted.items() if offset not in self.log.done}
 
     async def on_commit_rejected(self) -> None:
-        """Send a dead letter for each success that no commit includes: the next owner takes it for interrupted."""
+        """Send a dead letter for each success that no commit includes, because the next owner treats its event as interrupted."""
         await self._write_ahead.send_late(self._uncommitted.values())
 
     # ---- the partition
 
     @property
     def backlog(self) -> int:
-        """Number of event ids that Redis has not received, once there are too many."""
+        """Number of event ids that are not written to Redis, if they are so many that the reader has to pause; otherwise 0."""
         return self._write_ahead.backlog
 
     def on_read(self, batch: Batch) -> None:
@@ -189,5 +192,5 @@ class AtMostOnceGuarantee(Guarantee):
         self._write_ahead.on_read(batch)
 
     def on_tick(self) -> None:
-        """Schedule a write of the low watermark if it has moved."""
+        """Schedule a write of the low watermark if it has risen."""
         self.log.low_moved(self._partition.tracker.low)

@@ -1,7 +1,7 @@
-"""The attempt log of a subscriber that may run events twice: written behind the attempts, which wait for it only as suspects.
+"""Attempt log of a subscriber that may run events twice, a write-behind log: only attempts of suspects wait for it.
 
-From it the next owner learns which events were running when a process died, and how often an event was tried. Without it attempts
-are counted anew.
+The next owner reads from it which events were running at a crash, and how many attempts each event has had. Without the log,
+attempts are counted from 1.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from streams_app.subscribers.state.store import AttemptEntry, Begin, SubscriberS
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS: Final = 0.02
-"""Pause between two writes that nothing waits for. The first change after a quiet moment is written at once; a stream of short
-attempts is sampled, because writing each of them would cost more than the attempts."""
+"""Pause between two writes that no attempt waits for. The first change after a time without changes is written at once. In a
+stream of short attempts only some are written, because writing each of them would cost more than the attempts."""
 
 
 class AttemptLog:
-    """Keeps the entries of one partition in Redis in line with its attempts."""
+    """Writes the attempts of one partition to its entries in Redis."""
 
     def __init__(
         self, store: SubscriberStore, progress: OffsetAndMetadata, now_ms: Callable[[], int], running: Collection[Attempt] = ()
@@ -39,9 +39,10 @@ class AttemptLog:
 
         Args:
             store: The store of this claim.
-            progress: The low watermark, and what is finished above it.
+            progress: The low watermark, with the finished offsets above it as metadata.
             now_ms: Wall clock.
-            running: The attempts without an outcome, as a live view. Those that have started are written; most end before a write.
+            running: Attempts without an outcome; the caller updates the collection. Those that have started are written, but most
+                end before a write.
         """
         self._store = store
         self._whose = store.keys.subscriber, store.keys.source
@@ -59,10 +60,10 @@ class AttemptLog:
         self._backoff = Backoff(first_seconds=0.1, longest_seconds=5.0)
 
     async def claim(self, seconds: float) -> dict[int, AttemptEntry]:
-        """Take over the entries of former owners; none if Redis does not answer within ``seconds``.
+        """Take over the entries of former owners; return none if Redis does not answer within ``seconds``.
 
         Raises:
-            FencedError: Another owner intervened.
+            FencedError: Another owner has claimed the partition.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -72,11 +73,11 @@ class AttemptLog:
             return {}
 
     def waits_for(self) -> str | None:
-        """Return what Redis has refused since the last call, or still does: ``redis-memory`` if it is full, otherwise ``redis``."""
+        """Return the label of a failed write since the previous call: ``redis-memory`` if Redis is full, otherwise ``redis``."""
         fault = self._fault
         if not self._backoff.failures:
             self._fault = None
-        # A frozen Redis refuses nothing, and its time-out is too long to wait for.
+        # A frozen Redis reports no error, and the time-out of the client is too long to wait for.
         is_waiting = self._store.is_waiting()
         return fault or ("redis" if is_waiting else None)
 
@@ -93,7 +94,7 @@ class AttemptLog:
             self._changed.set()
 
     def progressed(self, progress: OffsetAndMetadata) -> None:
-        """Schedule a write of the low watermark with its metadata, which is only valid together with it."""
+        """Schedule a write of the low watermark and its metadata, which are valid only together."""
         if progress != self._progress:
             self._progress = progress
             self._changed.set()
@@ -112,7 +113,7 @@ class AttemptLog:
             self._changed.set()
 
     async def written(self, offsets: Sequence[int], seconds: float) -> None:
-        """Wait until the entries of events are written: up to ``seconds``, and not at all while Redis accepts no writes."""
+        """Wait until the entries of events are written, for at most ``seconds``; return at once while writes fail."""
         if self._backoff.failures:
             return
         try:
@@ -128,10 +129,10 @@ class AttemptLog:
             )  # fmt: skip
 
     async def forever(self) -> None:
-        """Write changes, one script at a time.
+        """Write changes until the task is cancelled, one script at a time.
 
         Raises:
-            FencedError: Another owner intervened.
+            FencedError: Another owner has claimed the partition.
         """
         while True:
             await self._changed.wait()
@@ -157,7 +158,7 @@ class AttemptLog:
         self._is_awaited.clear()
 
     async def write_within(self, seconds: float) -> None:
-        """Write changes if that is possible within ``seconds``; called while :meth:`forever` does not run."""
+        """Write changes within ``seconds``, or log that they are lost; called while :meth:`forever` does not run."""
         try:
             async with asyncio.timeout(seconds):
                 self._changed.clear()
@@ -169,10 +170,10 @@ class AttemptLog:
             )
 
     async def write_once(self) -> None:
-        """Write what has changed since the last write.
+        """Write the changes since the last write.
 
         Raises:
-            FencedError: Another owner intervened.
+            FencedError: Another owner has claimed the partition.
             RedisError, OSError, TimeoutError: The outcome is unknown.
         """
         try:
@@ -183,9 +184,9 @@ class AttemptLog:
             self._is_claimed = False
             if error.cause == ANOTHER_OWNER:
                 raise
-            # Redis was wiped or rolled back: everything is written once more.
+            # Redis was wiped or restored from an older copy, so all entries are written once more.
             self._changed.set()
-        except BaseException:  # also when cancelled: the script may have been executed or not
+        except BaseException:  # also when cancelled: the script may or may not have been executed
             self._is_claimed = False
             raise
 
@@ -200,10 +201,10 @@ class AttemptLog:
     def _find_started(self) -> None:
         for attempt in self._running:
             if not attempt.begun_ms:
-                # It waits for an executor slot, and starts without further notice.
+                # It is queued for an executor slot, and no call reports its start: check once more.
                 self._changed.set()
             elif attempt.outcome is None and not attempt.in_flight_event.deaths:
-                # The guarantee itself keeps the entries of suspects.
+                # The guarantee itself writes the entries of suspects.
                 self._want(attempt.in_flight_event.offset, AttemptEntry(attempt.in_flight_event.attempts))
 
     async def _write(self) -> None:

@@ -1,7 +1,7 @@
-"""The begin log, a write-ahead log: an attempt starts only after Redis has recorded that it begins.
+"""Begin log, a write-ahead log: an attempt starts only after Redis has recorded that it begins.
 
-One pass has one request in flight, and includes what has arrived meanwhile. A pass that fails is repeated until it succeeds; no
-event starts meanwhile.
+Changes are written in passes, with one request in flight; each pass includes the changes that were scheduled during the previous
+one. A failed pass is repeated until it succeeds, and no event starts in the meantime.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from streams_app.subscribers.state.store import AttemptEntry, Begin, StoredState
 logger = logging.getLogger(__name__)
 
 COMMIT_SECONDS: Final = 0.05
-"""An outcome that no commit includes after this time causes a commit of its own."""
+"""Outcomes that no other commit has included after this time are committed separately."""
 
 MAX_AT_ONCE: Final = 1_000
 """Maximum number of event ids in one script."""
 
 
 class Starter(Protocol):
-    """What starts the attempts that may start."""
+    """Port to the dispatcher, which starts attempts."""
 
     def start(self, attempts: Sequence[Attempt]) -> None:
-        """Start attempts."""
+        """Start attempts whose begin is recorded."""
 
     def withdrawn(self, attempts: list[Attempt]) -> None:
-        """Take back attempts that do not start; each has an outcome."""
+        """Handle the outcomes of attempts that do not start."""
 
 
 class EndLog(NamedTuple):
-    """The progress that is written with each outcome.
+    """Progress that is written with each outcome.
 
     Attributes:
         low: The low watermark.
-        metadata: Metadata that says what is finished above it.
+        metadata: Encoded list of the finished offsets above it.
     """
 
     low: int
@@ -52,11 +52,11 @@ class EndLog(NamedTuple):
 
 
 class BeginLog:
-    """Writes which events of one partition begin, and then what has become of them, under one claim.
+    """Writes the begins of events of one partition to Redis, and later their outcomes, under one claim.
 
     Attributes:
-        done: Offset → event that has succeeded and is not yet finished in Redis.
-        is_robbed: Whether another process has claimed the partition: what ends here from now on ends late.
+        done: Offset → event that has succeeded, but whose outcome is not written yet.
+        is_robbed: Whether another process has claimed the partition, so that outcomes from now on come too late.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class BeginLog:
 
         Args:
             store: The store of this claim.
-            progress: Returns what is finished now; None while neither that nor any outcome may be written.
+            progress: Returns the current progress; None while neither progress nor outcomes may be written.
             now_ms: Wall clock.
             starter: Starts the attempts.
             on_begun: Called with attempts whose begin is in Redis; returns those that may start. The others are withdrawn.
             on_learned: Called when event ids were written.
-            commit_ends: Commits outcomes, :data:`COMMIT_SECONDS` later, unless a commit of what begins includes them earlier; None
-                if outcomes need no commit.
+            commit_ends: Commits outcomes. It is called after :data:`COMMIT_SECONDS`, unless a commit of begins includes them
+                earlier; None if outcomes need no commit.
         """
         self.done: dict[int, InFlightEvent] = {}
         self.is_robbed = False
@@ -109,10 +109,10 @@ class BeginLog:
         """Take over the state of former owners.
 
         Args:
-            fence: The fence of a new state: event ids below it are known, or not needed.
+            fence: Fence of a new state, if there is none; the ids of events below it are stored or not needed.
 
         Raises:
-            RedisError, OSError, TimeoutError: Redis does not answer: nothing may start without it.
+            RedisError, OSError, TimeoutError: Redis does not answer; no event may start without it.
         """
         kept = await self._store.claim(fence)
         assert kept is not None  # the script creates a state if there is none
@@ -120,7 +120,7 @@ class BeginLog:
         return kept
 
     async def write_progress(self) -> None:
-        """Write the progress alone.
+        """Write the progress without any outcomes.
 
         Raises:
             RedisError, OSError, TimeoutError: Redis does not answer.
@@ -134,23 +134,23 @@ class BeginLog:
         return len(self._ids)
 
     def waits_for(self) -> str | None:
-        """Return the `waiting_for` label of an outage since the last call, or of the current one; None if there was none."""
+        """Return the `waiting_for` label of an outage now or since the previous call; None if there was none."""
         fault = self._fault
         if not self._backoff.failures:
             self._fault = None
-        # A frozen Redis refuses nothing, and its time-out is too long to wait for.
+        # A frozen Redis reports no error, and the time-out of the client is too long to wait for.
         is_waiting = self._store.is_waiting()
         return fault or ("redis" if is_waiting else None)
 
-    # ---- what is to be written
+    # ---- scheduling of writes
 
     def learn(self, offset: int, own_id: str) -> None:
-        """Schedule a write of the id of an event that was finished earlier; no attempt begins before it."""
+        """Schedule a write of the id of an event that was finished earlier; no attempt begins before it is written."""
         self._ids.append((offset, own_id))
         self._changed.set()
 
     def begin(self, begins: Iterable[tuple[Attempt, Begin]]) -> None:
-        """Schedule a write of the begin of attempts, which start after it."""
+        """Schedule a write of the begins of attempts, which start after the write."""
         self._new += begins
         self._changed.set()
 
@@ -178,13 +178,13 @@ class BeginLog:
         self._changed.set()
 
     def stop(self) -> None:
-        """Start no more attempts; those whose begin is being written are withdrawn as soon as Redis has answered."""
+        """Start no more attempts; those whose begin is being written are withdrawn after the reply of Redis."""
         self._is_stopped = True
         new, self._new = self._new, []
         self._withdraw([attempt for attempt, _ in new])
 
     def low_moved(self, low: int) -> None:
-        """Schedule a write of the low watermark even if no event has ended: it also moves over offsets without events."""
+        """Schedule a write of the low watermark if it has risen; it also rises over offsets without events."""
         if low > self._written_low:
             self._is_behind = True
             self._changed.set()
@@ -192,10 +192,10 @@ class BeginLog:
     # ---- writing
 
     async def forever(self) -> None:
-        """Write scheduled changes, one script at a time.
+        """Write scheduled changes until the task is cancelled, one script at a time.
 
         Raises:
-            FencedError: Another owner intervened, or Redis has lost data.
+            FencedError: Another owner has claimed the partition, or Redis has lost data.
         """
         while True:
             await self._changed.wait()
@@ -214,11 +214,11 @@ class BeginLog:
                 await asyncio.sleep(self._backoff.failed())
 
     async def write_once(self) -> None:
-        """Make one pass: event ids, outcomes, begins, the commit of outcomes.
+        """Write one pass: event ids, outcomes, begins, then the commit of outcomes.
 
         Raises:
             FencedError: As in :meth:`forever`.
-            RedisError, KafkaError, OSError, TimeoutError: The outcome is unknown; the next pass sends the same again.
+            RedisError, KafkaError, OSError, TimeoutError: The outcome is unknown; the next pass repeats the request.
         """
         async with self._pass:
             try:
@@ -231,7 +231,7 @@ class BeginLog:
                 raise
 
     async def pass_ended(self, seconds: float) -> None:
-        """Wait until the current pass has ended, up to ``seconds``."""
+        """Wait until the current pass has ended, for at most ``seconds``."""
         try:
             async with asyncio.timeout(seconds), self._pass:
                 return
@@ -239,7 +239,7 @@ class BeginLog:
             logger.info("begins were not written in time, their events do not start subscriber=%s source=%s", *self._whose)
 
     async def write_last(self, seconds: float) -> None:
-        """Write the last outcomes if that is possible within ``seconds``; attempts that have not started are withdrawn."""
+        """Withdraw attempts that have not started, then write the last outcomes within ``seconds`` or log that they are lost."""
         self._withdraw([*(attempt for attempt, _ in self._sending), *self._in_redis])
         self._sending, self._in_redis = [], []
         try:
@@ -265,8 +265,9 @@ class BeginLog:
 
     async def _write_ends(self, *, is_last: bool = False) -> None:
         entries, done, progress = dict(self._entries), list(self.done), self._progress()
-        # At the end also without outcomes: if Redis knows less than the commit, the next owner reads event ids back from the log.
-        # While ids are unwritten nothing is written: the fence would say that Redis knows them.
+        # The last write happens even without outcomes: if the fence in Redis were below the commit, the next owner would have to
+        # read event ids back from the log. While ids are unwritten, no progress is written, because the fence implies that Redis
+        # has the ids of all events below it.
         if progress is None or self._ids or not (entries or is_last or self._is_behind):
             return
         finished = [offset for offset, entry in entries.items() if entry is None]
@@ -287,10 +288,10 @@ class BeginLog:
             self._withdraw([attempt for attempt, _ in new if attempt.is_dropped])
             self._sending = [(attempt, begin) for attempt, begin in new if not attempt.is_dropped]
             for _, begin in self._sending:
-                # Its entry as a waiting event is obsolete: written after the begin, it would let the next owner run it again.
+                # Its entry as a waiting event is obsolete: if it were written after the begin, the next owner would run the event.
                 self._entries.pop(begin.offset, None)
         if self._sending:
-            # A repeated request has the same events: the script recognises it by them.
+            # A repeated request contains the same events, by which the script recognises it.
             firsts = await self._store.begin([begin for _, begin in self._sending], self._now_ms())
             sent, self._sending = self._sending, []
             if firsts.count(None) < len(firsts):
@@ -317,7 +318,7 @@ class BeginLog:
             self._is_commit_due = self._has_uncommitted = False
             try:
                 await self._commit_ends()
-            except BaseException:  # also when cancelled: the broker may have the commit or not
+            except BaseException:  # also when cancelled: the broker may or may not have the commit
                 self._is_commit_due = self._has_uncommitted = True
                 raise
 

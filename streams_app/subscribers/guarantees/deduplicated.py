@@ -1,6 +1,6 @@
-"""Deduplicated (``idempotent="unknown"``): no event id runs twice while Redis keeps its data.
+"""Deduplicated (``idempotent="unknown"``): no event id runs twice unless Redis loses data.
 
-The begin of an event is in Redis before it starts.
+The begin of an event is written to Redis before the event starts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streams_app.subscribers.state.offset_tracker import Above
 
 
 class DeduplicatedGuarantee(Guarantee):
-    """Once for each event id, while Redis keeps its data."""
+    """Delivery guarantee that runs each event id once, unless Redis loses data."""
 
     is_repeatable = False
 
@@ -33,11 +33,11 @@ class DeduplicatedGuarantee(Guarantee):
 
     @property
     def log(self) -> BeginLog:
-        """The begin log."""
+        """Begin log of the claim."""
         return self._write_ahead.log
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> TakenOver:
-        """Trust Redis; events that had begun are interrupted."""
+        """Take over the events of former owners; those that are begun in Redis count as interrupted."""
         watermark = self._partition.tracker.end
         kept = await self._write_ahead.claim(claim, restored, trusts_redis=True)
         interrupted = {offset for offset, entry in kept.open.items() if entry.is_begun}
@@ -45,22 +45,22 @@ class DeduplicatedGuarantee(Guarantee):
         return TakenOver(begin, kept.open, interrupted, {"begin log": self.log.forever()})
 
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
-        """Return the dead letter of an interrupted event."""
+        """Return a dead letter for an interrupted event; None for others."""
         return self._write_ahead.dead_letter_of(event)
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Schedule a write of the begin of events to Redis; their attempts start afterwards."""
+        """Schedule a write of the begins of events to Redis; their attempts start after it."""
         return self._write_ahead.before_start(decoded)
 
     async def _on_begun(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
         return attempts
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
-        """Count duplicates, and have successes written."""
+        """Count duplicates, and schedule writes of successes."""
         self._write_ahead.after_end(attempts)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Let an event start again only if this attempt has not started."""
+        """Return True, so that the event starts later, only if this attempt has not started."""
         return self._write_ahead.on_interruption(event, attempt)
 
     def position_to_commit(self) -> OffsetAndMetadata:
@@ -70,7 +70,7 @@ class DeduplicatedGuarantee(Guarantee):
         return partition.position(low, fitted(low, partition.offset_metadata(Above(partition.tracker.above().finished))))
 
     def stop(self) -> None:
-        """Withdraw attempts whose begin is not written."""
+        """Withdraw attempts whose begin is not recorded."""
         self.log.stop()
 
     async def close(self, tasks: Collection[Task[None]]) -> None:
@@ -79,7 +79,7 @@ class DeduplicatedGuarantee(Guarantee):
 
     @property
     def backlog(self) -> int:
-        """Number of event ids that Redis has not received, once there are too many."""
+        """Number of event ids that are not written to Redis, if they are so many that the reader has to pause; otherwise 0."""
         return self._write_ahead.backlog
 
     def on_read(self, batch: Batch) -> None:
@@ -87,5 +87,5 @@ class DeduplicatedGuarantee(Guarantee):
         self._write_ahead.on_read(batch)
 
     def on_tick(self) -> None:
-        """Schedule a write of the low watermark if it has moved."""
+        """Schedule a write of the low watermark if it has risen."""
         self.log.low_moved(self._partition.tracker.low)

@@ -1,4 +1,4 @@
-"""What differs between the delivery guarantees of subscribers, as one interface that the processor of a partition calls."""
+"""Port through which the processor of a partition calls a delivery guarantee, and what all guarantees have to implement."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ ANOTHER_OWNER: Final = "token"
 """Cause of a :class:`.FencedError`: another process has claimed the partition."""
 
 CLOSE_SECONDS: Final = 1.0
-"""Each step of :meth:`Guarantee.close` that waits for a server takes at most this long."""
+"""Maximum duration of each step of :meth:`Guarantee.close` that waits for a server."""
 
 
 class GuaranteeLog(Protocol):
-    """Records in Redis what has become of events. Its methods return at once; a task of the guarantee writes."""
+    """Records the outcomes of events in Redis. The methods only schedule writes; a task of the guarantee performs them."""
 
     def keep(self, offset: int, entry: AttemptEntry) -> None:
         """Record an event that waits for its next attempt."""
 
     def drop(self, offsets: Iterable[int]) -> None:
-        """Remove events that are finished."""
+        """Remove the entries of finished events."""
 
     def waits_for(self) -> str | None:
-        """Return the `waiting_for` label of an outage since the last call; None if there was none."""
+        """Return the `waiting_for` label of an outage since the previous call; None if there was none."""
 
 
 class TakenOver(NamedTuple):
-    """What a guarantee found of the events of former owners.
+    """Events that a guarantee has taken over from former owners.
 
     Attributes:
         begin: First offset to read.
-        entries: Offset → what is known of an event that was begun or waits for its next attempt.
-        interrupted: Offsets of events whose attempt was interrupted, and which must not run again.
-        tasks: Coroutines that run until the claim ends, by what they do.
+        entries: Offset → stored state of an event that had begun or waits for its next attempt.
+        interrupted: Offsets of events whose attempt was interrupted, and which must not run a second time.
+        tasks: Name → coroutine that runs until the claim ends.
     """
 
     begin: int
@@ -52,16 +52,16 @@ class TakenOver(NamedTuple):
 
 
 class Guarantee(Protocol):
-    """Keeps what one subscriber promises for the events of one partition, under one claim.
+    """Port to the delivery guarantee of the events of one partition, under one claim.
 
     The processor of the partition owns the events: it decodes, retries, dead-letters and finishes them. The guarantee decides when
-    an event may start, writes down what must outlive the process, and says what becomes of attempts that were cut off. Everything
-    is called on the event loop of the worker.
+    an event may start, stores the state that must outlive the process, and decides about interrupted attempts. All methods are
+    called on the event loop of the worker.
 
     Attributes:
-        is_repeatable: Whether an event may run again although the effect of its last attempt is unknown.
+        is_repeatable: Whether an event may run a second time although the effect of its last attempt is unknown.
         requires_commit: Whether a partition without a commit cannot be claimed.
-        log: Records what has become of events; it exists from :meth:`take_over` on.
+        log: Records the outcomes of events; available after :meth:`take_over`.
     """
 
     is_repeatable: bool
@@ -69,30 +69,30 @@ class Guarantee(Protocol):
 
     @property
     def log(self) -> GuaranteeLog:
-        """Return the log."""
+        """Log of the outcomes of events."""
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> TakenOver:
-        """Take over what Redis knows from former owners.
+        """Take over the state of former owners from Redis.
 
         Raises:
-            FencedError: Another owner intervened.
-            ImpossibleClaimError: An operator has to say where the subscriber begins.
-            KafkaError, RedisError, OSError, TimeoutError: The claim is tried again.
+            FencedError: Another owner has claimed the partition.
+            ImpossibleClaimError: An operator has to set the offsets of the subscriber.
+            KafkaError, RedisError, OSError, TimeoutError: The caller repeats the claim.
         """
 
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
-        """Return the dead letter of an event that must not start, because an earlier attempt was interrupted; None for others."""
+        """Return a dead letter for an event that must not start because an earlier attempt was interrupted; None for others."""
         return None
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
-        """Take the events from the queue that may start now; none if the next one has to wait."""
+        """Take events that may start now from the queue; none if the next event has to wait."""
         return queue.take(request)
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Make the attempts of events that :meth:`may_start` returned.
+        """Create attempts for events that :meth:`may_start` returned.
 
         Returns:
-            Attempts; one with ``is_unrecorded`` starts later, when its start is recorded.
+            Attempts. The guarantee itself starts those with ``is_unrecorded``, after their begin is recorded.
         """
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
@@ -102,21 +102,21 @@ class Guarantee(Protocol):
         """Decide about an attempt that was cancelled, before or after it started.
 
         Returns:
-            Whether the event starts again, as if this attempt had not been made.
+            Whether the event starts once more, and this attempt does not count.
         """
 
     def position_to_commit(self) -> OffsetAndMetadata:
-        """Return the low watermark, with metadata about what is finished above it."""
+        """Return the low watermark, with the finished offsets above it as metadata."""
 
     def waits_for(self) -> str | None:
-        """Return the `waiting_for` label of what has kept events waiting since the last call; None for nothing."""
+        """Return the `waiting_for` label of the cause for which events have waited since the previous call; None: no cause."""
         return self.log.waits_for()
 
     def stop(self) -> None:
-        """Start no more attempts; withdraw those whose start is not recorded yet."""
+        """Start no more attempts, and withdraw those whose begin is not recorded."""
 
     async def close(self, tasks: Collection[Task[None]]) -> None:
-        """End the tasks, then record what is left to record, if the servers answer in time.
+        """End the tasks, then write the last records if the servers answer in time.
 
         Called after :meth:`stop`, when all attempts have ended or were cancelled.
         """
@@ -127,7 +127,7 @@ class Guarantee(Protocol):
         return 0
 
     def on_read(self, batch: Batch) -> None:
-        """Learn from a batch before its events arrive."""
+        """Handle a batch before its events are queued."""
 
     def on_tick(self) -> None:
         """Run timers, every ``worker.tick``."""
@@ -136,4 +136,4 @@ class Guarantee(Protocol):
         """Record the position that is about to be committed."""
 
     async def on_commit_rejected(self) -> None:
-        """Handle that Kafka rejected the last commit, after :meth:`close`."""
+        """Handle a rejection of the last commit by Kafka; called after :meth:`close`."""

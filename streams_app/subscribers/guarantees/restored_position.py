@@ -1,4 +1,4 @@
-"""Where a subscriber continues in a partition: at its last commit and its metadata, or else where Redis says."""
+"""Determines where a subscriber continues in a partition: at its last commit or, without one, at the position in Redis."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from streams_app.subscribers.state.offset_tracker import NOTHING, Above, OffsetT
 logger = logging.getLogger(__name__)
 
 REDIS_SECONDS: Final = 2.0
-"""How long a subscriber that can work without Redis waits for a reply."""
+"""How long a subscriber that can continue without Redis waits for a reply."""
 
 CLAIMS: Final = count(1)
-"""Numbers of the claims of this process."""
+"""Generates the numbers of the claims of this process."""
 
 
 class RestoredPosition(NamedTuple):
-    """Where a subscriber continues in a partition.
+    """Position at which a subscriber continues in a partition.
 
     Attributes:
-        tracker: What is finished.
+        tracker: Tracks which offsets are finished.
         read: Fingerprints of records that were read.
-        common: If the log was truncated: the offset from which on it differs from the log that was read; None: it was not.
-        is_first_start: Whether the subscriber has never been in this partition.
+        common: If the log was truncated, the offset from which on it differs from the log that was read; otherwise None.
+        is_first_start: Whether the subscriber has never read this partition.
     """
 
     tracker: OffsetTracker
@@ -42,22 +42,24 @@ class RestoredPosition(NamedTuple):
     is_first_start: bool = False
 
     def is_lost(self, offset: int) -> bool:
-        """Return whether the broker has lost the record that was read at an offset."""
+        """Return whether the broker has lost the record that was read at this offset."""
         return self.common is not None and offset >= self.common
 
 
 async def restored_position(tp: TP, context: SubscriberContext, claim: Claim, *, requires_commit: bool) -> RestoredPosition:
-    """Find where a subscriber continues.
+    """Determine where a subscriber continues.
+
+    Without a commit, it continues at the position in Redis. Without either, it begins at the offset that ``start`` declares.
 
     Args:
         tp: The partition.
-        context: Of the subscriber.
-        claim: The claim; without a commit, Redis is asked, and at its first start the subscriber begins as ``start`` says.
-        requires_commit: Raise an error instead, if there is no commit.
+        context: Context of the subscriber.
+        claim: The claim, with the commit.
+        requires_commit: Whether a missing commit is an error.
 
     Raises:
         ImpossibleClaimError: The topic was recreated, or there is no commit although one is required.
-        RedisError, OSError, TimeoutError, KafkaError: To be tried again.
+        RedisError, OSError, TimeoutError, KafkaError: The caller repeats the claim.
     """
     if claim.committed is None and requires_commit:
         name = context.subscriber.name
@@ -69,8 +71,8 @@ async def restored_position(tp: TP, context: SubscriberContext, claim: Claim, *,
 
 
 def initial_offset(context: SubscriberContext, claim: Claim) -> int:
-    """Return where a subscriber begins at its first start in a partition."""
-    # Replayed events are for subscribers that existed before: one that is new to that topic skips none of them.
+    """Return the offset at which a subscriber begins at its first start in a partition."""
+    # Replayed events name their subscriber, so even one that is new to the replay topic must not skip any.
     from_begin = context.subscriber.start == "earliest" or claim.tp.topic == context.replays_topic
     return claim.log_bounds.begin if from_begin else claim.log_bounds.end
 
@@ -78,15 +80,15 @@ def initial_offset(context: SubscriberContext, claim: Claim) -> int:
 async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) -> OffsetAndMetadata | None:
     """Read the position of a subscriber whose commit is missing: Kafka removes it after ``offsets.retention.minutes``.
 
-    Redis is only read, because Kafka has not confirmed yet that the partition is ours.
+    Redis is only read, because Kafka has not confirmed yet that this worker owns the partition.
 
     Returns:
-        None at the first start. If the subscriber may run events twice and begins with the log, also None if Redis does not answer,
-        or has a position that does not name its log: then nothing is lost, and events that have run may run again.
+        None at the first start. If the subscriber may run events twice and begins at the begin of the log, also None if Redis does
+        not answer, or has a position without valid metadata. Then no event is lost, and some may run a second time.
 
     Raises:
-        RedisError, OSError, TimeoutError: Redis does not answer, and beginning anew could lose events or run them twice.
-        KafkaError: To be tried again.
+        RedisError, OSError, TimeoutError: Redis does not answer, and a new begin could lose events or run them twice.
+        KafkaError: The caller repeats the claim.
     """
     may_begin_anew = context.subscriber.idempotent == "yes" and initial_offset(context, claim) == claim.log_bounds.begin
     try:
@@ -96,7 +98,7 @@ async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) ->
         if may_begin_anew:
             return None
         raise
-    # The embedded broker, which keeps no metadata, loses its logs and the commits in them together.
+    # The embedded broker, which stores no metadata, loses its logs and its commits together.
     if position is None or (position.offset > claim.log_bounds.end and not await claim.broker_keeps_metadata()):
         return None
     # Kafka also removes the commits of a deleted topic: without metadata, the position may be that of the former log.
@@ -110,11 +112,11 @@ async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) ->
 
 
 async def position_at(tp: TP, context: SubscriberContext, claim: Claim, position: OffsetAndMetadata) -> RestoredPosition:
-    """Continue at a position; where the log was truncated, everything after the common part is unfinished.
+    """Restore the position of a commit; if the log was truncated, all offsets after the common part are unfinished.
 
     Raises:
         OtherLogError: The position belongs to another log.
-        KafkaError, TimeoutError: To be tried again.
+        KafkaError, TimeoutError: The caller repeats the claim.
     """
     metadata = metadata_of(claim, position)
     is_same = metadata is not None and bool(claim.topic_id) and metadata.topic_id == claim.topic_id
@@ -124,7 +126,7 @@ async def position_at(tp: TP, context: SubscriberContext, claim: Claim, position
             tracker = OffsetTracker(next(CLAIMS), min(position.offset, common), below(metadata.above, common))
             return RestoredPosition(tracker, up_to(metadata.read, common), common)
     is_other = metadata is not None and is_of_another_log(metadata, claim.topic_id)
-    # The embedded broker, which keeps no metadata, may report too low an end: just after the first record of the last batch.
+    # The embedded broker, which stores no metadata, may report too low an end: just after the first record of the last batch.
     is_beyond = position.offset > claim.log_bounds.end and await claim.broker_keeps_metadata()
     if is_other or is_beyond or (claim.was_reset and not is_same):
         what = (
@@ -153,25 +155,25 @@ async def position_at(tp: TP, context: SubscriberContext, claim: Claim, position
 
 def metadata_of(claim: Claim, position: OffsetAndMetadata) -> OffsetMetadata | None:
     """Decode the metadata of a commit; None if it is not valid."""
-    # The id of the topic says whose log it is. Without one, metadata beyond the end of the log belongs to another log.
+    # A topic id identifies the log. Without one, metadata with offsets beyond the end of the log belongs to another log.
     return decoded(position.metadata, position.offset, NO_OFFSET if claim.topic_id else claim.log_bounds.end)
 
 
 def is_of_another_log(metadata: OffsetMetadata, topic_id: str) -> bool:
-    """Return whether metadata belongs to a former topic of the same name; False if the broker gives no topic ids."""
+    """Return whether metadata belongs to a former topic of the same name; False if the broker provides no topic ids."""
     return bool(metadata.topic_id and topic_id and metadata.topic_id != topic_id)
 
 
 async def was_set_by_hand(claim: Claim) -> bool:
-    """Return whether an operator has set the offset with a Kafka tool: then no offset above it counts as finished."""
+    """Return whether an operator has set the offset with a Kafka tool; if so, no offset above it counts as finished."""
     return claim.committed is not None and not claim.committed.metadata and await claim.broker_keeps_metadata()
 
 
 def unfinished_below(above: Above, low: int, begin: int) -> int:
-    """Count the offsets below the begin of the log that are not finished.
+    """Return the number of unfinished offsets between the committed offset and the begin of the log.
 
     Args:
-        above: What is finished from the committed offset on.
+        above: Finished offsets from the committed offset on.
         low: The committed offset.
         begin: First offset of the log.
     """

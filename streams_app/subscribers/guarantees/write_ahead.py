@@ -1,7 +1,7 @@
-"""Deduplication, shared by the two guarantees that never run an event twice: event ids, and begins that are written first.
+"""Deduplication by event ids and a write-ahead log of begins, for the two guarantees that never run an event twice.
 
-After an error, a timeout or the death of its process, the effect of an attempt is unknown. Its event becomes a dead letter; it
-runs again only if its function has said that it did nothing.
+After an error, a time-out or a crash, the effect of an attempt is unknown, so its event becomes a dead letter. It is retried only
+if its function raised :class:`.Retry`, by which it declares that it had no effect.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ LATE: Final = "its function succeeded after its worker had lost the partition"
 
 
 class IdReadback:
-    """Reads the ids of finished events from the log if Redis has lost them, before new events start.
+    """Reads the ids of finished events back from the log if Redis has lost them, before new events start.
 
-    After a claim, Redis must have the ids of all events below an offset. If it has lost some, the reader begins further back.
+    After a claim, Redis must have the ids of all events below an offset. If it has lost some, the reader begins at a lower offset.
     """
 
     def __init__(self, partition: SubscriberPartition) -> None:
@@ -44,13 +44,13 @@ class IdReadback:
         self._read_to = self._below = 0
 
     async def begin(self, claim: Claim, fence: int, watermark: int, below: int) -> int:
-        """Decide where to begin to read.
+        """Determine where to begin reading.
 
         Args:
             claim: The claim.
-            fence: Redis knows the ids of all events below it.
-            watermark: Where the reader would begin otherwise.
-            below: The ids of events below this offset are wanted.
+            fence: Redis has the ids of all events below this offset.
+            watermark: Offset at which the reader would begin otherwise.
+            below: The ids of events below this offset are needed.
 
         Returns:
             First offset to read.
@@ -62,11 +62,11 @@ class IdReadback:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all wanted ids were read."""
+        """Whether all needed ids were read."""
         return self._read_to >= self._below
 
     def read(self, batch: Batch) -> list[tuple[int, str]]:
-        """Return offset and id of those events of a batch that are below the wanted offset."""
+        """Return offset and id of those events of a batch whose ids are needed."""
         if self.is_complete:
             return []
         self._read_to = batch.end
@@ -74,9 +74,9 @@ class IdReadback:
         return [(record.offset, own_id) for record in records if (own_id := self._id_of(record))]
 
     async def _remembered_from(self, claim: Claim, watermark: int) -> int:
-        """Return the offset from which on ids are remembered: ``remember`` before the watermark, however old that is."""
+        """Return the offset of the oldest record whose id must be remembered: ``remember`` before the time of the watermark."""
         now_ms, remember_ms = self._partition.context.clock.now_ms(), self._partition.context.subscriber.remember_ms
-        # An event below the watermark may be old, and have run just now. Only the log can tell its age.
+        # The event at the watermark may be old although it has run just now. Its age can be found only in the log.
         age_ms = remember_ms
         while watermark > claim.log_bounds.begin and age_ms < now_ms and await claim.offset_at(now_ms - age_ms) >= watermark:
             age_ms *= 2
@@ -88,15 +88,15 @@ class IdReadback:
             made = context.decode(self._partition.tp, record, 1)
             header_faults(record.headers, context.limits)
         except BadEventError:
-            return ""  # it was, or will be, dead-lettered, and has no id that could come again
+            return ""  # it becomes or was a dead letter, and cannot have a duplicate without a valid id
         return "" if made is None else made.own_id
 
 
 class WriteAhead:
-    """Runs the events of one partition through its begin log, under one claim.
+    """Passes the events of one partition through its begin log, under one claim.
 
     Attributes:
-        log: The begin log; it exists from :meth:`take_over` on.
+        log: The begin log; available after :meth:`claim`.
     """
 
     log: BeginLog
@@ -124,19 +124,19 @@ class WriteAhead:
         self._is_closed = False
 
     async def claim(self, claim: Claim, restored: RestoredPosition, *, trusts_redis: bool) -> StoredState:
-        """Take over what Redis knows of the partition.
+        """Take over the state of the partition in Redis.
 
         Args:
             claim: The claim.
             restored: Where the subscriber continues by its commit.
-            trusts_redis: Whether what Redis calls finished is finished.
+            trusts_redis: Whether offsets that are finished in Redis, but not in the commit, count as finished.
 
         Returns:
             The entries of events that are not finished.
 
         Raises:
-            FencedError: Another owner intervened.
-            KafkaError, RedisError, OSError, TimeoutError: The claim is tried again.
+            FencedError: Another owner has claimed the partition.
+            KafkaError, RedisError, OSError, TimeoutError: The caller repeats the claim.
         """
         partition, tracker = self._partition, self._partition.tracker
         dispatcher = partition.context.dispatcher
@@ -144,9 +144,9 @@ class WriteAhead:
             partition.context.store(partition.tp, claim.token), self._progress, partition.context.clock.now_ms, dispatcher,
             self._begun, claim.on_progress, self._commit_ends,
         )  # fmt: skip
-        # A new subscriber has run nothing below its begin, and needs no ids from there.
+        # A new subscriber has run no events below its begin, and needs no ids from there.
         kept = await log.claim(tracker.end if restored.is_first_start else 0)
-        # The topic id says whose log it is: the embedded broker may report too low an end.
+        # A topic id identifies the log, so its end is not checked: the embedded broker may report too low an end.
         metadata = decoded(kept.metadata, kept.fence, NO_OFFSET if claim.topic_id else claim.log_bounds.end)
         if metadata is not None and is_of_another_log(metadata, claim.topic_id):
             log.drop(kept.open)
@@ -159,7 +159,7 @@ class WriteAhead:
         if metadata is not None and trusts_redis and not was_set:
             tracker.also_finished((Interval(0, kept.fence), *metadata.above.finished))
         if common is not None or was_set:
-            # Redis before Kafka: the next claim is to trust what Redis says from now on, and nothing it said before.
+            # Redis first, then Kafka: after the commit, the next claim trusts Redis, which must not contain the old progress then.
             await log.write_progress()
             await claim.commit_now(self._position_to_commit())
         unfinished = {offset: entry._replace(deaths=0) for offset, entry in kept.open.items() if not tracker.is_finished(offset)}
@@ -167,13 +167,13 @@ class WriteAhead:
         return replace(kept, open=unfinished)
 
     async def begin(self, claim: Claim, kept: StoredState, watermark: int, interrupted: Collection[int]) -> int:
-        """Count interrupted attempts, and decide where to begin to read.
+        """Count interrupted attempts, and determine where to begin reading.
 
         Args:
             claim: The claim.
-            kept: What :meth:`claim` returned.
-            watermark: Where the reader would begin by the commit.
-            interrupted: Offsets of events that must not run again.
+            kept: The state that :meth:`claim` returned.
+            watermark: Offset at which the reader would begin by the commit.
+            interrupted: Offsets of events that must not run a second time.
 
         Returns:
             First offset to read.
@@ -181,14 +181,14 @@ class WriteAhead:
         tracker = self._partition.tracker
         for _ in interrupted:
             self._partition.context.subscriber_metrics.interrupted_attempt("interrupted")
-        # Interrupted events may have succeeded: their ids are wanted, too.
+        # Interrupted events may have succeeded, so their ids are needed, too.
         finished = [run.end for run in tracker.above().finished]
         wanted = max([watermark, tracker.low, *finished, *(offset + 1 for offset in interrupted)])
         return await self._readback.begin(claim, kept.fence, watermark, wanted)
 
     @property
     def backlog(self) -> int:
-        """Number of event ids that Redis has not received, once there are too many."""
+        """Number of event ids that are not written to Redis, if they are so many that the reader has to pause; otherwise 0."""
         return backlog if (backlog := self.log.backlog) >= MAX_UNFINISHED else 0
 
     def on_read(self, batch: Batch) -> None:
@@ -197,7 +197,7 @@ class WriteAhead:
             self.log.learn(offset, own_id)
 
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
-        """Return the dead letter of an interrupted event."""
+        """Return a dead letter for an interrupted event; None for others."""
         if not event.is_interrupted:
             return None
         context = self._partition.context
@@ -205,11 +205,11 @@ class WriteAhead:
             made = context.decode(self._partition.tp, event.record, event.attempts)
             event.event_id = event.event_id if made is None else made.event_id
         except BadEventError:
-            event.event_id = ""  # it began under another version of its declaration
+            event.event_id = ""  # it was valid only by an earlier version of its declaration
         return dead_lettering(event, "interrupted", INTERRUPTED)
 
     def before_start(self, decoded_events: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Schedule a write of the begin of events; their attempts start afterwards."""
+        """Schedule a write of the begins of events; their attempts start after it."""
         attempts = [Attempt(made.event, event, is_unrecorded=True) for event, made in decoded_events]
         begins = [Begin(event.record.offset, AttemptEntry(event.attempts), made.own_id) for event, made in decoded_events]
         self.log.begin(zip(attempts, begins, strict=True))
@@ -221,7 +221,7 @@ class WriteAhead:
         return await self._on_begun(attempts)
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
-        """Count duplicates, and have successes written."""
+        """Count duplicates, and schedule writes of successes."""
         for attempt in attempts:
             if attempt.outcome is AttemptOutcome.DUPLICATE:
                 self._partition.context.subscriber_metrics.finished(attempt.in_flight_event, "duplicate")
@@ -232,10 +232,10 @@ class WriteAhead:
                     self._partition.dead_letters.send_late_soon(attempt.in_flight_event, LATE)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Let an event start again only if this attempt has not started; otherwise the next owner dead-letters it."""
+        """Return whether this attempt has not started, so that the event may; otherwise the next owner dead-letters it."""
         if not attempt.begun_ms:
             return True
-        # A thread goes on, and so does a function that ignores its cancellation.
+        # A function in a thread continues, and so does one that ignores its cancellation.
         attempt.on_late = partial(self._partition.dead_letters.send_late_soon, event, LATE)
         return False
 
@@ -257,23 +257,23 @@ class WriteAhead:
         self._is_closed = True
 
     async def send_late(self, events: Collection[InFlightEvent]) -> None:
-        """Send a dead letter for each event that has succeeded, although another owner has to finish it."""
+        """Send a dead letter for each event that succeeded after another owner had become responsible for it."""
         if events:
             dead_letters = [(event, dead_lettering(event, "finished-late", LATE)) for event in events]
             await self._partition.dead_letters.send_last(dead_letters, CLOSE_SECONDS)
 
     def _progress(self) -> EndLog | None:
         if not self._readback.is_complete:
-            return None  # the fence would say that Redis knows the ids of all events below it
+            return None  # the fence implies that Redis has the ids of all events below it
         tracker = self._partition.tracker
         low = tracker.low
         return EndLog(low, encoded(low, self._partition.offset_metadata(Above(tracker.required().finished))))
 
 
 async def _common_end(claim: Claim, restored: RestoredPosition, metadata: OffsetMetadata | None, fence: int) -> int | None:
-    """Return the offset from which on the log differs from the one that Redis or the commit has read; None if it does not.
+    """Return the offset from which on the log differs from the one that was read, by Redis or the commit; None if it does not.
 
-    If a broker is restored from an older copy, its commits are old, too: then only Redis knows what was read.
+    If a broker is restored from an older copy, its commits are old, too. Then only Redis has the fingerprints of what was read.
     """
     common = restored.common
     if metadata is None or metadata.topic_id != claim.topic_id:

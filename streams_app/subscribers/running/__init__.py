@@ -1,1 +1,1 @@
-"""Subscribers in a worker: the processor of a partition, the consumer of a subscriber, and all of them together."""
+"""Runs subscribers in a worker: the processor of a partition, the consumer of a subscriber, and all subscribers together."""

@@ -1,7 +1,7 @@
-"""The agent of one subscriber: its consumer, and the processors of its partitions.
+"""Agent of one subscriber: its consumer, and the processors of its partitions.
 
-The consumer group is ``<app_id>.<name>``. A rebalance of it, a client that fails or a function that hangs delays no other
-subscriber.
+Each subscriber has its own consumer group, ``<app_id>.<name>``, so a rebalance, a failed client or a hanging function delays no
+other subscriber.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ from streams_app.tracing import tracing_of
 logger = logging.getLogger(__name__)
 
 RERUN_SECONDS: Final = 5.0
-"""How long a rebalance waits for attempts that may run again; for others it waits until their time-out."""
+"""How long a rebalance waits for attempts of events that may run twice; for others it waits until their time-out."""
 
 GUARANTEES: Final[dict[Idempotent, Callable[[SubscriberPartition], Guarantee]]] = {
     "yes": AtLeastOnceGuarantee,
     "unknown": DeduplicatedGuarantee,
     "no": AtMostOnceGuarantee,
 }
-"""``idempotent`` → the guarantee of its partitions."""
+"""``idempotent`` → class of the delivery guarantee."""
 
 AHEAD: Final[dict[Idempotent, Ahead]] = {"yes": Ahead.MANY, "unknown": Ahead.SOON, "no": Ahead.NONE}
 
@@ -72,42 +72,42 @@ MakeExecutor: TypeAlias = Callable[[OnEnded], Executor]
 
 
 def release_seconds(subscriber: Subscriber[Any, Any, Any]) -> float:
-    """Return the maximum time of a release: for running and cancelled attempts, the last writes and the last commit."""
+    """Return the maximum duration of a release: running and cancelled attempts, the last writes and the last commit."""
     running_seconds = RERUN_SECONDS if subscriber.idempotent == "yes" else subscriber.timeout.total_seconds()
     return running_seconds + RELEASE_SECONDS + LAST_COMMIT_SECONDS
 
 
 def stop_seconds(settings: Settings) -> float:
-    """Return the maximum time of a shutdown, which is the same but for the grace period of running attempts."""
+    """Return the maximum duration of a shutdown, which is that of a release with the grace period for running attempts."""
     return settings.worker.grace_seconds + RELEASE_SECONDS + LAST_COMMIT_SECONDS
 
 
 class SubscriberProcessors(Processors):
-    """Makes the processors of the partitions of one subscriber."""
+    """Creates the processors of the partitions of one subscriber."""
 
     def __init__(self, topics: Collection[str], context: SubscriberContext) -> None:
-        """Take the topics of the events and of replayed events."""
+        """Store the topics, including that of replayed events, and the context of the processors."""
         self._topics = topics
         self._context = context
 
     @property
     def topics(self) -> Collection[str]:
-        """Topics that are read."""
+        """Topics that the subscriber reads."""
         return self._topics
 
     def is_paused(self, topic: str) -> bool:
-        """Return whether the reader waits for events to finish, which may take as long as the function or the registry does."""
+        """Return whether the reader is paused, because too many events are unfinished or the schema registry is unavailable."""
         schemas = self._context.schemas
         return self._context.dispatcher.is_full() or (schemas is not None and schemas.is_away)
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, SubscriberProcessor]:
-        """Make the processor of a partition, by the name of the subscriber."""
+        """Create the processor of a partition, as a dictionary with the name of the subscriber as its key."""
         guarantee = GUARANTEES[self._context.subscriber.idempotent]
         return {self._context.subscriber.name: SubscriberProcessor(tp, self._context, guarantee)}
 
 
 class Serving(NamedTuple):
-    """What runs one subscriber in one process.
+    """Components that run one subscriber in one process.
 
     Attributes:
         dispatcher: Owns the executor slots.
@@ -138,7 +138,7 @@ def serving(
     metrics: Metrics | None = None,
     schemas: PatientRegistry | None = None,
 ) -> Serving:
-    """Assemble what runs one subscriber, whatever its consumer, its store and its slots are.
+    """Assemble the components that run one subscriber, with given implementations of consumer, scripts and executor.
 
     Args:
         settings: Settings of the application.
@@ -150,14 +150,14 @@ def serving(
         scripts: Scripts of the application's Redis.
         producer: Sends dead letters.
         clock: Clock of the worker.
-        executor: Makes the executor, given the function to call with attempts that have ended.
+        executor: Creates the executor; its argument is the function to call with attempts that have ended.
         on_fatal: Called with an error after which the consumer cannot continue.
         crash_isolation: Crash isolation of all subscribers of the process.
-        replays_topic: Topic of replayed events; "": there is none.
+        replays_topic: Topic of replayed events; "" if the application has none.
         metrics: Metrics of the worker; None: they are not exported.
         schemas: Fetches the schemas of framed events; None: no event is framed.
     """
-    # Event ids are stored by the hour, and delays by the wall clock, so the clock has to be trustworthy.
+    # Event ids are stored by hour, and due times by wall clock, so the clock must be correct.
     trusted = clock if isinstance(clock, TrustedClock) else TrustedClock(clock)
     remember_ms = 0 if subscriber.idempotent == "yes" else subscriber.remember_ms
     component = RejectingComponent("subscriber", subscriber.name, settings.app_id, dead_letters)
@@ -198,7 +198,7 @@ def serving(
     topics = [topic, replays_topic] if replays_topic else [topic]
     config = OwnershipConfig(
         trusted,
-        Status(),  # not that of the worker, which stays ready while one subscriber waits, because the others go on
+        Status(),  # not the status of the worker, which stays ready while one subscriber waits, because the others continue
         on_fatal=on_fatal,
         on_resync=lambda name, cause: subscriber_metrics.resynced(cause),
         on_went_back=metrics.went_back,
@@ -206,14 +206,14 @@ def serving(
         tick_seconds=settings.worker.tick_ms / 1000,
         release_seconds=release_seconds(subscriber),
         reclaim_seconds=release_seconds(subscriber) - LAST_COMMIT_SECONDS,
-        # Begun events are in its commits alone, which an older commit must never overwrite.
+        # Only its commits contain the begun events, so an older commit must never overwrite a newer one.
         on_doubt=on_fatal if subscriber.idempotent == "no" else None,
     )
     return Serving(dispatcher, subscriber_metrics, Ownership(host, SubscriberProcessors(topics, context), config))
 
 
 def remark_with(fault: str | None, name: str, text: str | None) -> str | None:
-    """Combine what keeps the consumer from working with a remark about the subscriber."""
+    """Combine the fault of the consumer and a remark about the subscriber into one text; None if there is neither."""
     waits = None if fault is None else f"subscriber {name} waits: {fault}"
     return "; ".join(filter(None, [waits, text])) or None
 
@@ -254,17 +254,17 @@ class SubscriberAgent:
             subscriber: The subscriber.
             topic: The topic of its events.
             dead_letters: Its dead-letter topic.
-            decode: Decodes records; decoding by code of users is left to the call.
+            decode: Decodes records, except where decoding runs code of users, which is left to the executor slot.
             redis: The application's Redis.
             producer: Sends dead letters.
             clock: Clock of the worker.
             users: Event loop of ``async`` functions.
             metrics: Metrics of the worker.
             status: Receives remarks about paused readers.
-            on_fatal: Ends the process, which alone ends hanging threads.
+            on_fatal: Ends the process, because hanging threads cannot be ended otherwise.
             crash_isolation: Crash isolation of all subscribers of the process.
-            loop_monitor: Monitors the event loop of ``async`` functions; None: nothing does.
-            replays_topic: Topic of replayed events; "": there is none.
+            loop_monitor: Monitors the event loop of ``async`` functions; None: the loop is not monitored.
+            replays_topic: Topic of replayed events; "" if the application has none.
             schemas: Fetches the schemas of framed events; None: no event is framed.
         """
 
@@ -313,7 +313,7 @@ class SubscriberAgent:
         )  # fmt: skip
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run the subscriber until ``stop`` is set, then commit and leave the group; raises nothing.
+        """Run the subscriber until ``stop`` is set, then commit and leave the group; never raises an error.
 
         Args:
             stop: Set by the application.

@@ -1,4 +1,4 @@
-"""The subscribers of an application in its AsyncAPI document and on the page of a worker (pure)."""
+"""Describes the subscribers of an application in its AsyncAPI document and on the page of a worker (pure)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from streams_app.subscribers.execution.status import SubscriberStatus
 
 
 def asyncapi_of(app_id: str, catalogue: Catalogue, subscriptions: Sequence[Subscription]) -> dict[str, Any]:
-    """Make the AsyncAPI document of an application.
+    """Return the AsyncAPI document of an application.
 
     Args:
-        app_id: The application.
+        app_id: Id of the application.
         catalogue: Its catalogue.
         subscriptions: Its subscribers.
     """
@@ -31,7 +31,7 @@ def asyncapi_of(app_id: str, catalogue: Catalogue, subscriptions: Sequence[Subsc
 
 
 def status_entry(now: SubscriberStatus, finished: Mapping[str, int]) -> dict[str, Any]:
-    """Describe the status of a subscriber in one worker.
+    """Return the status of a subscriber in one worker as JSON.
 
     Args:
         now: The last status.
@@ -52,13 +52,13 @@ def status_entry(now: SubscriberStatus, finished: Mapping[str, int]) -> dict[str
 def events_page(
     app_id: str, catalogue: Catalogue, subscriptions: Sequence[Subscription], here: Mapping[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """Describe the catalogue, and the subscribers that run in this worker.
+    """Return the catalogue, and the status of the subscribers that run in this worker, as JSON.
 
     Args:
-        app_id: The application.
+        app_id: Id of the application.
         catalogue: Its catalogue.
         subscriptions: Its subscribers.
-        here: Subscriber → its status, see :func:`status_entry`; those that do not run here are left out.
+        here: Subscriber → its status, see :func:`status_entry`; without subscribers that do not run in this worker.
     """
     return {
         "app_id": app_id,

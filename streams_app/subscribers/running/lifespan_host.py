@@ -1,4 +1,4 @@
-"""The lifespan of the catalogue, and a publisher, which all functions of a process share."""
+"""Runs the lifespan of the catalogue and the publisher that all functions of a process share."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ logger = logging.getLogger(__name__)
 
 
 class LifespanHost:
-    """Enters and exits the lifespan in one task on the event loop of the functions, as some context managers require."""
+    """Enters and exits the lifespan in a single task on the event loop of the functions, as some context managers require."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, lifespan: Lifespan | None, events: Events) -> None:
-        """Prepare to enter.
+        """Prepare to enter the lifespan.
 
         Args:
             loop: The event loop of ``async`` functions.
             lifespan: The lifespan of the catalogue.
-            events: Publishes events of the functions.
+            events: Publisher of the functions; entered after the lifespan and exited before it.
         """
         self._loop = loop
         self._lifespan = lifespan
@@ -40,9 +40,10 @@ class LifespanHost:
         await asyncio.wrap_future(self._living)
 
     async def enter_unless(self, stop: asyncio.Event) -> bool:
-        """Enter the lifespan, which may take as long as a database is unavailable; return False if ``stop`` was set meanwhile.
+        """Enter the lifespan; if ``stop`` is set before that is done, cancel it and return False.
 
-        The cancelled lifespan is not waited for, because it may block its event loop.
+        Entering may take as long as a database is unavailable. A cancelled lifespan is not awaited, because it may block its event
+        loop.
         """
         entering, stopping = asyncio.ensure_future(self.__aenter__()), asyncio.ensure_future(stop.wait())
         try:
@@ -64,7 +65,7 @@ class LifespanHost:
                     await stack.enter_async_context(self._lifespan())
                 await stack.enter_async_context(self._events)
                 if not self._opened.set_running_or_notify_cancel():
-                    return  # stopped while it blocked its event loop: the stack exits what was entered
+                    return  # stopped while the lifespan blocked its event loop; the stack exits the entered context managers
                 self._opened.set_result(None)
                 await self._ended.wait()
         except BaseException as raised:
@@ -83,6 +84,6 @@ def _worker_error(raised: BaseException, when: str) -> BaseException:
         return raised
     logger.error("the lifespan of the catalogue has failed at its %s error=%s", when, text_of(raised))
     if isinstance(raised, SystemExit | KeyboardInterrupt):
-        # On the event loop of the worker it would end the process with its own exit code, and nothing would be closed.
+        # On the event loop of the worker it would end the process with its own exit code, without closing the other resources.
         return InternalError(f"the lifespan of the catalogue has raised {text_of(raised)}")
     return raised

@@ -1,8 +1,8 @@
-"""The processor of one partition for one subscriber: queues, runs, retries and finishes its events, for every guarantee.
+"""Processor of one partition for one subscriber: queues, runs, retries and finishes its events, with every delivery guarantee.
 
-An event is finished when its function has returned, or when its dead letter is acknowledged. Kafka has the low watermark and, in
-the metadata of its commit, what is finished above it. What is written before and after an attempt, and what becomes of an event
-whose process has died, is up to the :class:`.Guarantee`.
+An event is finished when its function has returned, or when its dead letter is acknowledged. A commit in Kafka has the low
+watermark and, as metadata, the finished offsets above it. The :class:`.Guarantee` decides what is stored before and after an
+attempt, and how events that a crash interrupted are handled.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from streams_app.subscribers.guarantees.restored_position import restored_positi
 from streams_app.subscribers.state.store import AttemptEntry
 
 _DONE: Final = (AttemptOutcome.DONE, AttemptOutcome.DUPLICATE)
-"""The function has returned, or has nothing to do."""
+"""Outcomes that finish the event: the function has returned, or need not be called."""
 
 CANCELLED_SECONDS: Final = 1.0
 """How long a release waits for cancelled attempts to end."""
@@ -60,8 +60,8 @@ class SubscriberProcessor(Processor):
 
         Args:
             tp: The partition.
-            context: What all partitions of the subscriber share.
-            guarantee: Makes the guarantee of the partition.
+            context: Objects that all partitions of the subscriber share.
+            guarantee: Creates the guarantee of the partition.
         """
         self._context = context
         self._partition = SubscriberPartition(tp, context, self._acknowledged)
@@ -81,7 +81,7 @@ class SubscriberProcessor(Processor):
 
     @property
     def in_flight(self) -> int:
-        """Number of unfinished events if there are too many, otherwise 0: an event that runs or waits does not pause the reader."""
+        """Number of unfinished events if they are so many that the reader has to pause, otherwise 0."""
         if not self._partition.is_claimed:
             return 0
         unfinished = self._partition.tracker.unfinished
@@ -89,13 +89,15 @@ class SubscriberProcessor(Processor):
         return backlog + (unfinished if unfinished >= MAX_UNFINISHED or self._bytes >= MAX_UNFINISHED_BYTES else 0)
 
     async def claim(self, claim: Claim) -> int:
-        """Continue at the commit; without one at the position in Redis, and at the first start where ``start`` says.
+        """Claim the partition, and return the first offset to read.
+
+        The subscriber continues at its commit. Without one, it continues at the position in Redis, or begins as ``start`` declares.
 
         Raises:
-            ImpossibleClaimError: The topic was recreated, or an operator has to say where to begin.
-            NotOwnerError: Kafka rejects our first commit.
-            FencedError: Another owner intervened.
-            KafkaError, RedisError, OSError, TimeoutError: The claim is tried again.
+            ImpossibleClaimError: The topic was recreated, or an operator has to set the offsets.
+            NotOwnerError: Kafka rejected the first commit of this claim.
+            FencedError: Another owner has claimed the partition.
+            KafkaError, RedisError, OSError, TimeoutError: The caller repeats the claim.
         """
         partition, guarantee = self._partition, self._guarantee
         restored = await restored_position(partition.tp, self._context, claim, requires_commit=guarantee.requires_commit)
@@ -135,14 +137,14 @@ class SubscriberProcessor(Processor):
         self._context.dispatcher.kick()
 
     def _inherit(self, events: Sequence[InFlightEvent]) -> None:
-        """Give events what former owners have left of them."""
+        """Set the attempts and crash counts of events, and whether they were interrupted, from the state of former owners."""
         for event in events if self._inherited else ():
             if (entry := self._inherited.pop(event.offset, None)) is not None:
                 event.attempts, event.deaths, event.due_ms = entry.attempts, entry.deaths, entry.due_ms
         for event in events if self._interrupted else ():
             event.is_interrupted = event.offset in self._interrupted
             if event.is_interrupted:
-                # A begun event is reported as finished once it is dead-lettered: nobody may begin it afterwards.
+                # Marked as begun, so that the metadata lists it as finished after its dead letter, and no later owner begins it.
                 self._partition.tracker.begin(self._partition.tracker.claim, event.offset)
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
@@ -161,8 +163,8 @@ class SubscriberProcessor(Processor):
             self._guarantee.on_tick()
 
     async def revoke(self, seconds: float) -> None:
-        """Let running attempts end, within limits; then write what the next owner has to know."""
-        self._partition.is_revoked = True  # first: attempts that are withdrawn must not be taken again
+        """Wait for running attempts, cancel them after a time limit, then write the state for the next owner."""
+        self._partition.is_revoked = True  # set first, so that withdrawn attempts are not taken once more
         if self._tasks:
             self._guarantee.stop()
         executor = self._context.dispatcher.executor
@@ -176,17 +178,17 @@ class SubscriberProcessor(Processor):
             await self._guarantee.close(self._tasks)
 
     def shorten_deadline(self, seconds: float) -> None:
-        """Give running attempts less time to end."""
+        """Shorten the time limit for running attempts."""
         self._waiter.shorten_deadline(max(0.0, seconds - RELEASE_SECONDS))
 
     async def on_commit_rejected(self) -> None:
-        """Let the guarantee report what no commit includes."""
+        """Let the guarantee handle outcomes that no commit includes."""
         await self._guarantee.on_commit_rejected()
 
     # ---- called by the dispatcher
 
     def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Attempt]:
-        """Decode the next events, and schedule their attempts."""
+        """Decode the next events, and return their attempts."""
         partition = self._partition
         taken: list[Attempt] = []
         while len(taken) < most and not partition.is_revoked and partition.start_limit != 0:
@@ -214,7 +216,7 @@ class SubscriberProcessor(Processor):
             self._waiter.attempt_ended()
         done = [attempt.in_flight_event for attempt in attempts if attempt.outcome in _DONE]
         self._finish(done)
-        # In reverse, so that events that return to the front of the queue keep their order.
+        # In reverse, because each event that is requeued goes to the front.
         for attempt in reversed(attempts) if len(done) < len(attempts) else ():
             if attempt.outcome is AttemptOutcome.CANCELLED:
                 if self._guarantee.on_interruption(attempt.in_flight_event, attempt):
@@ -223,7 +225,7 @@ class SubscriberProcessor(Processor):
                 self._failed(attempt.in_flight_event, attempt, counts=attempt not in uncounted)
 
     def status(self) -> PartitionStatus:
-        """Report what the partition waits for."""
+        """Return the status of the partition, including what it waits for."""
         partition, tracker = self._partition, self._partition.tracker
         queued = [*islice(self._queue.fresh, 1), *(() if self._key_queue is None else self._key_queue.next_behind())]
         waits = {
@@ -241,7 +243,7 @@ class SubscriberProcessor(Processor):
     # ---- events
 
     def _enqueue(self, events: Sequence[InFlightEvent]) -> None:
-        """Queue events that are next of their key; one that needs a dead letter and no attempt does not wait for a slot."""
+        """Queue events that no earlier event of their key blocks; dead-letter those that must not have an attempt."""
         if not any([event.due_ms or event.is_interrupted for event in events]):
             self._queue.fresh.extend(events)
             return
@@ -255,7 +257,7 @@ class SubscriberProcessor(Processor):
                 self._queue.fresh.append(event)
 
     def _attempts_of(self, events: Sequence[InFlightEvent]) -> list[Attempt]:
-        """Decode events and make their attempts; those that are skipped or dead-lettered have none."""
+        """Decode events and return their attempts; events that are skipped or dead-lettered have none."""
         decoded: list[tuple[InFlightEvent, DecodedRecord]] = []
         skipped: list[InFlightEvent] = []
         tp, decode, limits = self._partition.tp, self._context.decode, self._context.limits
@@ -284,7 +286,7 @@ class SubscriberProcessor(Processor):
         return self._guarantee.before_start(decoded) if decoded else []
 
     async def _fetch_schemas(self, schemas: PatientRegistry) -> None:
-        """Fetch the schemas of events that could not be decoded, and return the events to the front of the queue."""
+        """Fetch the schemas of events that could not be decoded without them, and requeue the events at the front."""
         while True:
             await self._needs_schemas.wait()
             self._needs_schemas.clear()
@@ -301,7 +303,7 @@ class SubscriberProcessor(Processor):
         error = TimeoutError(f"not ended within {declared.timeout.total_seconds():g} s") if attempt.error is None else attempt.error
         is_timeout = attempt.outcome is AttemptOutcome.TIMEOUT
         after = after_failure(event, error, declared.retry, is_timeout=is_timeout, is_repeatable=is_repeatable)
-        # A failure during an outage does not count against its event, if the event may run again.
+        # A failure during an outage does not count as an attempt, if the event may run a second time.
         is_final = concerns_event_alone(error, declared.retry) or not (is_repeatable or isinstance(error, Retry))
         if isinstance(after, DeadLettering) and (counts or is_final):
             self._partition.dead_letters.put(event, after)
@@ -323,7 +325,7 @@ class SubscriberProcessor(Processor):
         self._queue.put_back(event)
 
     def _keep(self, event: InFlightEvent) -> None:
-        """Record that an event waits: it has not begun."""
+        """Record that an event waits for its next attempt, and is no longer begun."""
         if not self._guarantee.is_repeatable:
             self._partition.tracker.put_off(self._partition.tracker.claim, event.offset)
         self._guarantee.log.keep(event.offset, AttemptEntry(event.attempts, event.deaths, event.due_ms))

@@ -1,4 +1,4 @@
-"""What a worker requires of Kafka: its topics, and the rights on topics and consumer groups."""
+"""Topics in Kafka that a worker requires, and its rights on topics and consumer groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streams_app.subscribers.declaration.subscription import Subscription, subsc
 
 
 async def require_topics(settings: Settings) -> None:
-    """Refuse to start if a topic or a right is missing, of folds, read stores, subscribers or live views.
+    """Check that the topics and rights of all folds, read stores, subscribers, live views and journals exist.
 
     Raises:
         ConfigurationError: Topics or rights are missing, with the commands that create or grant them; or the offsets of the folds
@@ -32,12 +32,12 @@ async def require_topics(settings: Settings) -> None:
 
 
 async def require_rights(settings: Settings, needed: Sequence[Needed]) -> None:
-    """Refuse to start if a right is missing, because waiting does not grant it.
+    """Check that the broker grants the needed rights; return without a check if it does not answer.
 
-    A broker that does not answer is left to the next request.
+    A missing right is an error and not an outage, because waiting does not grant it.
 
     Raises:
-        ConfigurationError: With each missing right and the command that grants it; or the broker denies access.
+        ConfigurationError: Rights are missing, listed with the commands that grant them; or the broker denies access.
     """
     try:
         async with admin_client(settings.kafka) as client:
@@ -130,7 +130,7 @@ def rights_without_folds(
 
 
 def of_folds(app_id: str, folds: Sequence[Fold]) -> Iterator[Needed]:
-    """Yield the rights that folds need, whose consumer group is named like the application."""
+    """Yield the rights that folds need; the name of their consumer group is the id of the application."""
     for fold in folds:
         what = f"fold {fold.name}"
         yield Needed(Right.READ, TOPIC, fold.source, f"source of {what}")

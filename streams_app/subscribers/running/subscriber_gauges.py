@@ -27,14 +27,14 @@ UPDATE_SECONDS: Final = 1.0
 REPORT_EVERY_UPDATES: Final = 60
 
 Places = Callable[[], Awaitable[Mapping[TP, tuple[int, int]]]]
-"""Assigned partition → position of the consumer group, and end of the log; raises anything if that is unknown now."""
+"""Returns for each assigned partition the position of the consumer group and the end of the log; any error means: unknown now."""
 
 
 class SubscriberGauges:
-    """The gauges of one subscriber.
+    """Gauges of one subscriber, with the status from which they are set.
 
     Attributes:
-        present: The last status.
+        present: The status at the last update.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class SubscriberGauges:
             metrics: Metrics of the worker.
             name: Name of the subscriber.
             dispatcher: Dispatcher of its partitions.
-            subscriber_metrics: Passed to the metrics at each update.
+            subscriber_metrics: Counts that are exported at each update.
             places: Returns positions and ends of the logs.
             clock: Clock of the worker.
-            remark: Called with what keeps the subscriber from running normally; None: nothing does.
-            lag_ms: Returns the longest time for which the function has blocked its event loop lately.
-            waits_for_operator: Whether its consumer cannot continue until somebody has run a command.
-            idempotent: Its ``idempotent``: one with ``"yes"`` continues without room in Redis.
+            remark: Called with a summary of why the subscriber does not run normally; None if it does.
+            lag_ms: Returns the longest time for which the function has blocked its event loop in the last minute.
+            waits_for_operator: Returns whether its consumer cannot continue until an operator has run a command.
+            idempotent: Its ``idempotent``; a subscriber with ``"yes"`` continues while Redis is full.
         """
         self._idempotent = idempotent
         self._name = name
@@ -88,14 +88,14 @@ class SubscriberGauges:
         self._waits_for = {what: metrics.waiting_for.labels(name, what) for what in WAITS}
 
     async def forever(self) -> None:
-        """Update the gauges once a second."""
+        """Update the gauges once a second until the task is cancelled."""
         last_error = ""
         try:
             for updates in count(1):
                 try:
                     await self.update_once()
                 except Exception as error:
-                    # Any error: gauges that silently stop are worse than a line in the log.
+                    # Any error is logged and skipped, because gauges must not stop silently.
                     if last_error != (last_error := text_of(error)):
                         logger.exception("gauges of a subscriber failed, trying again")
                 if updates % REPORT_EVERY_UPDATES == 0:
@@ -106,7 +106,7 @@ class SubscriberGauges:
 
     def _log_rejections(self) -> None:
         reasons = self._figures.dead_letters_since()
-        # This is the second dead letter of its event.
+        # Not counted as a dead-lettered event, because it is the second dead letter of its event.
         late = reasons.pop(FINISHED_LATE, 0)
         if reasons:
             text = ", ".join(f"{dead_letters} {reason}" for reason, dead_letters in reasons.most_common())
@@ -119,12 +119,12 @@ class SubscriberGauges:
     async def update_once(self) -> None:
         """Update every gauge.
 
-        While the broker does not answer, the last known ends of the logs count, and ages rise.
+        While the broker does not answer, the last ends of the logs are used, so the reported ages increase.
         """
         is_away = False
         try:
             self._begins_and_ends = await self._places()
-        except Exception as error:  # noqa: BLE001  # any error: the next update asks again, and the gauges go on
+        except Exception as error:  # noqa: BLE001  # any error: the other gauges are updated, and the next update tries once more
             logger.debug("cannot read the lag of a subscriber error=%s", text_of(error))
             is_away = bool(self._begins_and_ends)
         self._update(is_away=is_away)
@@ -144,9 +144,9 @@ class SubscriberGauges:
             running=self._dispatcher.running, hanging=self._dispatcher.executor.hanging,
             is_suspended=self._dispatcher.circuit_breaker.is_suspended, now_ms=now_ms,
         )  # fmt: skip
-        # A consumer that is being recreated has no client to ask with: then the broker is not to blame.
+        # A consumer that is being recreated has no client for requests, so the broker is not the cause of the missing answer.
         blamed = {"operator"} if self._waits_for_operator() else {"broker"} if is_away else set()
-        # If the broker does not answer, the dead-letter topic is not to blame.
+        # If the broker does not answer, the dead-letter topic is not the cause.
         waits_for = now.waits_for - {"dead-letters"} if is_away else now.waits_for
         self.present = now._replace(waits_for=waits_for | blamed)
         for name, gauge in self._gauges.items():

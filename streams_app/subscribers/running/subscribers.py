@@ -1,4 +1,4 @@
-"""All subscribers of a worker, with what their functions share: an event loop, the lifespan of the catalogue, a publisher."""
+"""All subscribers of a worker, and the objects that their functions share: event loop, lifespan of the catalogue, publisher."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from streams_app.subscribers.state.initial_offsets import missing_initial_offset
 logger = logging.getLogger(__name__)
 
 LOOP_SECONDS: Final = 2.0
-"""How long the end of the worker waits for a function that blocks the event loop of all functions."""
+"""How long a shutdown waits for a function that blocks the event loop of all ``async`` functions."""
 
 NOT_ENTERED: Final = "the lifespan of the catalogue has not started yet, and no subscriber runs before"
 LATE_SECONDS: Final = 5.0
-"""A lifespan that takes longer to end is reported in the log; in the end the process exits without it."""
+"""A lifespan that takes longer to exit is logged; the process may exit before it has ended."""
 
 
 class Subscribers:
@@ -70,8 +70,8 @@ class Subscribers:
             metrics: Metrics of the worker.
             status: Receives remarks about paused readers.
             on_fatal: Ends the process.
-            watch: Called with the name and the ownership of each subscriber whose progress is to be watched.
-            only: Names of the subscribers to run; None: all that are enabled.
+            watch: Called with the name and the ownership of each subscriber, so that the watchdog checks its progress.
+            only: Names of the subscribers to run; None: all enabled ones.
 
         Raises:
             ConfigurationError: The catalogue cannot be imported, or contradicts the settings; or a format of an event needs a
@@ -96,12 +96,12 @@ class Subscribers:
         self._schemas = None if registry is None else PatientRegistry(registry, clock)
 
     async def require_topics(self) -> None:
-        """Refuse to start if a topic is missing, or if it is unknown which events must not begin again.
+        """Check that all topics exist, and all commits of subscribers that must not run an event twice.
 
-        Topics are not left to the broker, which would create them with its own number of partitions.
+        Topics must exist in advance, because the broker would create them with its default number of partitions.
 
         Raises:
-            ConfigurationError: Topics or commits are missing; all are named.
+            ConfigurationError: Topics or commits are missing; the error lists all of them.
             TryAgainError: The broker does not answer.
         """
         await require(self._settings.kafka, declared_topics(self._settings))
@@ -143,13 +143,13 @@ class Subscribers:
         await asyncio.gather(*(agent.run(stop) for agent in self._agents.values()))
 
     def page(self) -> dict[str, Any]:
-        """Describe the catalogue and the status of each subscriber in this worker; called from any thread."""
+        """Return the catalogue and the status of each subscriber in this worker, as JSON; may be called from any thread."""
         agents = self._agents
         here = {name: status_entry(agent.gauges.present, agent.subscriber_metrics.done) for name, agent in agents.items()}
         return events_page(self._settings.app_id, self._catalogue, self._declared, here)
 
     def asyncapi(self) -> dict[str, Any]:
-        """Make the AsyncAPI document; called from any thread."""
+        """Return the AsyncAPI document of the application; may be called from any thread."""
         return asyncapi_of(self._settings.app_id, self._catalogue, self._declared)
 
     def _agent(self, one: Subscription, users: UserLoop, watch: LoopMonitor) -> SubscriberAgent:
