@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from streams_app import Fold, ReadStoreSettings, Settings
 
 LIKES = {"account_1": {"likes": 12, "shares": 3}, "account_2": {"likes": 7}}
-"""In the place of a service that knows; a client of it may be opened in the first call and kept."""
+"""Stands in for a service. Its client may be opened in the first call and kept open."""
 
 
 async def current(fold: str, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """The current values of many groups and names at once; what is not returned is gone."""
+    """Return the current values of many groups and names; pairs without a value are deleted in the store."""
     return {(group, name): LIKES[group][name] for group, name in pairs if name in LIKES.get(group, {})}
 
 
