@@ -1,5 +1,6 @@
 """Read stores: tables and indices that are kept in sync with the output of folds.
 
-``core`` decides (pure) and defines the ports. Each database has a folder: ``sqlite``, ``postgresql``, ``opensearch``.
-``registry`` finds the database that a URL names, ``python_source`` calls a function for values, and ``sync`` is what a worker runs.
+``core`` has the rules (pure) and the ports. Each database has a folder: ``sqlite``, ``postgresql``, ``opensearch``. ``registry``
+finds the database that a URL names, ``python_source`` gets values from a user's function, and ``sync`` is the part of a worker that
+writes to the stores.
 """

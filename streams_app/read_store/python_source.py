@@ -23,25 +23,25 @@ from streams_app.read_store.core.source import by_fold
 from streams_app.settings import ReadStoreSettings
 
 DATA_ERRORS: Final = (ValueError, TypeError, LookupError, ArithmeticError)
-"""Exceptions that count as errors about a value."""
+"""Exceptions of the function that are attributed to a value rather than to the function as a whole."""
 
 OUTAGES: Final = (OSError, json.JSONDecodeError, UnicodeError)
-"""Exceptions among them that clients raise if a service does not answer, or answers with something unexpected."""
+"""Exceptions, some of them also :data:`DATA_ERRORS`, that clients raise if a service does not answer or its reply is malformed."""
 
 MAX_STUCK: Final = 4
-"""Maximum number of threads that are abandoned with a call that does not return; with this many, nothing more is called."""
+"""Maximum number of abandoned threads whose call has not returned; at this number, further calls fail."""
 
 GRACE_SECONDS: Final = 1.0
 """Time for a cancelled call to end before its thread is abandoned."""
 
 
 class PythonSource:
-    """Calls ``current(fold, pairs)`` of the settings, async or not, once for all changed names of a fold in a batch."""
+    """Source that calls a user's function ``current(fold, pairs)``, async or not, with all changed names of a fold in a batch."""
 
     carries_values = False
 
     def __init__(self, function: Callable[..., Any], settings: ReadStoreSettings) -> None:
-        """Call nothing yet."""
+        """Create the source, without calling the function."""
         self._function = function
         self._folds = settings.folds
         self._what = f"{settings.section}.current ({getattr(function, '__qualname__', type(function).__name__)})"
@@ -97,17 +97,20 @@ def _error_text(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """The outcome of a call, as a value: an exception of the user's must not be mistaken for one of ours."""
+    """The result or the exception of a call.
+
+    The exception is returned, not raised, so that an exception of the user's function is not mistaken for one of this module.
+    """
 
     result: Any = None
     error: BaseException | None = None
 
 
 class FunctionLoop:
-    """Calls functions one after the other, each with a time limit."""
+    """Calls functions on a separate thread, one after the other, each with a time limit."""
 
     def __init__(self, what: str, seconds: float) -> None:
-        """Start no thread yet.
+        """Create the loop; the first call starts its thread.
 
         Args:
             what: Name of the function, for messages and the name of the thread.
@@ -141,7 +144,7 @@ class FunctionLoop:
         raise TooSlowError(f"{self._what} did not return within {self._seconds:g} s")
 
     async def close(self) -> None:
-        """End the thread, or abandon it to its running call."""
+        """End the thread; if a call blocks it, the thread is abandoned."""
         running, self._running = self._running, None
         if running is not None:
             running[1].call_soon_threadsafe(running[1].stop)

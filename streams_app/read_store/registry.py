@@ -1,7 +1,7 @@
-"""The databases of read stores: which one a URL names, and how to open its store and its source.
+"""Registry of the databases of read stores: finds the database that a URL names, and opens its store and source.
 
-Each database has a folder beside this file. Its package has two or three functions, the port :class:`Database`. A folder is
-imported only when a URL names its database, because only then its driver needs to be installed.
+Each database has a package beside this file that implements the port :class:`Database`. A package is imported only if a URL names
+its database, so that only the drivers in use need to be installed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ MAX_NAME_LENGTH: Final = 45
 
 
 class Database(Protocol):
-    """What the package of a database provides. The functions open nothing; they raise ConfigurationError for unusable settings."""
+    """The functions of a database's package. They open no connection, and raise ConfigurationError for unusable settings."""
 
     def open_store(self, declared: ReadStoreSettings) -> ReadableStore:
         """Return the store of ``url``, in the layout that ``shape`` names."""
 
     def open_rebuilding(self, declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
-        """Return what prepares the new store of a rebuild and switches to it."""
+        """Return the object that prepares the new store of a rebuild and switches to it."""
 
     def open_source(self, declared: ReadStoreSettings) -> ValueSource:
-        """Return the source that runs ``sql`` at ``source_url``; only if the database is registered as a source."""
+        """Return the source that runs ``sql`` at ``source_url``. A database that cannot be a source lacks this function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class RegisteredDatabase:
 
     Attributes:
         folder: Its folder in ``read_store``.
-        schemes: What its URLs begin with.
+        schemes: Prefixes of its URLs.
         driver: Module of its driver; empty: it is part of Python.
-        package: What to install for the driver.
-        has_login: It has users and rights, which a worker checks when it starts.
-        is_source: It can be a ``source_url``, too.
-        keeps_former_table: After a rebuild, the former store has the name of the table with a suffix.
+        package: Package that installs the driver.
+        has_login: Whether it has users and rights, which a worker checks when it starts.
+        is_source: Whether it can also be a ``source_url``.
+        keeps_former_table: Whether a rebuild retains the former table, under its name with a suffix.
     """
 
     folder: str
@@ -87,7 +87,7 @@ def database_of(url: str) -> RegisteredDatabase | None:
 
 
 def open_store(declared: ReadStoreSettings) -> ReadableStore:
-    """Return the store of ``url``; nothing is opened yet.
+    """Return the store of ``url``, without opening it.
 
     Raises:
         ConfigurationError: The URL or the name of the table cannot be used, or the driver is not installed.
@@ -96,7 +96,7 @@ def open_store(declared: ReadStoreSettings) -> ReadableStore:
 
 
 def open_rebuilding(declared: ReadStoreSettings) -> tuple[Rebuilding, ReadableStore]:
-    """Return what switches the store of the settings, and the new store to be filled; nothing is opened yet.
+    """Return the rebuild of a store and the new store to be filled, without opening either.
 
     Raises:
         ConfigurationError: The store cannot be rebuilt.
@@ -109,7 +109,7 @@ def open_rebuilding(declared: ReadStoreSettings) -> tuple[Rebuilding, ReadableSt
 
 
 def open_source(declared: ReadStoreSettings) -> ValueSource:
-    """Return the source that ``source`` names; nothing is opened yet.
+    """Return the source that ``source`` names, without opening it.
 
     Raises:
         ConfigurationError: The URL cannot be used, or the driver is not installed.
@@ -122,7 +122,7 @@ def open_source(declared: ReadStoreSettings) -> ValueSource:
     assert declared.source_url is not None  # the settings were checked
     database = database_of(declared.source_url)
     if database is None or not database.is_source:
-        database = DATABASES[0]  # its message says what a URL looks like
+        database = DATABASES[0]  # it rejects the URL, and its error shows a valid one
     return database.load(declared.section).open_source(declared)
 
 

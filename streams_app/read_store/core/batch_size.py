@@ -1,7 +1,7 @@
 """The number of cells that are requested or written at once (pure).
 
-A batch that exceeds the timeout is halved, because it would exceed it again. Batches that take less than half of the timeout grow
-by a quarter. So a store or source of constant speed settles below its timeout.
+A batch that exceeds the timeout is halved, because a retry would exceed it again. Batches that take less than half of the timeout
+grow by a quarter. So the batches of a store or source of constant speed settle below its timeout.
 """
 
 from __future__ import annotations

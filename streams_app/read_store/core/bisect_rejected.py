@@ -1,6 +1,6 @@
 """Find the changes that a database rejects when it rejects a batch as a whole (pure).
 
-A constraint on a user's table rejects the whole batch, and does not say which change violates it.
+If a change violates a constraint of a user's table, the database rejects the whole batch without naming the change.
 """
 
 from __future__ import annotations

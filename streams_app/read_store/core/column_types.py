@@ -1,4 +1,4 @@
-"""Types of columns (pure): which values a column takes unchanged, which are converted, and which it can never hold.
+"""Types of columns (pure): which values a column accepts unchanged, which are converted, and which it can never hold.
 
 A text that reads as a number fits a column of numbers, because long numbers are often quoted; a number fits a column of texts. True
 is not a number, a number is not a time, and a fraction is not an integer: an ambiguous conversion is rejected.
@@ -36,7 +36,7 @@ class ColumnType(NamedTuple):
     """The type of a column.
 
     Attributes:
-        declared: As the database writes it.
+        declared: The type as the database writes it.
         kind: The kind of its values.
         size: Bits of an integer, digits of a decimal number, characters of a text; 0: unlimited.
         scale: Digits after the point, if ``size`` is not 0.
@@ -53,7 +53,7 @@ class Misfit:
     """A value that a column can never hold.
 
     Attributes:
-        why: The reason, to be put after "the value"; it does not contain the value.
+        why: The reason as a predicate, such as "is not a number"; it does not contain the value.
     """
 
     why: str
@@ -70,12 +70,12 @@ SQLITE: Final = {
     "BIGINT": ColumnKind.INTEGER, "NUMERIC": ColumnKind.NUMERIC,
     "REAL": ColumnKind.DOUBLE, "DOUBLE PRECISION": ColumnKind.DOUBLE, "TEXT": ColumnKind.TEXT, "BOOLEAN": ColumnKind.BOOLEAN,
 }  # fmt: skip
-"""Declared type → kind. Types such as JSON and DATE are left out, because SQLite converts their values to numbers."""
+"""Declared type → kind. Types such as JSON and DATE are missing, because SQLite converts their values to numbers."""
 
 TYPE: Final = re.compile(r"([^()]*?)(?:\((\d+)(?:,(-?\d+))?\))?")
 NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 MAX_DIGITS: Final = 5_000
-"""Maximum length of a text that is read as a number: the time grows with the square of the length."""
+"""Maximum length of a text that is parsed as a number, because the time grows with the square of the length."""
 
 EXACT: Final = Context(prec=2 * MAX_DIGITS)
 BITS: Final = {"integer": 32}
@@ -99,7 +99,7 @@ def type_of(declared: str, kinds: Mapping[str, ColumnKind]) -> ColumnType | None
 
 
 def fitted(value: Value, column: ColumnType) -> Value | Misfit:
-    """Convert a value to the type of a column; None fits every column."""
+    """Convert a value to the type of a column, or return why the column can never hold it; None fits every column."""
     return None if value is None else FITTING[column.kind](value, column)
 
 
@@ -143,7 +143,7 @@ def _double(value: Value, column: ColumnType) -> Value | Misfit:
 
 
 def _text(value: Value, column: ColumnType) -> Value | Misfit:
-    """Values other than texts become their JSON; bytes become text as PostgreSQL writes them."""
+    """Convert bytes to text as PostgreSQL writes them, and any other value that is not a text to JSON."""
     if fault := integer_fault(value):
         return Misfit(fault)
     text = f"\\x{value.hex()}" if isinstance(value, bytes) else str(value) if isinstance(value, str) else json_text(value) or ""
@@ -154,7 +154,7 @@ def _text(value: Value, column: ColumnType) -> Value | Misfit:
 
 
 def _boolean(value: Value, column: ColumnType) -> Value | Misfit:
-    """Accept true and false, and 1 and 0, which SQLite has instead."""
+    """Accept true and false, and 1 and 0, by which SQLite represents them."""
     if value in (0, 1) and isinstance(value, int):
         return bool(value)
     return {"true": True, "false": False}.get(str(value) if isinstance(value, str) else "", Misfit("is neither true nor false"))
@@ -170,7 +170,7 @@ def _moment(value: Value, column: ColumnType) -> Value | Misfit:
 
 
 def _number(value: Value) -> Decimal | Misfit:
-    """Convert exactly; a float becomes the decimal number that represents it."""
+    """Convert a number, or a text that is one, to a decimal number; a float becomes its shortest representation."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)) or isinstance(value, JsonText):
         return Misfit("is not a number")
     if isinstance(value, str) and (len(value) > MAX_DIGITS or not NUMBER.fullmatch(value)):

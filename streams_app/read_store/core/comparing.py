@@ -10,16 +10,16 @@ from streams_app.read_store.core.merge import Cell, CellChange, Stored, is_same
 
 
 class DifferenceKind(StrEnum):
-    """The kind of a difference."""
+    """Ways in which a stored value can differ from the expected one."""
 
     WRONG = "wrong"
-    """The store has another value than the source."""
+    """The store and the source have different values."""
     GONE = "gone"
     """The value was deleted in the source."""
     MISSING = "missing"
     """The store does not have the value, although it has applied a record that named it."""
     REFUSED = "refused"
-    """The store can never hold what the source has."""
+    """The store can never hold the value of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ def difference(change: CellChange, stored: Stored | None, *, is_carried: bool) -
     Args:
         change: The expected value, as the store would hold it.
         stored: The stored value.
-        is_carried: The expected value is that of a record, so a store with a newer version is right. A store whose versions were
-            reset (below 0) counts as right, too, because its values can no longer be ordered against records.
+        is_carried: Whether the expected value comes from a record. Then a stored value of a newer version is correct. So is a value
+            whose version was reset (below 0), because it can no longer be ordered against records.
     """
     if stored is None:
         return None if change.value is None else Difference(DifferenceKind.MISSING, change, None)
@@ -61,7 +61,7 @@ def difference(change: CellChange, stored: Stored | None, *, is_carried: bool) -
 
 
 def differences(changes: Iterable[CellChange], stored: Mapping[Cell, Stored], *, is_carried: bool) -> list[Difference]:
-    """Compare several cells, see :func:`difference`."""
+    """Return the differences of several cells, see :func:`difference`."""
     found = (difference(change, stored.get(change.cell), is_carried=is_carried) for change in changes)
     return [one for one in found if one is not None]
 

@@ -1,4 +1,4 @@
-"""Errors of stores and sources that answer: too slow, access denied, or a query that fails (pure)."""
+"""Errors of stores and sources: timeouts, denied access and failed queries (pure)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class TooSlowError(TryAgainError):
 class AccessDeniedError(TryAgainError):
     """The server rejects the credentials, the database or a right; the message names the setting and the remedy.
 
-    A running worker waits, because the right may be granted again; a worker that starts, and a command, end with exit code 1.
+    A running worker retries, because the right may be granted again; a starting worker or a command ends with exit code 1.
     """
 
     exit_code = ConfigurationError.exit_code
@@ -23,7 +23,7 @@ class SourceFailedError(TryAgainError):
 
     Attributes:
         why: The text of the error, without the address of the source.
-        is_data_error: The error is about a value (a cast, a division by zero), not about the source as a whole.
+        is_data_error: Whether the cause is a value (a cast, a division by zero) rather than the source as a whole.
     """
 
     def __init__(self, text: str, why: str, *, is_data_error: bool) -> None:

@@ -1,7 +1,7 @@
 """The arguments of a user's function for current values, and the interpretation of its result (pure).
 
-The function receives groups as they are in events: ``"account_1"``, ``17``, ``True``, or ``("a", 1)`` for two fields. The column of
-the read store puts quotes around the text ``17`` to distinguish it from the number; a user who asks a service does not expect them.
+The function receives groups as they are in events: ``"account_1"``, ``17``, ``True``, or ``("a", 1)`` for two fields. In the column
+of the read store, the text ``17`` has quotes, to distinguish it from the number. The function receives it without them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Pair: TypeAlias = tuple[Group, str]
 """A group and a changed name."""
 
 PLAIN: Final = (str, int, float, bytes, Decimal, date, time, UUID, type(None))
-"""Types of values, beside lists and dicts; in Python, true and false are integers and a datetime is a date."""
+"""Accepted types of values besides lists and dicts; bool is a subclass of int, and datetime one of date."""
 
 
 class BadAnswerError(ValueError):
-    """A function returned an invalid result; the message says why, without any part of the result."""
+    """A function returned an invalid result; the message has the reason, but no part of the result."""
 
 
 class BadValueError(BadAnswerError):
@@ -38,7 +38,7 @@ class BadValueError(BadAnswerError):
 
 
 def group_of(column: str) -> Group:
-    """Convert a column ``group_key`` to the group with its type in events; a group of several fields is a tuple."""
+    """Convert a value of the column ``group_key`` to the group as in events; a group of several fields is a tuple."""
     try:
         value = orjson.loads(column)
     except orjson.JSONDecodeError:
@@ -63,9 +63,10 @@ def calls_for(changes: Sequence[CellChange]) -> list[dict[Pair, CellChange]]:
 
 
 def with_answer(asked: Mapping[Pair, CellChange], answer: object) -> list[CellChange]:
-    """Return the requested changes with the values of the answer; a pair without a value is deleted, its value is None.
+    """Return the requested changes with the values of the answer.
 
-    A pair ``(group, None)`` reports that the whole group is deleted.
+    A pair that the answer lacks is deleted: its value becomes None. A pair ``(group, None)`` reports that the whole group is
+    deleted.
 
     Raises:
         BadAnswerError: The answer is not a mapping of the requested pairs to values that a store can hold.

@@ -1,4 +1,4 @@
-"""Tables with a row a group (pure): the row and column of each change, and the requirements on the table.
+"""Tables with a row per group (pure): the row and column of each change, and the requirements on the table.
 
 A row has a column for each name, and a column ``versions`` that maps each column to the version of its value. Versions are stored
 by column, not by name: a name that moves to another column starts there without a version.
@@ -17,7 +17,7 @@ KEY: Final = ("fold", "group_key")
 
 
 class RowKey(NamedTuple):
-    """The primary key of a table with a row a group."""
+    """The primary key of a table with a row per group."""
 
     fold: str
     group_key: str
@@ -38,7 +38,7 @@ class RowState:
     updated_ms: int = 0
 
     def take(self, column: str, value: Value, version: int) -> None:
-        """Set a column and its version."""
+        """Set the value of a column and the version of this value."""
         self.values[column] = value
         self.versions[column] = version
 
@@ -48,9 +48,9 @@ class ExistingColumn(NamedTuple):
 
     Attributes:
         declared_type: Its type.
-        is_required: It is NOT NULL.
-        is_filled: If nothing is written, the database fills it: it has a default, or is computed.
-        is_computed: It cannot be written.
+        is_required: Whether it is NOT NULL.
+        is_filled: Whether the database fills it if no value is written, because it has a default or is computed.
+        is_computed: Whether it is computed and therefore cannot be written.
     """
 
     declared_type: str
@@ -65,10 +65,10 @@ def row_key(change: CellChange) -> RowKey:
 
 
 def rows_of(changes: Iterable[CellChange], columns: Mapping[str, str]) -> dict[RowKey, RowState]:
-    """Group changes by row; each must be of a name that has a column.
+    """Group changes by row; the name of each change must have a column.
 
     Args:
-        changes: At most one a cell.
+        changes: At most one change per cell.
         columns: Name → column.
     """
     rows: dict[RowKey, RowState] = {}
@@ -95,7 +95,7 @@ def rejection_of(change: CellChange, columns: Mapping[str, str], types: Mapping[
 def fit_to_columns(
     changes: Iterable[CellChange], columns: Mapping[str, str], types: Mapping[str, ColumnType]
 ) -> tuple[list[CellChange], dict[Cell, str]]:
-    """Convert changes to the types of their columns; return these, and the reason for each cell that cannot be converted."""
+    """Convert changes to the types of their columns; return the converted ones, and the reason for each unconvertible cell."""
     converted, rejected = [], {}
     for change in changes:
         value = fitted(change.value, types[columns[change.cell.name]])
@@ -107,7 +107,7 @@ def fit_to_columns(
 
 
 class RequiredColumns(NamedTuple):
-    """The columns that a table with a row a group must have.
+    """The columns that a table with a row per group must have.
 
     Attributes:
         own: Columns other than those of names → their declaration, which begins with the type.

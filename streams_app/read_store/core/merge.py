@@ -1,7 +1,7 @@
 """The version guard: the effect of a batch of folded records on the read store (pure).
 
-The version is stored for each cell, that is for each (fold, group, name). One version a group would lose updates: if
-two records of a group arrive out of order, the older one may carry a name that the newer one does not contain.
+The version is stored for each cell, that is for each (fold, group, name). One version per group would lose updates: if
+two records of a group arrive out of order, the older one may contain a name that the newer one lacks.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class CellChange:
     Attributes:
         cell: The cell.
         version: Version of the folded record.
-        value: As carried by the record, or as read from the source.
-        is_group_gone: The source reports that the whole group is deleted, with all names that the store has of it.
+        value: The value in the record, or the one read from the source.
+        is_group_gone: Whether the source reports that the whole group is deleted, with all names that the store has of it.
     """
 
     cell: Cell
@@ -76,8 +76,8 @@ class Verdict(StrEnum):
 
 
 BEFORE_RESET: Final = 0
-"""Version of records of a log that was recreated since: newer than a value whose version was reset, and older than everything
-that is folded now."""
+"""Version given to records from before the last reset of their fold: newer than a value whose version was reset, older than that of
+any record folded since."""
 
 
 @dataclass(slots=True)
@@ -85,9 +85,9 @@ class Merged:
     """The writes that a batch requires.
 
     Attributes:
-        written: New version and new value.
-        confirmed: New version, same value: only the version is written. Otherwise a record between the two versions would be
-            accepted, and the cell would go back.
+        written: Changes with a newer version and another value than stored.
+        confirmed: Changes with a newer version of the stored value, of which only the version is written. Otherwise a record with a
+            version in between would be accepted, and an older value would overwrite the newer one.
         stale: Number of rejected changes.
         unchanged: Number of changes with the stored value, including ``confirmed``.
     """
@@ -99,7 +99,7 @@ class Merged:
 
 
 def newest(changes: Iterable[CellChange]) -> list[CellChange]:
-    """Select one change for each cell: the one of the highest version, and the first among equal versions.
+    """Select one change for each cell: the first one of the highest version.
 
     Args:
         changes: Changes in the order in which they were read.
@@ -116,10 +116,10 @@ def newest(changes: Iterable[CellChange]) -> list[CellChange]:
 
 
 def with_the_rest(changes: Sequence[CellChange], stored_cells: Iterable[Cell]) -> list[CellChange]:
-    """Add a change for each other name of the deleted groups.
+    """Add a deletion for each stored name of a deleted group that the changes do not contain.
 
     Args:
-        changes: At most one a cell.
+        changes: At most one change per cell.
         stored_cells: Cells that the store has of the deleted groups.
 
     Returns:
@@ -160,7 +160,7 @@ def merge(stored: Mapping[Cell, Stored], changes: Iterable[CellChange]) -> Merge
 
     Args:
         stored: The stored cells, at least those of ``changes``.
-        changes: At most one change a cell, see :func:`newest`.
+        changes: At most one change per cell, see :func:`newest`.
     """
     merged = Merged()
     for change in changes:

@@ -26,17 +26,17 @@ def typed_groups(changes: Sequence[CellChange]) -> list[Any]:
 
 
 def plain_groups(changes: Sequence[CellChange]) -> list[str]:
-    """List groups as text, whatever their type, each once."""
+    """List the distinct groups, all as text."""
     return list(dict.fromkeys(_plain(change.cell.group_key) for change in changes))
 
 
 def names_of(changes: Sequence[CellChange]) -> list[str]:
-    """List the changed names, each once."""
+    """List the distinct changed names."""
     return list(dict.fromkeys(change.cell.name for change in changes))
 
 
 def with_values(changes: Sequence[CellChange], rows: Iterable[Sequence[Any]], setting: str) -> list[CellChange]:
-    """Return the changes with the values of the rows; a pair without a row is deleted, its value is None.
+    """Return the changes with the values of the rows. A pair without a row is deleted: its value becomes None.
 
     Args:
         changes: Changes of one fold.
@@ -78,10 +78,10 @@ def _pairs(rows: Iterable[Sequence[Any]], setting: str) -> dict[tuple[str, str |
         check_columns(len(row), setting)
         group, name, value = row
         if group is None or (name is None and value is not None):
-            continue  # no group and no name is NULL
+            continue  # a group or a name is never NULL
         pair = (_column(value_of(group)), None if name is None else _text(value_of(name)))
         if pair in pairs:
-            # Either row may be right; a wrong figure that looks right is worse than a late one.
+            # Either row may be right; a wrong value would be worse than a late one.
             raise _contradiction(setting, "returns several rows for one group and name; aggregate them (GROUP BY)")
         pairs[pair] = value_of(value)
     gone = {_plain(group) for group, name in pairs if name is None}
@@ -110,13 +110,13 @@ def _typed(column: str) -> list[Any]:
 
 
 def _plain(column: str) -> str:
-    """Convert a group to text, whatever its type."""
+    """Convert a group of any type to text."""
     group = group_of_column(column)
     return group if isinstance(group, str) else column
 
 
 def _by_text(pairs: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str | None], tuple[str, str | None]]:
-    """Index pairs by their text; pairs with the same text are left out, because they are ambiguous."""
+    """Index pairs by their text; pairs with the same text are omitted, because they are ambiguous."""
     found: dict[tuple[str, str | None], list[tuple[str, str | None]]] = {}
     for column, name in pairs:
         found.setdefault((_plain(column), name), []).append((column, name))

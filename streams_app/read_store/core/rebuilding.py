@@ -18,11 +18,11 @@ T = TypeVar("T")
 NEW_SUFFIX: Final = "_new"
 FORMER_SUFFIX: Final = "_old"
 MAX_NAME_LENGTH: Final = 45
-"""Of the name of a table, which gets a suffix."""
+"""Maximum length of a table's name to which a suffix is appended."""
 
 
 OWNER: Final = TP("", -2)
-"""Not a partition: its progress in the new store is the token of the rebuild that created it. The switch removes it."""
+"""Pseudo-partition whose progress in the new store is the token of the rebuild that owns it; the switch removes it."""
 
 
 class OvertakenError(StreamsAppError):
@@ -37,7 +37,7 @@ class RebuildOwnership:
     """Distinguishes the new store of one rebuild from those that other rebuilds create under the same name."""
 
     def __init__(self, table: str, store: ReadStore) -> None:
-        """Prepare a token; nothing is written yet.
+        """Create the ownership, without claiming the new store.
 
         Args:
             table: Name of the current table.
@@ -49,13 +49,13 @@ class RebuildOwnership:
         self._has_switched = False
 
     async def claim(self) -> None:
-        """Write our token into the new store; of two rebuilds, the later one owns it."""
+        """Write a random token into the new store; if two rebuilds claim it, the later one owns it."""
         self._token = secrets.randbits(62)
         self._has_switched = False
         await self._store.begin(OWNER, self._token, 0)
 
     def check(self, progress: Mapping[TP, int] | None) -> bool:
-        """Check in the transaction of the switch whether the switch must still be made.
+        """Check, in the transaction of the switch, whether the switch is still necessary.
 
         Args:
             progress: Progress of the new store; None: there is no new store.
@@ -64,7 +64,7 @@ class RebuildOwnership:
             False if an earlier switch succeeded and its reply was lost.
 
         Raises:
-            OvertakenError: The new store does not have our token.
+            OvertakenError: The new store does not have the token of this rebuild.
         """
         if progress is None and self._has_switched:
             return False
@@ -73,7 +73,7 @@ class RebuildOwnership:
         return True
 
     def begin_switch(self) -> None:
-        """Remember that a switch is attempted, because its reply may be lost."""
+        """Record that a switch is attempted, because its reply may be lost."""
         self._has_switched = True
 
 
@@ -84,7 +84,7 @@ class Rebuilding(Protocol):
         """Remove the remains of an interrupted rebuild and create the empty new store; return a sentence for each finding.
 
         Raises:
-            ConfigurationError: The table has something that cannot follow the switch.
+            ConfigurationError: The table has an addition, such as a policy, that the switch cannot transfer to the new table.
         """
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
@@ -101,14 +101,14 @@ class Rebuilding(Protocol):
         """
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run a function that may call :meth:`switch`; meanwhile workers do not write, if the database can make them wait."""
+        """Run a function that may call :meth:`switch`, while workers wait to write if the database can block them."""
 
     async def close(self) -> None:
         """Release all connections."""
 
 
 def settings_of_new(declared: ReadStoreSettings) -> ReadStoreSettings:
-    """Return the settings of the new store."""
+    """Return the settings of the new store, whose table has the suffix ``_new``."""
     return declared.model_copy(update={"table": f"{declared.table}{NEW_SUFFIX}"})
 
 
@@ -121,7 +121,7 @@ def behind(old: Mapping[TP, int], new: Mapping[TP, int], recreated: Collection[T
 
 
 def check_table_names(declared: ReadStoreSettings, tables: Collection[str]) -> None:
-    """Reject foreign tables that have the names of the new or the former table: a table of a store has its progress beside it.
+    """Reject foreign tables that have the name of the new or the former table. A foreign table has no progress table beside it.
 
     Args:
         declared: Settings of the current store.

@@ -28,7 +28,7 @@ class Expected:
         fold: Name of the fold.
         changed: Its changed field.
         group_fields: Its group fields, as its records contain them.
-        carries_values: The changed field must be an object name → value; otherwise an array of names is accepted, too.
+        carries_values: Whether the changed field must be an object name → value; if not, an array of names is also accepted.
     """
 
     fold: str
@@ -99,9 +99,9 @@ def _group_key(record: Mapping[str, Any], expected: Expected) -> str | Rejected:
 
 
 def group_column(member: bytes) -> str:
-    """Return the column ``group_key`` of a group; no two groups have the same.
+    """Return the value of the column ``group_key`` for a group; it is unique for each group.
 
-    Text is unchanged, unless it reads as JSON: then it is a JSON string with quotes. Everything else is canonical JSON.
+    A text is unchanged, unless it is valid JSON: then it becomes a JSON string in quotes. Any other group becomes canonical JSON.
 
     Args:
         member: Member of the group, see :func:`streams_app.codec.member_of`.
@@ -111,7 +111,7 @@ def group_column(member: bytes) -> str:
 
 
 def group_of_column(column: str) -> Any:
-    """Return a group as a parameter of a query: a text or a number; any other group is the text of its JSON."""
+    """Convert a value of the column ``group_key`` to a query parameter: a text or a number; other groups become JSON text."""
     try:
         value = orjson.loads(column)
     except orjson.JSONDecodeError:

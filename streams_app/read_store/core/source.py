@@ -29,20 +29,20 @@ class ValueSource(Protocol):
     """
 
     carries_values: bool
-    """The records must carry the values."""
+    """Whether records must contain the values."""
 
     async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """Return the changes with current values, which are at least as new as the records that announced the changes."""
 
     async def check(self) -> None:
-        """Try the source with an empty request."""
+        """Send the source an empty request, to detect errors of access and configuration."""
 
     async def close(self) -> None:
         """Interrupt a running request and release all connections."""
 
 
 def by_fold(changes: Sequence[CellChange]) -> list[list[CellChange]]:
-    """Split changes by fold; their order is kept."""
+    """Group changes by fold; within a fold, they stay in order."""
     found: dict[str, list[CellChange]] = {}
     for change in changes:
         found.setdefault(change.cell.fold, []).append(change)
@@ -59,7 +59,7 @@ class CarriedSource:
         return list(changes)
 
     async def check(self) -> None:
-        """Do nothing: there is nothing to try."""
+        """Do nothing, because there is no server."""
 
     async def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+        """Do nothing, because there is no connection."""

@@ -1,4 +1,4 @@
-"""The ports of stores (pure): :class:`ReadStore` for syncing, and :class:`ReadableStore`, which verify and rebuild need, too."""
+"""The ports of stores (pure): :class:`ReadStore` for syncing, and :class:`ReadableStore`, which verify and rebuild also need."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from streams_app.errors import StreamsAppError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, Stored
 
 TABLE_NAME: Final = re.compile(r"(?!sqlite_)[A-Za-z_][A-Za-z0-9_]{0,48}", re.ASCII)
-"""It becomes part of SQL text, in quotes. Its length leaves room for the suffix of the progress; a server would cut a longer
-name."""
+"""Valid names of tables, which become part of SQL in quotes. The limit of the length leaves room for the suffix of the progress
+table; a server would truncate a longer name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class ProgressStep(NamedTuple):
 
     Attributes:
         tp: Partition of an output topic.
-        after: Progress that the store must have before the transaction; None: it has none for this partition.
+        after: Progress that the store must have before the transaction; None: it must have none for this partition.
         to: Progress after the transaction: the next offset to be read.
     """
 
@@ -40,25 +40,25 @@ class ProgressStep(NamedTuple):
 
 
 def reset_of(fold: str) -> TP:
-    """Return the key, not a partition, whose progress is the time of the last reset of a fold, in milliseconds."""
+    """Return the pseudo-partition whose progress is the time of the last reset of a fold, in milliseconds."""
     return TP(fold, -3)
 
 
 def former_end_of(tp: TP) -> TP:
-    """Return the key, not a partition, whose progress is the end of the log of ``tp`` at the last reset of its fold.
+    """Return the pseudo-partition whose progress is the end of the log of ``tp`` at the last reset of its fold.
 
-    Every record below it was folded from a source that may have been recreated since, so its version is meaningless.
+    Records below this offset were folded from a source that may have been recreated since, so their versions are meaningless.
     """
     return TP(f"{tp.topic}@reset", tp.partition)  # no topic has such a name
 
 
 def former_ends(progress: Mapping[TP, int], tps: Iterable[TP]) -> dict[TP, int]:
-    """Return for each partition the offset below which its records are older than the last reset; 0 if there was none."""
+    """Return for each partition the offset below which records are older than the last reset; 0 if there was none."""
     return {tp: progress.get(former_end_of(tp), 0) for tp in tps}
 
 
 def replays_of(dead_letters: str) -> TP:
-    """Return the key of a progress that counts the replays of dead letters into the store; no partition is read under it."""
+    """Return the pseudo-partition whose progress counts the replays of dead letters into the store."""
     return TP(dead_letters, 0)
 
 
@@ -74,7 +74,7 @@ class NotStorableError(StreamsAppError):
     """A store detected during a write that it can never hold some of the changes; the other changes were not written.
 
     Attributes:
-        cells: Rejected cells, each with the reason, to be put after "it".
+        cells: Rejected cells and the reason for each.
         written: After a repair by a store without transactions: the number of cells that were written; ``cells`` are all others.
             None: nothing was written, and any of ``cells`` may be the cause.
     """
@@ -87,7 +87,7 @@ class NotStorableError(StreamsAppError):
 
 
 class ReadStore(Protocol):
-    """A read store, as syncing needs it.
+    """The operations of a read store that syncing needs.
 
     Every method raises :class:`~streams_app.errors.TryAgainError` if the store is unavailable, locked or not initialised. Nothing
     was changed then, and the call can be repeated.
@@ -106,34 +106,34 @@ class ReadStore(Protocol):
         """Return the next offset to be read, for each partition that was ever synced."""
 
     async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
-        """Merge changes and write the progress, both or neither.
+        """Merge changes and write the progress atomically.
 
         The transactions of a partition are a chain: each continues where the one before it ended. If a server has lost its last
-        transactions, was restored from a copy, or has another writer, the chain breaks and the writer is told before it skips
-        anything.
+        transactions, was restored from a copy, or has another writer, the chain breaks, and the writer gets an error before it
+        skips records.
 
         Args:
-            changes: At most one change a cell.
+            changes: At most one change per cell.
             step: The progress that the store must have, and the progress after the transaction. If the store already has the
-                latter, only an earlier reply was lost, and the version guard makes the repetition harmless.
+                progress after it, an earlier reply was lost, and the version guard makes the repetition harmless.
             now_ms: Wall clock, for the column ``updated_ms``.
 
         Raises:
             ProgressError: The store has another progress; nothing was written.
-            NotStorableError: The store found out only now; the call may be repeated without those changes.
+            NotStorableError: The store can never hold some of the changes; the call may be repeated without them.
         """
 
     async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
         """Set the progress of a partition unconditionally, also to a lower offset, because its topic was recreated."""
 
     def rejection(self, change: CellChange) -> str | None:
-        """Return the reason why the store can never hold a change, to be put after "it", or None. Do not apply such a change."""
+        """Return the reason why the store can never hold a change, or None if it can. Do not apply a rejected change."""
 
     async def count_versioned(self, fold: str) -> int | None:
-        """Count the values of a fold that have a version and so reject older ones; None: the store was never initialised."""
+        """Count the values of a fold whose version was not reset; None if the store was never initialised."""
 
     async def reset_versions(self, fold: str) -> None:
-        """Reset the versions of a fold, so that its values accept any version; the values stay. For a recreated source."""
+        """Reset the versions of a fold whose source was recreated: a record of any version may then overwrite a value."""
 
     async def close(self) -> None:
         """Interrupt a running statement and release all connections."""
@@ -164,14 +164,14 @@ class ReadableStore(ReadStore, Protocol):
         Args:
             fold: Name of the fold.
             after: Last cell of the previous page; None: read the first page.
-            limit: Number of cells; a store with a row a group may exceed it to complete the last group.
+            limit: Number of cells; a store with a row per group may exceed it to complete the last group.
 
         Returns:
             The cells; empty after the last page.
         """
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
-        """Read some cells; those that the store does not have are left out."""
+        """Return the stored version and value of each of the given cells; cells that are not stored are omitted."""
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
         """List the cells that the store has of some groups; a group is a fold and a group key."""
@@ -180,11 +180,11 @@ class ReadableStore(ReadStore, Protocol):
         """Return the changes with values as the store would hold them; :meth:`rejection` must accept each of them.
 
         Raises:
-            NotStorableError: The store found out only now; the call may be repeated without those changes.
+            NotStorableError: The store can never hold some of the changes; the call may be repeated without them.
         """
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write cells that have not changed since they were read, in one transaction if possible, whatever their versions.
+        """Write cells regardless of their versions if they have not changed since they were read, in one transaction if possible.
 
         Args:
             repairs: The cells to be written.
@@ -195,5 +195,5 @@ class ReadableStore(ReadStore, Protocol):
             The number of cells that were written, or would be.
 
         Raises:
-            NotStorableError: The store can never hold some of them; its attribute ``written`` says whether the others were written.
+            NotStorableError: The store can never hold some of them; its attribute ``written`` is the number of written cells.
         """

@@ -29,7 +29,7 @@ NUL_IN_JSON: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def value_of(value: Any) -> Value:
-    """Convert what a database client or a JSON parser returned; an object or a list becomes the text of its JSON.
+    """Convert a value from a database client or a JSON parser; an object or a list becomes JSON text.
 
     A decimal number without a fraction becomes an integer, so that a sum has the same type in every database. NaN becomes None, as
     in SQLite. A value without a counterpart in JSON, such as a date, becomes its text.
@@ -49,7 +49,7 @@ def value_of(value: Any) -> Value:
 
 
 def sqlite_value(value: Value) -> Value:
-    """Convert a value as SQLite holds it: true and false to 1 and 0, JSON to text, decimals to the nearest float.
+    """Convert a value to its form in SQLite: true and false to 1 and 0, JSON to text, decimals to the nearest float.
 
     SQLite's own JSON functions convert in the same way, so that a carried value equals a value read by SQL.
     """
@@ -90,7 +90,7 @@ def json_fault(value: Value) -> str | None:
 
 
 def integer_fault(value: Value) -> str | None:
-    """Return the reason why a value cannot be written as JSON, or None: an integer may be too long."""
+    """Return the reason why an integer is too long for JSON, or None if the value can be written as JSON."""
     is_long = isinstance(value, int) and not -LONG_INTEGER < value < LONG_INTEGER
     return f"is an integer of more than {MAX_DIGITS} digits" if is_long else None
 
@@ -150,14 +150,14 @@ def _number(value: Decimal) -> Value:
 
 
 def _inner(value: Any) -> Any:
-    """Convert an element that JSON does not have: a decimal number is kept, anything else becomes text."""
+    """Convert an element that orjson cannot encode: a finite decimal number keeps its digits, anything else becomes text."""
     return orjson.Fragment(str(value)) if isinstance(value, Decimal) and value.is_finite() else str(value)
 
 
 def json_value(text: str) -> Value:
     """Parse JSON from a database; numbers keep all digits, and a list or an object becomes its JSON without spaces.
 
-    JSON that cannot be parsed, because it is nested too deeply or contains half a surrogate pair, is returned as it is.
+    JSON that cannot be parsed, because it is nested too deeply or contains a lone surrogate, is returned unchanged.
     """
     if text[:1] in ("[", "{"):
         return JsonText(_compact(text))

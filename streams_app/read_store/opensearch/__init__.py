@@ -1,4 +1,4 @@
-"""A read store in OpenSearch, in either shape. The driver is opensearch-py. OpenSearch is no source of values."""
+"""A read store in OpenSearch, in either shape. The driver is opensearch-py. OpenSearch cannot be a source of values."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from streams_app.settings import ReadStoreSettings
 
 
 def open_store(declared: ReadStoreSettings) -> ReadableStore:
-    """Return the store, see :meth:`.registry.Database.open_store`."""
+    """Return the store of ``url`` in the layout of ``shape``, without connecting."""
     return OpenSearchStore(declared)
 
 
 def open_rebuilding(declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
-    """Return the rebuilding, see :meth:`.registry.Database.open_rebuilding`."""
+    """Return the rebuild of the store, without connecting."""
     return OpenSearchRebuilding(declared, new)

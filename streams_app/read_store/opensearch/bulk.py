@@ -1,4 +1,4 @@
-"""Writing of batches to OpenSearch: one ``_bulk`` request a batch, or several if one would be too large."""
+"""Writes batches to OpenSearch: one ``_bulk`` request per batch, or several if one would be too large."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WANTED: Final = "items.*.status,items.*.error,items.*.get._source"
 
 @dataclass(slots=True)
 class BulkOutcome:
-    """The outcome of a batch, by item.
+    """The outcome of each item of a batch.
 
     Attributes:
         taken: Accepted items, each with its numbers of written, stale and unchanged cells.
@@ -44,7 +44,7 @@ class BulkOutcome:
 
 
 async def write(client: OpenSearchClient, alias: str, items: Sequence[DocumentRequest]) -> BulkOutcome:
-    """Send a batch.
+    """Send a batch, and return the outcome of each item.
 
     Raises:
         TryAgainError: A request was not answered; its outcome is unknown.

@@ -52,7 +52,7 @@ class Fault:
 
     @classmethod
     def of(cls, status: int, error: Any) -> Fault:
-        """Read the JSON of an error, with the reasons of its causes: the innermost one says most."""
+        """Parse the JSON of an error; the text contains the reasons of all causes, because the innermost is the most specific."""
         kind, reasons = "", []
         while isinstance(error, dict):
             kind = kind or str(error.get("type", ""))
@@ -83,7 +83,7 @@ class OpenSearchClient:
     """Sends requests to one server, or to a load balancer of several."""
 
     def __init__(self, settings: ReadStoreSettings) -> None:
-        """Connect nothing yet.
+        """Create the client, without connecting.
 
         Raises:
             ConfigurationError: The URL does not name an OpenSearch server.
@@ -95,7 +95,7 @@ class OpenSearchClient:
         except ValueError:  # the port is not a number, or the brackets of an address do not match
             scheme, host, port = None, None, PORT
         if scheme is None or not host or parts.query or parts.fragment or has_late_at(settings.url):
-            # Not shown: a part of the password may stand where the port should.
+            # The message omits the URL, because a part of the password may be in the position of the port.
             raise ConfigurationError(
                 [
                     f"{settings.section}.url: expected opensearch+https://USER@HOST:PORT (opensearch+http:// without TLS); "
@@ -108,7 +108,7 @@ class OpenSearchClient:
         self._user, self._password = (None if part is None else unquote(part) for part in (parts.username, parts.password))
         self._client: AsyncOpenSearch | None = None
         self.what = f"read store {settings.name} {redacted(settings.url)}"
-        """Name in messages."""
+        """Name of the store and its URL, without credentials, for messages."""
 
     async def ask(
         self,
@@ -132,7 +132,7 @@ class OpenSearchClient:
             FaultError: The server answered with an error; an AccessFaultError if it rejects credentials or a right.
             TooSlowError: The time limit was exceeded; the outcome is unknown.
             TryAgainError: The server is unavailable; the outcome is unknown.
-            ConfigurationError: A password or authority cannot be read.
+            ConfigurationError: A password file or CA file cannot be read.
         """
         if self._client is None:
             self._client = self._opened()
@@ -153,7 +153,7 @@ class OpenSearchClient:
     def fault_error(self, fault: Fault) -> FaultError:
         """Convert the error of a request, or of one document, to an exception."""
         section = self._settings.section
-        # A block of an index is also a 403, but of another kind, and not a missing right.
+        # The status of a blocked index is also 403, but of another kind; no right is missing then.
         if fault.status == HTTPStatus.FORBIDDEN and fault.kind in ("", "security_exception"):
             advice = f"grant it to the user in {section}.url"
         elif fault.status == HTTPStatus.UNAUTHORIZED:

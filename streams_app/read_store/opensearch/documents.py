@@ -28,7 +28,7 @@ MAX_KEY_BYTES: Final = 32_766
 """Maximum length of a keyword."""
 
 MAX_DEPTH: Final = 300
-"""Maximum depth of nested lists; a value has less than 255."""
+"""Maximum depth of nested lists in the index; values have a depth below 255."""
 
 _MAX_DIGITS: Final = 300
 
@@ -61,7 +61,8 @@ PROGRESS: Final = {
 
 
 VERSION_GUARD: Final = "known != null && (version < known || (version == known && !isSame))"
-"""The version guard in Painless: whether a change is not written. Both scripts contain it, at ``{isStale}``.
+"""The version guard in Painless: a condition under which a change is stale and not written. It replaces ``{isStale}`` in both
+scripts.
 
 The name of a script is derived from its text, so any change of the text, even of a comment, needs `read-store init`.
 """
@@ -90,7 +91,7 @@ class Shape:
 
     Attributes:
         name: Setting ``shape``.
-        columns: Name → field, for groups; empty: every name has the field of its name, if that is possible.
+        columns: Name → field, for groups; empty: the field of a name has the same name, if that is possible.
     """
 
     name: str
@@ -98,7 +99,7 @@ class Shape:
 
     @property
     def mapping(self) -> dict[str, Any]:
-        """Fields and their types."""
+        """The mapping of the index: its fields and their types."""
         meta = {"streams_app": {"shape": self.name}}
         if self.name == "cells":
             return {"_meta": meta, "dynamic": False, "properties": _CELLS}
@@ -109,7 +110,7 @@ class Shape:
 
     @property
     def script(self) -> str:
-        """Painless."""
+        """Source of the Painless script."""
         return _script(self.name)
 
     @property
@@ -127,7 +128,7 @@ class Shape:
         return [self._group(each, now_ms) for each in groups.values()]
 
     def without_fields(self, items: Sequence[DocumentRequest], now_ms: int) -> list[DocumentRequest]:
-        """Build the same requests with one name each, and no value in its own field; empty for cells, which have no such fields."""
+        """Build a request per name that stores the value outside of its field; empty for cells, which have no fields of names."""
         if self.name == "cells":
             return []
         return [self._group([change], now_ms, item.more, has_no_fields=True) for item in items for change in item.changes]
@@ -152,7 +153,7 @@ class Shape:
         return f"the value {fault}" if fault else None
 
     def repairs(self, repairs: Sequence[Repair], now_ms: int) -> list[DocumentRequest]:
-        """Build requests that write cells which have not changed since they were read, whatever their versions."""
+        """Build requests that write cells regardless of their versions if they have not changed since they were read."""
         if self.name == "cells":
             return [self._cell(change, now_ms, {"found": found}) for change, found in repairs]
         groups: dict[str, list[Repair]] = {}

@@ -1,14 +1,14 @@
-"""The objects of a read store in OpenSearch, two indices behind aliases, a template and a script; and the write block of a rebuild.
+"""The objects of a read store in OpenSearch: two indices behind aliases, a template, a script, and the write block of a rebuild.
 
 The indices are called ``<table>-000001`` and ``<table>-progress-000001``. All requests use their aliases ``<table>`` and
 ``<table>-progress``, so that another index can be filled and replace the first in one step. Writes to ``<table>`` use a further
 alias, ``<table>-cells`` or ``<table>-groups``, so that a worker of one shape never writes to an index of the other. The template
 applies to later indices, and users may add settings to it; once it exists, only its shape is changed.
 
-The write block keeps workers from writing to the current indices while other indices replace them: such a write would be
-acknowledged by an index that is no longer read. The block is a setting of the indices, so it survives a rebuild that is killed.
-Therefore it is marked by an alias ``<table>_switching`` of the current index. A worker that finds the mark may lift the block;
-before that it takes the mark away from this index, and the server rejects a switch without the mark.
+The write block prevents workers from writing to the current indices while other indices replace them. Otherwise a write might be
+acknowledged by an index that is no longer read. The block is a setting of the indices, so it remains if the rebuild is killed.
+Therefore the rebuild also gives the current index the alias ``<table>_switching``. A worker that finds this alias may lift the
+block. It first removes the alias from the index, and the server rejects the switch of a rebuild whose alias is gone.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ Action = dict[str, dict[str, Any]]
 
 
 class Indices:
-    """Creates the objects of a store, and lists those that are missing."""
+    """Creates the script, template, indices and aliases of a store, and lists those that are missing."""
 
     def __init__(self, client: OpenSearchClient, table: str, shape: Shape, section: str) -> None:
-        """Send nothing yet.
+        """Create the object, without sending a request.
 
         Args:
             client: Client of the server.
@@ -109,7 +109,7 @@ class Indices:
         return f"created {what}"
 
     async def reshape(self) -> list[str]:
-        """Replace the fields of the template if they are of another shape: a new index would have the fields of both."""
+        """Replace the fields of the template if they are of another shape; otherwise a new index would have the fields of both."""
         (found,) = (await self._client.ask("GET", self._template))["index_templates"]
         template = found["index_template"]
         mapping = self._shape.mapping
@@ -154,12 +154,12 @@ class Indices:
 
 
 def write_alias(alias: str, shape: str) -> str:
-    """Return the alias through which documents of a shape are written; they are read through another one."""
+    """Return the alias for writing documents of a shape; for reading, the alias without the shape is used."""
     return f"{alias}-{shape}"
 
 
 def _mapping_fault(mapping: Mapping[str, Any]) -> Any:
-    """Return a function that compares the mapping of an index: its fault, or None. Additional fields are accepted."""
+    """Return a function that checks the mapping of an index: it returns the fault or None. Additional fields are accepted."""
     wanted = {name: _kind(field) for name, field in mapping["properties"].items()}
     shape = mapping.get("_meta")
 
@@ -182,26 +182,26 @@ def _kind(field: Mapping[str, Any]) -> str:
 
 
 class WriteBlock:
-    """The write block of one store."""
+    """Blocks writes to the indices of one store during the switch of a rebuild."""
 
     def __init__(self, client: OpenSearchClient, table: str) -> None:
-        """Send nothing yet."""
+        """Create the object, without sending a request."""
         self._client = client
         self._table = table
         self._switching_alias = f"{table}_switching"
 
     async def put(self) -> None:
-        """Set the mark and the block; return once running writes are done."""
+        """Add the alias ``<table>_switching`` and block writes; return once running writes are done."""
         await self._act([{"add": {"index": index, "alias": self._switching_alias}} for index in await self._of(self._table)])
         for part in PARTS:
             await self._client.ask("PUT", f"/{self._table}{part}/_block/write")
 
     async def trial_or_commit(self) -> list[Action]:
-        """Return actions that remove the mark in the step of the switch; the switch fails if the mark is gone."""
+        """Return actions for the request of the switch that remove the alias; the server rejects the request if it is gone."""
         return [_remove(index, self._switching_alias) for index in await self._of(self._table)]
 
     async def remove(self) -> None:
-        """Remove the block of the current indices, even if another process has set it, and then the mark."""
+        """Remove the block of the current indices, even if another process has set it, and then the alias."""
         for part in PARTS:
             try:
                 await self._client.ask("PUT", f"/{self._table}{part}/_settings", {"index.blocks.write": None})
@@ -214,7 +214,8 @@ class WriteBlock:
         """Remove the block if a rebuild has set it; return whether it did. A rebuild that is still running must set it again."""
         if not (marked := await self._of(self._switching_alias)):
             return False
-        # The mark moves in one step. At its new place it prevents a switch, and others find it if this process is killed here.
+        # One request moves the alias to another index. The switch then fails, and if this process is killed here, other workers
+        # still find the alias and lift the block.
         actions = [_remove(index, self._switching_alias) for index in marked]
         actions += [
             {"add": {"index": index, "alias": self._switching_alias}} for index in await self._of(f"{self._table}-progress")

@@ -1,7 +1,7 @@
-"""Rebuilding in OpenSearch: the aliases move to other indices in one step of the cluster.
+"""Rebuilding in OpenSearch: one atomic request moves the aliases to other indices.
 
-The new indices have the next number, and until the switch the aliases of the new store. During the switch the current indices are
-blocked for writing, so that no write is acknowledged by an index that is no longer read; workers retry.
+The new indices have the next number in their names; until the switch, they have the aliases of the new store. During the switch,
+writes to the current indices are blocked, so that no write is acknowledged by an index that is no longer read; workers retry.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OpenSearchRebuilding:
     """Creates and switches the new store of a rebuild in OpenSearch."""
 
     def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
-        """Connect nothing yet.
+        """Create the rebuild, without connecting.
 
         Args:
             declared: Settings of the current store.
@@ -47,7 +47,7 @@ class OpenSearchRebuilding:
     async def prepare(self) -> list[str]:
         """Remove indices without an alias and those of an interrupted rebuild, and create new ones."""
         await self._indices.initialise(is_rebuild=True)
-        await self._block.remove()  # a rebuild that was killed during its switch left it
+        await self._block.remove()  # a rebuild that was killed during its switch may have left it
         found = await self._indices.reshape()
         own = {f"{self._table}{NEW_SUFFIX}{suffix}" for suffix in SUFFIXES}
         # Listed before any is removed: a new index must not get the name of an index that another rebuild is about to switch to.
@@ -101,13 +101,13 @@ class OpenSearchRebuilding:
         await self._client.close()
 
     async def _disown(self) -> None:
-        """Remove the token of the rebuild. It is not a partition, so workers that read the progress before ignore it."""
+        """Remove the token of the rebuild. Workers that have read it before ignore it, because it belongs to no partition."""
         path = f"/{self._table}-progress/_doc/{quote(document_id(OWNER), safe='')}"
         if await self._client.found(path) is not None:
             await self._client.ask("DELETE", path)
 
     async def _numbered(self, part: str) -> dict[str, Any]:
-        """Return the indices of a part of the store with their aliases, without others whose names only begin in the same way."""
+        """Return the indices of a part of the store with their aliases; other indices with the same prefix are excluded."""
         found = await self._client.ask("GET", f"/{self._table}{part}-0*/_alias")
         return {index: settings for index, settings in found.items() if re.fullmatch(rf"{self._table}{part}-[0-9]{{6}}", index)}
 

@@ -1,9 +1,9 @@
 """The read store in OpenSearch, with a document for each cell or for each group.
 
-A batch is one ``_bulk`` request. Each item names a script that the server stores, which writes the document only if the version is
-newer, even if another process writes meanwhile. OpenSearch has no transactions, so the progress is written once the whole batch is
-acknowledged. After a failure in between, the batch is sent again and finds its own versions. Values are compared by their JSON;
-lists and objects as text with sorted names, because the server does not keep their order.
+A batch is one ``_bulk`` request. Each item names a stored script of the server, which atomically compares versions and writes the
+document only if the version is newer. OpenSearch has no transactions, so the progress is written once the whole batch is
+acknowledged. After a failure in between, the batch is sent again, which changes nothing. Values are compared by their JSON; lists
+and objects as text with sorted names, because the server does not preserve their order.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RESET_VERSIONS: Final = {
     "groups": "for (entry in ctx._source.versions.entrySet()) { entry.setValue(-1); } ctx._source.guarded = 0",
 }
 _ALIAS: Final = {"require_alias": "true"}
-"""Without it, the first document would create an index of that name if `init` did not run."""
+"""Request parameter; without it, the first document would create an index with the name of the alias if `init` did not run."""
 _WHOLE: Final = {"allow_partial_search_results": "false"}
 COUNT_VERSIONED: Final = {"cells": "version", "groups": "guarded"}
 
@@ -62,7 +62,7 @@ class OpenSearchStore:
     """A store in OpenSearch, in either shape."""
 
     def __init__(self, settings: ReadStoreSettings) -> None:
-        """Connect nothing yet.
+        """Create the store, without connecting.
 
         Raises:
             ConfigurationError: The URL or the name of the index cannot be used.
@@ -208,7 +208,7 @@ class OpenSearchStore:
         await self._client.close()
 
     async def _locate_progress(self, step: ProgressStep) -> tuple[str, dict[str, str | int], int | None]:
-        """Read the progress of a partition: its index, the condition for writing it, and the offset.
+        """Return the index of a partition's progress, the condition for overwriting it, and its offset.
 
         The progress is written to the index from which it was read, not to the alias: another index, without the batch that was
         just written, may have replaced it meanwhile.
@@ -222,7 +222,7 @@ class OpenSearchStore:
         except FaultError as error:
             if error.fault.status != HTTPStatus.NOT_FOUND or error.fault.kind:
                 raise
-            found = None  # the index is there, the document is not
+            found = None  # the index exists, but not the document
         offset = None if found is None else found["_source"]["next_offset"]
         if offset not in (step.after, step.to):
             raise ProgressError(self._client.what, step.tp, offset, step.after)
@@ -252,7 +252,7 @@ class OpenSearchStore:
             raise self._away(error.fault) from error
 
     async def _retry_rejected(self, outcome: BulkOutcome, now_ms: int) -> None:
-        """Find out whether the store or the documents are the cause, and write rejected names outside of fields.
+        """Check whether the store itself is the cause; if not, write rejected values outside of fields.
 
         If the script is missing, or an alias has two indices, the server rejects every document as a bad request. If a name cannot
         have a field, because the index has too many or another type for it, its value is stored in the object that is not indexed.
@@ -269,7 +269,7 @@ class OpenSearchStore:
             outcome.delayed += retried_result.delayed
 
     def _counted(self, step: ProgressStep, outcome: BulkOutcome) -> Counts:
-        """Count the cells; what an earlier attempt of the same step has written is found unchanged, and counted as written."""
+        """Count the cells. A cell that an earlier attempt of the same step has written is unchanged now, but counts as written."""
         tried, before = self._last_attempt
         attempted = Counter(before if tried == step else {})
         left = attempted.copy()
@@ -299,7 +299,7 @@ class OpenSearchStore:
             raise
 
     def _away(self, fault: Fault) -> FaultError:
-        """Convert an error; if something is missing, the message names the command that creates it."""
+        """Convert an error; if an index or the script is missing, the message names the command that creates it."""
         is_missing = fault.status == HTTPStatus.NOT_FOUND or "unable to find script" in fault.text
         init = f"; run `streams-app read-store init --store {self._name}`" if is_missing else ""
         return self._client.fault_error(replace(fault, text=f"{fault.text}{init}"))
@@ -325,7 +325,7 @@ class OpenSearchStore:
         return [replace(change, value=_value(json.loads(value_json(change.value)))) for change in changes]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write cells that have not changed since they were read; the write of each document is atomic, not that of all."""
+        """Write cells that have not changed since they were read; each document is written atomically, but not all of them."""
         if is_trial:
             return 0
         outcome = await self._write(self._shape.repairs(repairs, now_ms))

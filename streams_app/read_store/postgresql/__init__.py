@@ -13,17 +13,17 @@ from streams_app.settings import ReadStoreSettings
 
 
 def open_store(declared: ReadStoreSettings) -> ReadableStore:
-    """Return the store, see :meth:`.registry.Database.open_store`."""
+    """Return the store of ``url`` in the layout of ``shape``, without connecting."""
     return PostgresStore(declared) if declared.shape == "cells" else PostgresGroupStore(declared)
 
 
 def open_rebuilding(declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
-    """Return the rebuilding, see :meth:`.registry.Database.open_rebuilding`."""
+    """Return the rebuild of the table, without connecting."""
     return PostgresRebuilding(declared, new)
 
 
 def open_source(declared: ReadStoreSettings) -> ValueSource:
-    """Return the source, see :meth:`.registry.Database.open_source`."""
+    """Return the source that runs ``sql`` at ``source_url``, without connecting."""
     assert declared.source_url is not None  # the settings were checked
     assert declared.sql is not None
     return PostgresSource(declared.source_url, declared.sql, declared)

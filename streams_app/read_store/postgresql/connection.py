@@ -1,4 +1,4 @@
-"""A small pool of connections to PostgreSQL, which are opened on demand and again after an error.
+"""A small pool of connections to PostgreSQL, which are opened on demand and reopened after an error.
 
 Every error becomes a :class:`~streams_app.errors.TryAgainError` that names the server, without credentials. If the server rejects
 the credentials or a right, it is an :class:`~streams_app.read_store.core.errors.AccessDeniedError` with a remedy. The server ends a
@@ -26,7 +26,7 @@ T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 
 MAX_CONNECTIONS: Final = 2
-"""A store writes one batch at a time; the second connection is for reads meanwhile."""
+"""A store writes one batch at a time; the second connection is for concurrent reads."""
 
 GRACE_SECONDS: Final = 2.0
 """Time that the client waits beyond the timeout of the server."""
@@ -46,19 +46,19 @@ class PostgresPool:
     """
 
     def __init__(self, url: str, settings: ReadStoreSettings, what: str, *, is_source: bool = False) -> None:
-        """Connect nothing yet.
+        """Create the pool, without connecting.
 
         Args:
             url: ``postgresql://...`` of the store or of its source.
             settings: Settings of the store.
             what: Name in messages.
-            is_source: The URL is that of the source, and the connections are read-only.
+            is_source: Whether the URL is that of the source; its connections are read-only.
 
         Raises:
             ConfigurationError: The URL does not name a PostgreSQL database.
         """
         if has_late_at(url) or not _is_url(url):
-            # Not shown: a part of the password may stand where the port should.
+            # The message omits the URL, because a part of the password may be in the position of the port.
             setting = f"{settings.section}.{'source_url' if is_source else 'url'}"
             raise ConfigurationError(
                 [f"{setting}: expected postgresql://USER@HOST:PORT/DATABASE; / # ? @ in a password are written as %2F %23 %3F %40"]
@@ -70,13 +70,13 @@ class PostgresPool:
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     async def call(self, function: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run ``function(connection)``; if the caller is cancelled, the server is asked to cancel the statement.
+        """Run ``function(connection)``; if the caller is cancelled, the server is requested to cancel the statement.
 
         Raises:
             AccessDeniedError: The server rejects user, password, database or a right.
             TooSlowError: A statement exceeded the timeout; it was rolled back, or its outcome is unknown.
             TryAgainError: The server is unavailable or returned an error; a transaction was rolled back, or its outcome is unknown.
-            ConfigurationError: A password or authority cannot be read, or a parameter of the URL is invalid.
+            ConfigurationError: A password file or CA file cannot be read, or a parameter of the URL is invalid.
         """
         try:
             if self._pool is None:
@@ -98,7 +98,7 @@ class PostgresPool:
             raise TryAgainError(text) from error
 
     async def call_long(self, function: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run ``function(connection)`` like :meth:`call`, in a transaction without a timeout of its statements."""
+        """Run ``function(connection)`` like :meth:`call`, in a transaction whose statements have no timeout."""
 
         async def run(connection: Connection) -> T:
             async with connection.transaction():
@@ -144,7 +144,7 @@ class PostgresPool:
         options = {
             "application_name": f"streams_app {self._settings.name}",
             "statement_timeout": str(self._settings.timeout_ms),
-            "lock_timeout": str(self._settings.timeout_ms * 3 // 4),  # shorter, because its message says more
+            "lock_timeout": str(self._settings.timeout_ms * 3 // 4),  # expires first, because its message is more specific
             "idle_in_transaction_session_timeout": str(self._settings.timeout_ms),
         }
         if self._is_source:

@@ -1,4 +1,4 @@
-"""Find the changes of a batch that a PostgreSQL server rejects; the server itself does not say which."""
+"""Finds the changes of a batch that a PostgreSQL server rejects, because the server does not report which they are."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def bisecting_rejected(
     Args:
         connection: The connection of the statement, outside of a transaction.
         changes: The batch.
-        run: Runs the statement; if it fails, it is tried with parts of the batch, and each trial is rolled back.
+        run: Runs the statement; if it fails, it is called with parts of the batch, and each of these calls is rolled back.
 
     Raises:
         NotStorableError: Some of the changes are rejected; nothing was written.
@@ -59,14 +59,14 @@ def rejecting_all(changes: Iterable[CellChange]) -> Iterator[None]:
 
 @asynccontextmanager
 async def trial_or_commit(connection: Connection, *, is_trial: bool) -> AsyncIterator[None]:
-    """Open a transaction that is committed, or, as a trial, rolled back after deferred constraints were checked."""
+    """Open a transaction that is committed at the end; a trial is rolled back, and checks deferred constraints at once."""
     transaction = connection.transaction()
     await transaction.start()
     try:
         if is_trial:
             await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         yield
-    except BaseException:  # a cancellation must not leave a transaction open either; it is raised again
+    except BaseException:  # any exception, also a cancellation, which is re-raised: the transaction must not stay open
         await transaction.rollback()
         raise
     await (transaction.rollback() if is_trial else transaction.commit())
@@ -81,7 +81,7 @@ async def _rejected_changes(
         transaction = connection.transaction()
         await transaction.start()
         try:
-            await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # deferred ones are checked at a commit only
+            await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # the rollback would skip deferred ones
             await run(part)
         except REJECTIONS as error:
             return _why(error)

@@ -1,6 +1,6 @@
 """The read store in PostgreSQL, with a row for each (fold, group_key) and a column for each name.
 
-It owns the table of ``read_stores.NAME.table``, which users may have created with their own types of columns, and the table
+It owns the table of ``read_stores.NAME.table``, which users may have created with their own column types, and the table
 ``<table>_progress``. A batch is one statement, which receives its rows as one JSON array; the server converts each value to the
 type of its column. Values are read as JSON; a value of a typed column becomes the number or text that can be written into it again.
 """
@@ -65,7 +65,7 @@ _BEFORE: Final = """
     FROM batch LEFT JOIN {table} AS found USING (fold, group_key),
         LATERAL unnest(ARRAY[{given}], ARRAY[{stored}], ARRAY[{is_same}]) AS cell (given, stored, is_same)
     WHERE cell.given IS NOT NULL"""
-# The versions of the batch that are newer than those of the row, by column.
+# Selects the columns for which the batch has a newer version than the row.
 NEWER: Final = "jsonb_each(excluded.versions) AS given WHERE " + is_version_newer(
     "given.value::bigint", "(stored.versions ->> given.key)::bigint"
 )
@@ -105,16 +105,16 @@ ASSIGNMENT: Final = '"{column}" = CASE WHEN excluded.versions ? \'{column}\' THE
 
 
 class PostgresGroupStore(PostgresStore):
-    """A store in PostgreSQL with a row a group.
+    """A store in PostgreSQL with a row per group.
 
-    The types of the columns are read with the progress, which every owner of a partition requests before it writes.
+    The types of the columns are read together with the progress, which every owner of a partition reads before it writes.
     """
 
     count_versioned_sql = COUNT_VERSIONED
     reset_versions_sql = RESET_VERSIONS
 
     def __init__(self, settings: ReadStoreSettings) -> None:
-        """Connect nothing yet.
+        """Create the store, without connecting.
 
         Raises:
             ConfigurationError: The URL or the name of the table cannot be used.
@@ -137,7 +137,7 @@ class PostgresGroupStore(PostgresStore):
         return [*await self._pool.call(check), *await super().missing()]
 
     async def progress(self) -> dict[TP, int]:
-        """Return the next offset to be read, for each partition that was ever synced."""
+        """Read the column types; return the next offset to be read, for each partition that was ever synced."""
         await self._with_tables(self._load_types)
         return await super().progress()
 
@@ -158,20 +158,20 @@ class PostgresGroupStore(PostgresStore):
                 found = [cell for row in rows for cell in self._cells_of((fold, *row))]
                 if found or not rows:
                     return found
-                beyond = rows[-1]["group_key"]  # nothing was synced into these rows yet: others have inserted them
+                beyond = rows[-1]["group_key"]  # these rows have no synced cells: users have inserted them
 
         return await self._pool.call(run)
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
-        """Read some cells."""
+        """Return the stored version and value of each of the given cells."""
         return await self._pool.call(lambda connection: self._read(connection, cells))
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """List the cells of some groups."""
+        """List the stored cells of the given groups."""
         return list(await self.read([Cell(*group, name) for group in groups for name in self._columns]))
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Ask the server how the columns would hold the values, and return the changes with them."""
+        """Return the changes with values as their columns would store them; the server converts them."""
 
         async def run(connection: Connection) -> list[CellChange]:
             fitting, _ = fit_to_columns(changes, self._columns, await self._load_types(connection))
@@ -219,7 +219,7 @@ class PostgresGroupStore(PostgresStore):
             return [done, *await super()._initialise(connection)]
 
     async def _read_types(self, connection: Connection) -> dict[str, ColumnType]:
-        """Read the types of the columns of names; empty: there is no table.
+        """Return the types of the columns that belong to names; empty if there is no table.
 
         Raises:
             ConfigurationError: The table cannot hold groups.
@@ -233,10 +233,10 @@ class PostgresGroupStore(PostgresStore):
         return types_of(found, self._wanted)
 
     async def _load_types(self, connection: Connection) -> dict[str, ColumnType]:
-        """Read the types, and build the statement for them.
+        """Read the column types, build the statement for them, and return them.
 
         Raises:
-            TryAgainError: There is no table that can hold groups; the user can create it while the worker waits.
+            TryAgainError: There is no table that can hold groups; the user can create it while the worker retries.
         """
         try:
             types = await self._read_types(connection)
@@ -257,7 +257,7 @@ class PostgresGroupStore(PostgresStore):
         try:
             return await super()._written(connection, converted, step, now_ms)
         except (NotStorableError, *REJECTIONS):
-            self._types = {}  # they may have changed
+            self._types = {}  # read again before the next write, because a user may have changed them
             raise
 
     def _arguments(self, changes: Sequence[CellChange]) -> tuple[Any, ...]:
@@ -296,7 +296,7 @@ class PostgresGroupStore(PostgresStore):
 
 
 def _object(key: RowKey, row: RowState) -> dict[str, Any]:
-    """Build the object of a row; a deleted value is left out, because JSON null would be a value in a column of JSON."""
+    """Build the object of a row; a deleted value is omitted, because JSON null would be a value in a column of JSON."""
     texts = {column: json_text(value) for column, value in row.values.items()}
     given = {column: orjson.Fragment(text.encode()) for column, text in texts.items() if text is not None}
     return {"fold": key.fold, "group_key": key.group_key, "versions": row.versions, **given}
@@ -310,7 +310,7 @@ def _value(text: str | None, kind: ColumnKind) -> Value:
 
 
 def _layout(table: str, types: Mapping[str, ColumnType]) -> Layout:
-    """Return the parts of the statement of a batch for the columns that the table has.
+    """Return the layout of a table with a row per group and the given columns.
 
     Args:
         table: Name of the table, quoted.
@@ -346,7 +346,7 @@ def _assignment(column: str, known: ColumnType) -> str:
 
 
 def _is_written(column: str, known: ColumnType) -> str:
-    """Return whether the value of a column is written; a column that the batch does not name is not compared further."""
+    """Return an SQL condition under which the value of a column is written; a column that the batch lacks is not compared."""
     is_same = _is_same(column, known, "excluded", "stored")
     guard = is_value_written(_version(column, "excluded"), _version(column, "stored"), is_same)
     return f"(excluded.versions ? '{column}' AND {guard})"

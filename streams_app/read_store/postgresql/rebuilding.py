@@ -1,8 +1,8 @@
-"""Rebuilding in PostgreSQL: four tables are renamed in one transaction.
+"""Rebuilding in PostgreSQL: one transaction renames the current and the new table, and the progress table of each.
 
-Users' additions follow the name of the table. Rights, indexes, defaults and comments are copied when the new table is created.
-Views and triggers belong to a table and not to its name, so the switch creates them again. An addition that cannot follow, such as
-a policy, prevents the rebuild, so that it is not lost silently.
+Users' additions are transferred to the new table. Rights, indexes, defaults and comments are copied when it is created. Views and
+triggers belong to a table and not to its name, so the switch creates them again. An addition that cannot be transferred, such as a
+policy, prevents the rebuild, so that it is not lost silently.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ SELECT pg_get_triggerdef(oid) || CASE tgenabled WHEN 'O' THEN '' ELSE format(
     CASE tgenabled WHEN 'D' THEN 'DISABLE' WHEN 'R' THEN 'ENABLE REPLICA' ELSE 'ENABLE ALWAYS' END, tgname
 ) END FROM pg_trigger WHERE tgrelid = to_regclass($1) AND NOT tgisinternal ORDER BY tgname
 """
-# Additions that cannot follow: policies, functions, publications, rules, foreign keys from and to the table, inheritance either
-# way.
+# Additions that cannot be transferred: policies, functions, publications, rules, foreign keys from and to the table, and
+# inheritance in either direction.
 FIXED: Final = """
 SELECT 'row-level security' FROM pg_class WHERE oid = to_regclass($1) AND relrowsecurity
 UNION
@@ -82,7 +82,7 @@ UNION
 SELECT pg_describe_object('pg_class'::regclass, inhparent, 0) FROM pg_inherits WHERE inhrelid = to_regclass($1)
 ORDER BY 1
 """
-# Objects of a table that get another name in a copy, with what is equal in both: the definition, or the column.
+# Objects of a table that have another name in its copy, with the definition or column by which both can be matched.
 BELONGING: Final = """
 WITH given AS (SELECT oid, relname, relnamespace FROM pg_class WHERE oid = to_regclass($1))
 SELECT 'INDEX' AS kind, named.relname::text AS name, replace(
@@ -112,7 +112,7 @@ class PostgresRebuilding:
     """Creates and switches the new store of a rebuild in PostgreSQL."""
 
     def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
-        """Connect nothing yet.
+        """Create the rebuild, without connecting.
 
         Args:
             declared: Settings of the current store.
@@ -131,7 +131,7 @@ class PostgresRebuilding:
         self._pool = PostgresPool(declared.url, declared, f"read store {declared.name}")
 
     async def prepare(self) -> list[str]:
-        """Drop the remains of an interrupted rebuild; create tables like the current ones, or by the settings if these differ."""
+        """Drop tables of an interrupted rebuild; create new tables like the current ones, or by the settings if these differ."""
         await self._pool.call(self._check)
         check_table_names(self._declared, await self._pool.call(self._named))
         found = await self._pool.call_long(self._drop_left)
@@ -153,7 +153,7 @@ class PostgresRebuilding:
         return await self._pool.call(lambda connection: self._switch(connection, recreated))
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run the function under a lock that blocks writers, but not readers."""
+        """Run the function under a lock on the tables that blocks writers, but not readers."""
 
         async def run(connection: Connection) -> T:
             async with connection.transaction():
@@ -189,7 +189,7 @@ class PostgresRebuilding:
                 if await _exists(connection, f"{self._table}{part}"):
                     await connection.execute(LIKE.format(new=quoted(self._new + part), table=quoted(self._table + part)))
             if await _exists(connection, self._new) and not await _exists(connection, f"{self._new}_progress"):
-                # It shows that the table belongs to a store.
+                # A progress table shows that the table belongs to a store.
                 await connection.execute(table_statement(f"{self._new}_progress", PROGRESS_COLUMNS, "topic, partition"))
             return [column for (column,) in await connection.fetch(WRITTEN, quoted(self._table))]
 
@@ -221,7 +221,7 @@ class PostgresRebuilding:
             for part in PARTS:
                 if part in is_there:
                     await connection.execute(_rename(f"{self._table}{part}", f"{self._table}{FORMER_SUFFIX}{part}"))
-                elif part and is_there:  # it shows that the former table belongs to a store
+                elif part and is_there:  # a progress table shows that the former table belongs to a store
                     await connection.execute(
                         table_statement(f"{self._table}{FORMER_SUFFIX}{part}", PROGRESS_COLUMNS, "topic, partition")
                     )
@@ -245,12 +245,12 @@ class PostgresRebuilding:
         return [f"ALTER {kind} {schema}{_identifier(name)} RENAME TO {_identifier(to)}" for kind, name, to in renamed]
 
     async def _named(self, connection: Connection) -> list[str]:
-        """List the existing tables that have a name which a rebuild uses."""
+        """List existing tables whose names a rebuild uses."""
         names = [f"{self._table}{suffix}{part}" for suffix in (NEW_SUFFIX, FORMER_SUFFIX) for part in PARTS]
         return [name for name in names if await _exists(connection, name)]
 
     async def _lock(self, connection: Connection, mode: str) -> list[str]:
-        """Lock the existing tables; return the suffixes of these."""
+        """Lock the existing tables; return their suffixes."""
         is_there = [part for part in PARTS if await _exists(connection, f"{self._table}{part}")]
         for part in is_there:
             await connection.execute(f"LOCK TABLE {quoted(self._table + part)} IN {mode} MODE")
@@ -260,7 +260,7 @@ class PostgresRebuilding:
         """Return statements that create the views and triggers of the tables again after the switch.
 
         Raises:
-            ConfigurationError: The tables have an addition that cannot follow their name.
+            ConfigurationError: The tables have an addition that cannot be transferred to the new ones.
         """
         faults, current = [], list[str]()
         for part in PARTS:
@@ -294,17 +294,17 @@ class Belonging(NamedTuple):
 def renames(
     old: Sequence[Belonging], new: Sequence[Belonging], taken: Collection[str], *, table: str, new_table: str
 ) -> list[tuple[str, str, str]]:
-    """Return the renames in the order of their execution (pure).
+    """Return the renames that give objects of the new table the names of those of the current table, in order (pure).
 
     Args:
-        old: What belongs to the table in use.
-        new: What belongs to the new one.
-        taken: Names that there are.
-        table: Name of the table in use.
-        new_table: Name of the new one.
+        old: Objects of the current table.
+        new: Objects of the new table.
+        taken: Names in use.
+        table: Name of the current table.
+        new_table: Name of the new table.
 
     Returns:
-        (kind, name, name that it gets).
+        For each rename: kind of the object, its name, and its name afterwards.
     """
     names, former, done = set(taken), list(old), list[tuple[str, str, str]]()
     for one in new:
@@ -312,7 +312,7 @@ def renames(
         if same is not None:
             former.remove(same)
             name = same.name
-        else:  # of another shape, or the server has made the name
+        else:  # the current table has no object of this definition: derive the name from that of the table
             name = one.name.replace(new_table, table, 1) if one.name.startswith(new_table) else one.name
             same = next((each for each in former if each.name == name), None)
             former = [each for each in former if each is not same]
@@ -333,7 +333,7 @@ def _free(name: str, names: Collection[str]) -> str:
         found = name.encode()[: MAX_NAME_BYTES - len(end)].decode(errors="ignore") + end
         if found not in names:
             return found
-    raise InternalError(f"no name is left for {name}")  # there are more ends than names
+    raise InternalError(f"no name is left for {name}")  # unreachable: there are more suffixes than names
 
 
 def _rename(table: str, name: str) -> str:

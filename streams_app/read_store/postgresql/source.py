@@ -1,4 +1,4 @@
-"""Current values from a query on a PostgreSQL database, which is only read."""
+"""Current values from a query on a PostgreSQL database, over read-only connections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streams_app.settings import ReadStoreSettings
 DATA_ERRORS: Final = (
     asyncpg.DataError, asyncpg.CardinalityViolationError, asyncpg.PLPGSQLError, asyncpg.ProgramLimitExceededError,
 )  # fmt: skip
-"""Errors about a value: a cast, a division by zero, a user's function that raises."""
+"""Errors that a value can cause: a cast, a division by zero, a user's function that raises."""
 
 TOKENS: Final = re.compile(
     r"""
@@ -36,12 +36,12 @@ TOKENS: Final = re.compile(
 
 
 class PostgresSource:
-    """Runs a parametrised SELECT, once for all changed names of a fold in a batch, in one round trip."""
+    """Source that runs a parametrised SELECT, once for all changed names of a fold in a batch, in one round trip."""
 
     carries_values = False
 
     def __init__(self, url: str, sql: str, settings: ReadStoreSettings) -> None:
-        """Connect nothing yet.
+        """Create the source, without connecting.
 
         Raises:
             ConfigurationError: The URL does not name a PostgreSQL database.
@@ -67,7 +67,7 @@ class PostgresSource:
         return found
 
     async def check(self) -> None:
-        """Run the SQL for no group and no name.
+        """Run the SQL with empty lists of groups and names, to detect errors.
 
         Raises:
             TryAgainError: It does not run, or does not return three columns.
@@ -98,7 +98,7 @@ class PostgresSource:
 
 
 def _plain(value: Any) -> Any:
-    """Convert ranges and bits to text as PostgreSQL writes them; the classes of the driver have another text."""
+    """Convert ranges and bits to text as PostgreSQL writes them; the driver's classes have other text forms."""
     if isinstance(value, asyncpg.Range):
         return _range_text(value)
     if isinstance(value, asyncpg.BitString):

@@ -1,7 +1,7 @@
 """The read store in PostgreSQL, with a row for each (fold, group_key, name).
 
-It owns the table of ``read_stores.NAME.table`` and the table ``<table>_progress``. A batch is one statement, see
-:mod:`streams_app.read_store.postgresql.version_guard`: it writes newer rows and the progress, both or neither.
+It owns the table of ``read_stores.NAME.table`` and the table ``<table>_progress``. A batch is one statement, which writes newer
+rows and the progress atomically, see :mod:`streams_app.read_store.postgresql.version_guard`.
 Values are compared as the text of their ``jsonb``: the server sorts names and keeps all digits of numbers.
 """
 
@@ -106,13 +106,13 @@ SELECT (SELECT count(*) FROM changed) + (SELECT count(*) FROM added)
 
 
 class PostgresStore:
-    """A store in PostgreSQL with a row a cell."""
+    """A store in PostgreSQL with a row per cell."""
 
     count_versioned_sql = COUNT_VERSIONED
     reset_versions_sql = RESET_VERSIONS
 
     def __init__(self, settings: ReadStoreSettings) -> None:
-        """Connect nothing yet.
+        """Create the store, without connecting.
 
         Raises:
             ConfigurationError: The URL or the name of the table cannot be used.
@@ -203,20 +203,20 @@ class PostgresStore:
         return [(Cell(fold, group_key, name), Stored(version, _value(value))) for group_key, name, version, value in rows]
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
-        """Read some cells."""
+        """Return the stored version and value of each of the given cells."""
         sql, cells = READ.format(**self._names), possible(cells, text_fault)
         rows = await self._pool.call(lambda connection: connection.fetch(sql, *_keys(cells)))
         return {Cell(*cell): Stored(version, _value(value)) for *cell, version, value in rows}
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """List the cells of some groups."""
+        """List the stored cells of the given groups."""
         sql = NAMES.format(**self._names)
         asked = possible(groups, text_fault)
         given = [fold for fold, _ in asked], [group_key for _, group_key in asked]
         return [Cell(*row) for row in await self._pool.call(lambda connection: connection.fetch(sql, *given))]
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Ask the server how it would hold the values, and return the changes with them."""
+        """Return the changes with values as the server would store them; the server converts them."""
 
         async def run(connection: Connection) -> list[Any]:
             return await bisecting_rejected(
@@ -274,7 +274,7 @@ class PostgresStore:
     async def _written(self, connection: Connection, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
         async def run(part: Sequence[CellChange]) -> Counts:
             row = await connection.fetchrow(self._apply, now_ms, *step.tp, step.after, step.to, *self._arguments(part))
-            assert row is not None  # counts are always one row
+            assert row is not None  # an aggregate always returns a row
             if not row["is_noted"]:
                 raise ProgressError(self._pool.what, step.tp, row["found"], step.after)
             return Counts(row["written"], row["stale"], row["unchanged"])
@@ -297,7 +297,7 @@ class PostgresStore:
             return await self._pool.call(function)
         except TryAgainError as error:
             init = f"streams-app read-store init --store {self._settings.name}"
-            if isinstance(error.__cause__, asyncpg.UndefinedObjectError):  # a type: that of the rows of the table
+            if isinstance(error.__cause__, asyncpg.UndefinedObjectError):  # the row type of the table
                 raise TryAgainError(f"{self._pool.what}: no table {self._settings.table}; run `{init}`") from error
             if isinstance(error.__cause__, (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError)):
                 raise TryAgainError(f"{error}; run `{init}`") from error
@@ -310,7 +310,7 @@ def quoted(table: str) -> str:
 
 
 def key_fault(key: Sequence[str]) -> str | None:
-    """Return the reason why a primary key can never be held, or None if it can."""
+    """Return the reason why a primary key can never be stored, or None if it can."""
     for text in key:
         if fault := text_fault(text):
             return f"group or name {fault}"
@@ -323,7 +323,7 @@ async def _columns(connection: Connection, table: str) -> dict[str, str]:
 
 
 async def _fault(connection: Connection, table: str, columns: Mapping[str, str], key: str) -> str | None:
-    """Return the fault of a table, or None."""
+    """Return how a table differs from the expected one, or None."""
     found = await _columns(connection, table)
     if found != columns:
         return f"has the columns {_column_list(found)}; expected {_column_list(columns)}"
@@ -336,7 +336,7 @@ def _column_list(columns: Mapping[str, str]) -> str:
 
 
 def table_statement(table: str, columns: Mapping[str, str], key: str) -> str:
-    """Return the statement that creates a table."""
+    """Return the statement that creates a table with a primary key; all columns but ``value`` are NOT NULL."""
     definitions = ", ".join(f"{name} {kind}{'' if name == 'value' else ' NOT NULL'}" for name, kind in columns.items())
     return CREATE.format(table=quoted(table), columns=definitions, key=key)
 
@@ -350,7 +350,7 @@ def _value(text: str | None) -> JsonText | None:
 
 
 def _layout(table: str) -> Layout:
-    """Return the parts of the statement of a batch for a table with a row a cell; ``table`` is its name, quoted."""
+    """Return the layout of a table with a row per cell; ``table`` is its quoted name."""
     return Layout(
         key="fold, group_key, name",
         columns="fold, group_key, name, value, version, updated_ms",

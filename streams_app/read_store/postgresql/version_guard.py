@@ -1,18 +1,19 @@
-"""The statement that writes a batch in PostgreSQL (pure): rows, progress and counts in one statement, behind the version guard.
+"""The statement that writes a batch in PostgreSQL (pure): one statement writes rows and progress, and counts the changes.
 
-The version guard keeps an older version from overwriting a newer one. Every layout of a table uses the same statement and the same
-conditions; a layout adds how it reads the batch, how it finds what is stored, and which columns it sets.
+Its version guard prevents an older version from overwriting a newer one. Every layout of a table uses the same statement and the
+same conditions; a layout adds how the batch and the stored rows are read, and which columns are set.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-# ``noted`` decides: if the store is not where the step continues ($4), it gives no row and nothing is written. Its row lock also
-# makes another transaction of the same partition wait until this one has ended.
-# ``before`` is what the statement found, and what is counted. ``stored``, in the upsert of a layout, is what is there at the moment
-# of writing. So the guard is right even if another transaction writes meanwhile; only the counts may then be slightly off.
-# Rows are locked in the order of their key, so that two workers never wait for each other in a circle.
+# ``noted`` writes the progress. If the stored progress is neither $4 nor $5, it returns no row, and nothing is written. Its row
+# lock also makes another transaction of the same partition wait until this one has ended.
+# ``before`` reads the versions at the start of the statement, which the counts are based on. ``stored``, in the upsert of a layout,
+# is the row at the moment of writing. So the guard holds even if another transaction writes meanwhile; only the counts may then be
+# slightly wrong.
+# Rows are locked in the order of their key, so that two workers never deadlock.
 _STATEMENT = """
 WITH batch AS MATERIALIZED ({batch}
 ), noted AS (
@@ -44,18 +45,18 @@ FROM before
 class Layout(NamedTuple):
     """The parts of the statement that depend on the layout of the table.
 
-    The statement has the parameters $1 ``updated_ms``, $2 topic and $3 partition of the progress, $4 the offset at which the store
-    must be (NULL: it has none), $5 the offset after the batch. Those of the layout begin with $6.
+    The statement has the parameters $1 ``updated_ms``, $2 topic and $3 partition of the progress, $4 the progress that the store
+    must have (NULL: none), and $5 the progress after the batch. The parameters of the layout begin with $6.
 
     Attributes:
         key: Columns of the primary key.
         columns: All columns that are written.
         values: Their values, from ``batch``.
         batch: Query of the rows of the batch.
-        before: Query with a row a cell of the batch: ``given``, its version; ``stored``, the version that was found, or NULL;
+        before: Query that returns a row per cell of the batch: ``given``, its version; ``stored``, the stored version or NULL;
             ``is_same``, whether the stored value equals the given one.
-        assignments: What an existing row ``stored`` takes from the row ``excluded`` of the batch.
-        is_newer: Whether anything of ``excluded`` is newer than ``stored``; other rows are not touched.
+        assignments: Assignments of an update, from the row ``excluded`` of the batch to the existing row ``stored``.
+        is_newer: Condition under which an existing row is updated: a version of ``excluded`` is newer than that of ``stored``.
     """
 
     key: str
@@ -68,7 +69,7 @@ class Layout(NamedTuple):
 
 
 def apply_statement(table: str, progress: str, layout: Layout) -> str:
-    """Build the statement of a batch; its row has ``is_noted``, ``found``, ``written``, ``stale`` and ``unchanged``.
+    """Build the statement of a batch; it returns one row: ``is_noted``, ``found``, ``written``, ``stale`` and ``unchanged``.
 
     Args:
         table: Name of the table, quoted.
@@ -80,25 +81,26 @@ def apply_statement(table: str, progress: str, layout: Layout) -> str:
 
 
 def is_version_newer(given: str, stored: str) -> str:
-    """Return the version guard: a condition under which a version is written.
+    """Return the version guard, an SQL condition under which a version is written.
 
-    A newer version of an equal value is written, too: otherwise a record between the two versions would take the value back.
+    A newer version of an equal value is also written. Otherwise a record with a version in between would be accepted, and an older
+    value would overwrite the newer one.
     """
     return f"({stored} IS NULL OR {given} > {stored})"
 
 
 def is_value_written(given: str, stored: str, is_same: str) -> str:
-    """Return a condition under which a value is written, too, and ``updated_ms`` with it."""
+    """Return an SQL condition under which the value and ``updated_ms`` are written, not only the version."""
     return f"({stored} IS NULL OR {given} > {stored} AND NOT {is_same})"
 
 
 def is_same_value(left: str, right: str, *, as_text: bool) -> str:
-    """Return a condition under which two values are equal.
+    """Return an SQL condition under which two values are equal.
 
     Args:
-        left: One value.
-        right: The other one.
-        as_text: Of JSON and decimal numbers: 1 and 1.0 are equal as numbers, but they are two values.
+        left: Expression of one value.
+        right: Expression of the other value.
+        as_text: Whether to compare texts, for JSON and decimal numbers: 1 and 1.0 are equal numbers, but different values.
     """
     cast = "::text" if as_text else ""
     return f"({left}{cast} IS NOT DISTINCT FROM {right}{cast})"

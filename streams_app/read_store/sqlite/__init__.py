@@ -13,7 +13,7 @@ from streams_app.settings import ReadStoreSettings
 
 
 def open_store(declared: ReadStoreSettings) -> ReadableStore:
-    """Return the store, see :meth:`.registry.Database.open_store`."""
+    """Return the store of ``url`` in the layout of ``shape``, without opening the file."""
     url, table, name, seconds = declared.url, declared.table, declared.name, declared.timeout_ms / 1000
     if declared.shape == "cells":
         return SqliteStore(url, table, name, timeout_seconds=seconds)
@@ -21,12 +21,12 @@ def open_store(declared: ReadStoreSettings) -> ReadableStore:
 
 
 def open_rebuilding(declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
-    """Return the rebuilding, see :meth:`.registry.Database.open_rebuilding`."""
+    """Return the rebuild of the table, without opening the file."""
     return SqliteRebuilding(declared, new)
 
 
 def open_source(declared: ReadStoreSettings) -> ValueSource:
-    """Return the source, see :meth:`.registry.Database.open_source`."""
+    """Return the source that runs ``sql`` on the file of ``source_url``, without opening it."""
     assert declared.source_url is not None  # the settings were checked
     assert declared.sql is not None
     return SqliteSource(declared.source_url, declared.sql, declared)

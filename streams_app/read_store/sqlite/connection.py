@@ -44,12 +44,12 @@ def sqlite_path(url: str, setting: str) -> Path:
 class SqliteThread:
     """Runs functions on a connection, one after the other.
 
-    An error of SQLite closes the connection, and the next call opens the file again. So does a file that was replaced: SQLite
-    itself would continue to write into the old file, which no longer has a name.
+    An error of SQLite closes the connection, and the next call opens the file again. If the file was replaced, it is also opened
+    again, because SQLite would continue to write into the old file, which no longer has a name.
     """
 
     def __init__(self, path: Path, what: str, *, prepare: Callable[[sqlite3.Connection], None] | None = None) -> None:
-        """Open nothing yet.
+        """Create the object, without opening the file.
 
         Args:
             path: The database file.
@@ -116,7 +116,7 @@ class SqliteThread:
             raise
 
     def _open(self, mode: str) -> sqlite3.Connection:
-        found = self._stat()  # before it is opened: a replacement in between is then noticed by the next call
+        found = self._stat()  # before opening, so that the next call notices a replacement in between
         if mode == "rw" and found is None:
             raise TryAgainError(f"{self._what} {self._path}: the file does not exist")
         connection = sqlite3.connect(
@@ -158,7 +158,7 @@ class SqliteThread:
 
     def _end(self) -> None:
         if self._connection is not None:
-            # An interrupt of an idle connection would affect the checkpoint that closing makes, and the writes would stay in the
+            # An interrupt of an idle connection would abort the checkpoint at closing, and the writes would stay in the
             # write-ahead log. Another statement clears the interrupt.
             with suppress(sqlite3.Error):
                 self._connection.execute("SELECT 1").fetchall()
@@ -167,4 +167,4 @@ class SqliteThread:
     def _close_connection(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.close()  # rolls an open transaction back
+            connection.close()  # rolls back an open transaction

@@ -1,4 +1,4 @@
-"""Find the changes of a batch that a table in SQLite rejects; SQLite itself does not say which."""
+"""Finds the changes of a batch that a table in SQLite rejects, because SQLite does not report which they are."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def bisecting_rejected(
     Args:
         connection: A connection in a transaction, which must be rolled back if this raises.
         changes: The batch.
-        run: Writes changes; if it fails, it is tried with parts of the batch.
+        run: Writes changes; if it fails, it is called with parts of the batch.
 
     Raises:
         NotStorableError: Some of the changes are rejected.

@@ -1,7 +1,8 @@
 """The read store in a SQLite file, with a row for each (fold, group_key) and a column for each name.
 
-It owns the table of ``read_stores.NAME.table``, which users may have created with their own types of columns, and the table
-``<table>_progress``. A batch is one transaction: its rows are read by one statement, merged, and written by another.
+It owns the table of ``read_stores.NAME.table``, which users may have created with their own column types, and the table
+``<table>_progress``. A batch is one transaction: one statement reads its rows, the version guard merges the changes into them, and
+another statement writes them.
 """
 
 from __future__ import annotations
@@ -65,13 +66,13 @@ GROUP_PAGE: Final = 'SELECT group_key FROM "{table}" WHERE fold = ? {beyond} ORD
 
 
 class SqliteGroupStore(SqliteStore):
-    """A store in SQLite with a row a group; the version guard is :func:`.merge`."""
+    """A store in SQLite with a row per group; the version guard is :func:`.merge`."""
 
     count_versioned_sql = COUNT_VERSIONED
     reset_versions_sql = RESET_VERSIONS
 
     def __init__(self, url: str, table: str, name: str, columns: Mapping[str, str], *, timeout_seconds: float = 600.0) -> None:
-        """Open nothing yet.
+        """Create the store, without opening the file.
 
         Args:
             url: ``sqlite:///FILE``.
@@ -108,13 +109,13 @@ class SqliteGroupStore(SqliteStore):
                 found = self._cells_of(connection, keys)
                 if found or not keys:
                     return found
-                # Nothing was synced into these rows yet: others have inserted them.
+                # These rows have no synced cells: users have inserted them.
                 beyond, statement = (keys[-1].group_key,), GROUP_PAGE.format(table=self._table, beyond="AND group_key > ?")
 
         return await self._thread.call(run)
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
-        """Read some cells."""
+        """Return the stored version and value of each of the given cells."""
 
         def run(connection: sqlite3.Connection) -> dict[Cell, Stored]:
             self._require_tables(connection)
@@ -125,7 +126,7 @@ class SqliteGroupStore(SqliteStore):
         return await self._thread.call(run)
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """List the cells of some groups."""
+        """List the stored cells of the given groups."""
         return list(await self.read([Cell(*group, name) for group in groups for name in self._columns]))
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
@@ -184,7 +185,7 @@ class SqliteGroupStore(SqliteStore):
             raise TryAgainError(f"read store {self._name} {self._path}: {error}") from error
 
     def _read_types(self, connection: sqlite3.Connection) -> dict[str, ColumnType]:
-        """Read the types of the columns of names; empty: there is no table."""
+        """Return the types of the columns that belong to names; empty if there is no table."""
         found = {name: ExistingColumn(*rest) for name, *rest in connection.execute(FOUND, (self._table,))}
         keys = {frozenset(columns.split(",")) for (columns,) in connection.execute(KEYS, (self._table,))}
         faults = table_faults(found, keys, self._wanted) if found else []
@@ -254,12 +255,12 @@ def sqlite_column_value(value: Value) -> Value:
 
 
 def _values(rows: Sequence[Sequence[object]]) -> str:
-    """Return placeholders for the values of rows."""
+    """Return SQL placeholders for the values of rows."""
     return ", ".join([f"({', '.join('?' * len(rows[0]))})"] * len(rows))
 
 
 def _most(connection: sqlite3.Connection, columns: int) -> int:
-    """Return the number of rows that one statement can have."""
+    """Return the maximum number of rows of one statement, which SQLite's limit of parameters determines."""
     return connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // columns
 
 

@@ -1,4 +1,4 @@
-"""Rebuilding in SQLite: four tables are renamed in one transaction."""
+"""Rebuilding in SQLite: one transaction renames the current and the new table, and the progress table of each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SqliteRebuilding:
     """Creates and switches the new store of a rebuild in SQLite."""
 
     def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
-        """Open nothing yet.
+        """Create the rebuild, without opening the file.
 
         Args:
             declared: Settings of the current store.
@@ -54,7 +54,7 @@ class SqliteRebuilding:
         self._thread = SqliteThread(path, f"read store {declared.name}", prepare=_prepare)
 
     async def prepare(self) -> list[str]:
-        """Drop the remains of an interrupted rebuild; create tables like the current ones, or by the settings if these differ."""
+        """Drop tables of an interrupted rebuild; create new tables like the current ones, or by the settings if these differ."""
         check_table_names(self._declared, await self._thread.call(_tables, mode="rwc"))
         found = await self._thread.call(self._drop_left, mode="rwc")
         try:
@@ -68,11 +68,11 @@ class SqliteRebuilding:
         return [*found, *columns_not_copied(self._declared, added)]
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
-        """Rename the tables, unless the new one is behind. Users' indexes, triggers and views follow the name."""
+        """Rename the tables, unless the new one is behind. Users' indexes, triggers and views then belong to the new table."""
         return await self._thread.call(lambda connection: self._switch(connection, recreated))
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run the function without a lock: SQLite can lock only the whole file, which contains the new table, too."""
+        """Run the function without a lock: SQLite can lock only the whole file, which also contains the new table."""
         return await function()
 
     async def close(self) -> None:
@@ -97,7 +97,9 @@ class SqliteRebuilding:
             return []
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(NAMED.sub(f'CREATE TABLE "{self._table}{NEW_SUFFIX}"', made[0], count=1))
-        connection.execute(CREATE_PROGRESS.format(table=f'"{self._table}{NEW_SUFFIX}_progress"'))  # marks it as a store's
+        connection.execute(
+            CREATE_PROGRESS.format(table=f'"{self._table}{NEW_SUFFIX}_progress"')
+        )  # shows that it belongs to a store
         connection.execute("COMMIT")
         return [column for (column,) in connection.execute(WRITTEN, (self._table,))]
 
@@ -137,7 +139,7 @@ class SqliteRebuilding:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    # A view must show the new table under the same name: without this, SQLite would rewrite the view to the former table.
+    # Without this setting, SQLite would change a view of the table to read from the renamed former table.
     connection.execute("PRAGMA legacy_alter_table = ON")
 
 

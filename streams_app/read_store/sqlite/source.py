@@ -1,4 +1,4 @@
-"""Current values from a query on a SQLite file, which is only read."""
+"""Current values from a query on a SQLite file, over a read-only connection."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from streams_app.read_store.sqlite.connection import SqliteThread, sqlite_path
 from streams_app.settings import ReadStoreSettings
 
 DATA_ERRORS: Final = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
-"""Error codes about a value, such as invalid JSON; a query that is wrong for every group also has the first of them."""
+"""Error codes that a value can cause, such as invalid JSON. A query that fails for every group also causes the first of them."""
 
 
 class SqliteSource:
-    """Runs a parametrised SELECT on a SQLite file, once for each fold in a batch. The connection is read-only."""
+    """Source that runs a parametrised SELECT on a SQLite file, once for each fold in a batch, over a read-only connection."""
 
     carries_values = False
 
     def __init__(self, url: str, sql: str, settings: ReadStoreSettings) -> None:
-        """Open nothing yet.
+        """Create the source, without opening the file.
 
         Raises:
             ConfigurationError: The URL does not name a SQLite file.
@@ -54,7 +54,7 @@ class SqliteSource:
         return found
 
     async def check(self) -> None:
-        """Run the SQL for no group and no name.
+        """Run the SQL with empty lists of groups and names, to detect errors.
 
         Raises:
             TryAgainError: It does not run, or does not return three columns.

@@ -1,7 +1,7 @@
 """The read store in a SQLite file, with a row for each (fold, group_key, name).
 
 It owns the table of ``read_stores.NAME.table`` and the table ``<table>_progress``. Both are written in one transaction, so a crash
-leaves either the changes with their progress or neither.
+leaves either both the changes and their progress, or neither.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ ON CONFLICT (fold, group_key, name) DO NOTHING
 
 
 class SqliteStore:
-    """A store in SQLite with a row a cell; the version guard is :func:`.merge`."""
+    """A store in SQLite with a row per cell; the version guard is :func:`.merge`."""
 
     count_versioned_sql = COUNT_VERSIONED
     reset_versions_sql = RESET_VERSIONS
 
     def __init__(self, url: str, table: str, name: str, *, timeout_seconds: float = 600.0) -> None:
-        """Open nothing yet.
+        """Create the store, without opening the file.
 
         Args:
             url: ``sqlite:///FILE``.
@@ -133,7 +133,7 @@ class SqliteStore:
         return await self._thread.call(self._missing)
 
     async def probe(self) -> None:
-        """Write a row and roll it back."""
+        """Write a row and roll it back, to check that the file can be written."""
         await self._thread.call(self._probe)
 
     async def progress(self) -> dict[TP, int]:
@@ -151,7 +151,7 @@ class SqliteStore:
         is_over = threading.Event()
 
         def run(connection: sqlite3.Connection) -> Counts:
-            # An interrupt from another thread is lost if it comes between two statements.
+            # An interrupt from another thread has no effect between two statements, so the handler checks the timeout, too.
             connection.set_progress_handler(is_over.is_set, WATCHED_STEPS)
             try:
                 return self._apply(connection, changes, step, now_ms)
@@ -196,7 +196,7 @@ class SqliteStore:
         return [(Cell(fold, group_key, name), Stored(version, value)) for group_key, name, version, value in rows]
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
-        """Read some cells."""
+        """Return the stored version and value of each of the given cells."""
         sql = READ.format(table=self._table)
 
         def run(connection: sqlite3.Connection) -> dict[Cell, Stored]:
@@ -206,7 +206,7 @@ class SqliteStore:
         return await self._thread.call(run)
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """List the cells of some groups."""
+        """List the stored cells of the given groups."""
         sql = NAMES.format(table=self._table)
 
         def run(connection: sqlite3.Connection) -> list[Cell]:
@@ -285,7 +285,7 @@ class SqliteStore:
         connection.execute(self._sql(UPSERT_PROGRESS, self._progress_table), (*tp, offset, now_ms))
 
     def _apply(self, connection: sqlite3.Connection, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
-        # IMMEDIATE takes the lock before the read; otherwise another transaction could write between our read and our write.
+        # IMMEDIATE takes the lock before the read; otherwise another transaction could write between the read and the write.
         connection.execute("BEGIN IMMEDIATE")
         found = self._read_progress(connection).get(step.tp)
         if found not in (step.after, step.to):
@@ -331,7 +331,7 @@ class SqliteStore:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    # In WAL mode a power failure may lose the newest commits, changes and progress together: they are synced again.
+    # In WAL mode, a power failure may lose the newest transactions, with their changes and progress; these are synced again.
     connection.execute("PRAGMA synchronous = NORMAL")
 
 
@@ -358,7 +358,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
 
 
 def _fault(connection: sqlite3.Connection, table: str, columns: tuple[str, ...], key: tuple[str, ...]) -> str | None:
-    """Return the fault of a table, or None."""
+    """Return how a table differs from the expected one, or None."""
     found = _columns(connection, table)
     if found != columns:
         return f"has the columns {', '.join(found)}; expected {', '.join(columns)}"

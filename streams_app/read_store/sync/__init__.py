@@ -1,5 +1,5 @@
 """The part of a worker that keeps one store in sync.
 
-``store_sync`` is one pass: records in, current values out, one transaction. ``processor`` applies the delivery protocol to one
-partition, and ``agent`` is the member of the store's own consumer group, so that a store that is down never delays folding.
+``store_sync`` writes the current values for a batch of records in one transaction. ``processor`` applies the delivery protocol to
+one partition. ``agent`` is the member of the store's own consumer group, so that an unavailable store never delays folding.
 """

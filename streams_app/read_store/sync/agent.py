@@ -36,7 +36,7 @@ class ReadStoreAgent:
     """Reads the output topics of the folds of one store and syncs it; several workers share the partitions."""
 
     def __init__(self, settings: Settings, store: ReadStoreSettings, metrics: Metrics, clock: Clock) -> None:
-        """Connect nothing yet.
+        """Create the agent, without connecting.
 
         Args:
             settings: Settings of the application.
@@ -76,13 +76,13 @@ class ReadStoreAgent:
     async def run(self, stop: asyncio.Event) -> None:
         """Sync until ``stop`` is set, then commit and leave the group within about five seconds.
 
-        Unavailable servers are waited for.
+        Unavailable servers are retried.
 
         Args:
             stop: Set by the application at shutdown.
 
         Raises:
-            ExceptionGroup: An unexpected error, that is a defect; the member has left the group.
+            ExceptionGroup: An unexpected error, which is a defect of this project; the member has left the group.
         """
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -104,7 +104,7 @@ class ReadStoreAgent:
         """
         try:
             places = await self._member.places(self.ownership.positions())
-        except Exception as error:  # any error: the next report asks again
+        except Exception as error:  # any error: the next report reads the lag again
             logger.debug("cannot read the lag of a read store", exc_info=error)
         else:
             self._observe_ends(places)

@@ -23,7 +23,7 @@ class BatchWriter:
     """
 
     def __init__(self, store: ReadStore, declared: ReadStoreSettings, clock: Clock) -> None:
-        """Open nothing yet."""
+        """Create the writer, without opening the store."""
         self._store = store
         self._name = declared.name
         self._clock = clock
@@ -32,7 +32,7 @@ class BatchWriter:
     async def apply(self, changes: Sequence[CellChange], step: ProgressStep) -> Counts:
         """Write changes, in several transactions if necessary; the last one advances the progress.
 
-        Several transactions need a progress that all but the last leave unchanged. If the store has none, one transaction is used.
+        All transactions but the last leave the progress unchanged. If the store has no progress yet, one transaction is used.
 
         Raises:
             TooSlowError: A transaction took too long; earlier ones may be done. Repeat the call with the same step: it writes

@@ -1,7 +1,7 @@
-"""Current values of a batch, even if some of its groups make the source fail.
+"""Requests the current values of a batch, even if some of its groups make the source fail.
 
 A query with a cast fails for all groups because of one. So the batch is bisected until the failing groups are isolated, and the
-others continue. An unavailable source, or a wrong query, fails for every group. Therefore a group is blamed only if the source
+others are synced. An unavailable source, or a wrong query, fails for every group. Therefore a group is rejected only if the source
 answers for another group, or for an empty request, before and after the bisection.
 """
 
@@ -24,7 +24,7 @@ from streams_app.settings import ReadStoreSettings
 logger = logging.getLogger(__name__)
 
 MAX_REMEMBERED: Final = 4
-"""Number of groups of each fold, for which the source has answered, that are remembered."""
+"""Number of groups per fold that are remembered because the source has answered for them."""
 
 MAX_SAMPLES: Final = 8
 """Number of groups of a batch that are requested one by one to find out whether the source answers at all."""
@@ -34,12 +34,12 @@ class CurrentValues:
     """The source of one store, queried in batches that it answers within its timeout.
 
     Attributes:
-        carries_values: The values are those of the records.
+        carries_values: Whether the values are those of the records.
         size: The number of cells that are requested at once.
     """
 
     def __init__(self, declared: ReadStoreSettings, clock: Clock) -> None:
-        """Open nothing yet.
+        """Create the source of the settings, without opening it.
 
         Raises:
             ConfigurationError: The source cannot be used.
@@ -55,7 +55,7 @@ class CurrentValues:
         """Request the values of changes of one fold, at most one change a cell.
 
         Returns:
-            The changes with their values, without those that make the source fail; and the reason for each of the latter.
+            The changes with their values; and the cells that make the source fail, each with the reason. Their changes are omitted.
 
         Raises:
             TooSlowError: The source exceeded ``timeout``; the next call sends smaller batches.
@@ -77,7 +77,7 @@ class CurrentValues:
         return found, failed
 
     async def check(self) -> None:
-        """Try the source without asking for anything."""
+        """Send the source an empty request, to detect errors of access and configuration."""
         await self._source.check()
 
     async def close(self) -> None:
@@ -106,7 +106,7 @@ class CurrentValues:
         """Find the cells that make the source fail, with the reason of each.
 
         Raises:
-            SourceFailedError: The source fails for everything, or no longer for any of them.
+            SourceFailedError: The source fails for every request, or no longer fails for any of these changes.
         """
         control = await self._control(changes, error)
         bisection = bisect_rejected(sorted(changes, key=lambda change: change.cell))

@@ -28,7 +28,7 @@ ERROR_BYTES: Final = 500
 
 
 class OutputRecord(Protocol):
-    """The used part of a record of an output topic; ``timestamp`` is in milliseconds, and negative or None if there is none."""
+    """The attributes that syncing reads of a record; ``timestamp`` is in milliseconds, and negative or None if there is none."""
 
     offset: int
     timestamp: int | None
@@ -79,7 +79,7 @@ class StoreDeadLetterWriter:
     """
 
     def __init__(self, settings: Settings, store: ReadStoreSettings, metrics: Metrics, clock: Clock) -> None:
-        """Connect nothing yet."""
+        """Create the writer, without connecting."""
         self.topic = store.dead_letters
         self._component = RejectingComponent("store", store.name, settings.app_id, store.dead_letters)
         self._producer = AckedProducer(
@@ -106,7 +106,7 @@ class StoreDeadLetterWriter:
             raise TryAgainError(f"{self._component.topic} does not acknowledge dead letters: {failed!r}")
 
     def forget_below(self, source: TP, progress: int | None = None) -> None:
-        """Forget acknowledged dead letters below the progress of the store; None: all, because the progress was set anew."""
+        """Forget acknowledged dead letters below the progress of the store; None: forget all, because the progress was reset."""
         left = {offset for offset in self._acknowledged.pop(source, ()) if progress is not None and offset >= progress}
         if left:
             self._acknowledged[source] = left

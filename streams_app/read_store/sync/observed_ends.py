@@ -1,7 +1,7 @@
 """The age of the oldest record that is not synced (pure).
 
-A fetched record has a timestamp. A record may not be fetched yet, because the store was unavailable when its partition was claimed;
-it has existed at least since the end of the log was first observed beyond it.
+The age of a fetched record follows from its timestamp. If the store was unavailable when a partition was claimed, its records are
+not fetched; such a record has existed at least since the end of the log was first observed beyond it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 MAX_SEEN: Final = 128
-"""Maximum number of observed ends of a partition; then every second one is dropped, and the age is slightly low, never high."""
+"""Maximum number of observed ends of a partition. Above it, every second one is dropped: the age is then slightly too low."""
 
 
 class ObservedEnds:

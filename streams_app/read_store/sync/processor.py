@@ -1,8 +1,8 @@
-"""The processors of one read store: each syncs one partition of an output topic, in order, with one transaction a step.
+"""The processors of one read store: each syncs one partition of an output topic, in order, with one transaction per step.
 
 A partition continues from the progress of the store, which is written in the transaction of its rows. The commit in Kafka is only
 for lag monitoring, and for the fingerprints in its metadata. If a store or source is down, locked or misconfigured, the processor
-waits: nothing is skipped, nothing is raised, and only partitions that have something to sync are paused.
+retries. It skips no record and raises no error, and only partitions that have records to sync are paused.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ RECENT_FINGERPRINTS: Final = 3
 """Number of recent records whose fingerprints are in the metadata of a commit; older ones are sparse, because space is limited."""
 
 CHECK_SECONDS: Final = 10.0
-"""How often a partition without new records checks the stored progress."""
+"""Interval at which a partition without new records checks the stored progress."""
 
 
 class StoreProcessors(Processors):
-    """Creates the processors of all partitions; they take turns at the store and its source.
+    """Creates the processors of all partitions; they use the store and its source one at a time.
 
     Attributes:
         sync: The store and its source.
     """
 
     def __init__(self, sync: StoreSync, outages: OutageReporter, sync_once: SyncOnce | None = None) -> None:
-        """Send nothing yet.
+        """Create the factory, without connecting.
 
         Args:
             sync: The store and its source.
@@ -63,7 +63,7 @@ class StoreProcessors(Processors):
 
     @property
     def sync_once(self) -> SyncOnce:
-        """What syncs a batch; see :meth:`.StoreSync.sync_once`."""
+        """Function that syncs a batch: :meth:`.StoreSync.sync_once`, within a span if tracing is on."""
         return self.sync.sync_once if self._traced is None else self._traced
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, StoreProcessor]:
@@ -73,11 +73,11 @@ class StoreProcessors(Processors):
     async def run_in_turn(self, processor: StoreProcessor, step: Callable[[], Awaitable[T]]) -> T:
         """Run a step on the store, and retry it until it succeeds.
 
-        Steps run one at a time: a processor that is cancelled interrupts the running statement, which must be its own. Between two
-        attempts other processors have their turn, because the records of one partition alone may be the cause of a failure.
+        Steps run one at a time, because cancelling a processor interrupts the running statement, which must be its own. Between two
+        attempts, other processors run their steps, because the records of one partition may be the only cause of a failure.
 
         Raises:
-            ProgressError: The store is available, and does not have the progress that the step continues.
+            ProgressError: The store is available, but does not have the progress that the step continues.
         """
         while True:
             try:
@@ -103,7 +103,7 @@ class StoreProcessors(Processors):
         return dict(self._busy)
 
     def syncing(self, tp: TP, oldest: OutputRecord | None) -> None:
-        """Record which record of a partition is synced next; None: there is none."""
+        """Set the oldest record of a partition that is delivered and not synced; None: there is none."""
         if oldest is None or oldest.timestamp is None or oldest.timestamp < 0:
             self._busy.pop(tp, None)
         else:
@@ -136,11 +136,11 @@ class StoreProcessor(Processor):
         self._is_over = False
 
     async def claim(self, claim: Claim) -> int:
-        """Wait for the store, and return its progress as the initial offset, whatever is committed.
+        """Wait for the store, and return its progress as the initial offset, regardless of the committed offset.
 
         Raises:
             NotOwnerError: Kafka rejects the first commit.
-            KafkaError, TimeoutError: The claim is tried again.
+            KafkaError, TimeoutError: The caller retries the claim.
         """
         self._topic_id = claim.topic_id
         progress = await self._processors.run_in_turn(self, self._sync.progress)
@@ -152,14 +152,14 @@ class StoreProcessor(Processor):
             await self._processors.run_in_turn(self, partial(self._sync.begin, self._tp, start, common))
             stored = start
         if claim.committed is None:
-            # This is the first commit of the partition. Only its success confirms that the partition is ours.
+            # This is the first commit of the partition. Only its success proves that this worker owns the partition.
             await claim.commit_now(self._offset_and_metadata(start))
         if stored is not None and stored > start:
             logger.warning(
                 "an output topic was recreated, reading it from its beginning source=%s offset=%d stored_offset=%d",
                 self._tp, start, stored,
             )  # fmt: skip
-            # The progress is lowered at once: before the first step the log may grow beyond the old offset, and would be skipped.
+            # Lower the progress at once: if the log grew beyond the old offset before the first step, records would be skipped.
             await self._processors.run_in_turn(self, partial(self._sync.begin, self._tp, start, start))
             stored = start
         elif stored is not None and stored < start:
@@ -179,11 +179,11 @@ class StoreProcessor(Processor):
         self._arrived.put_nowait(batch)
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the offset that is synced, for the commit."""
+        """Return the offset after the last synced record, with the metadata of the commit; None if that is unknown."""
         return None if self._next is None else self._offset_and_metadata(self._next)
 
     async def revoke(self, seconds: float) -> None:
-        """Wait up to ``seconds`` for a running step of this processor, then drop everything else."""
+        """Wait up to ``seconds`` for a running step of this processor, then stop; queued records are dropped."""
         self._is_over = True
         if self._task is not None:
             if self._processors.is_busy_with(self):
@@ -235,13 +235,13 @@ class StoreProcessor(Processor):
     async def _lost_by_broker(self, claim: Claim, stored: int | None, former_end: int) -> tuple[int | None, int | None]:
         """Detect whether the broker lost records, by the fingerprints in the metadata of the commit.
 
-        A restored broker loses its commits, too. Therefore everything that the store has beyond the commit is read again. After a
-        crash, these are few records, which the version guard makes harmless, but not records from before a reset, which reset the
-        versions.
+        A restored broker has also lost commits. Therefore all records between the commit and the progress of the store are read
+        again. After a crash these are few, and the version guard makes them harmless. Records from before a reset are excluded,
+        because the versions that would guard against them were reset.
 
         Returns:
-            The offset from which the log must be read again, or None; and the end that the log has in common with the one that was
-            read before, or None if they do not differ.
+            The offset from which the log must be read again, or None; and the offset from which the log differs from the one that
+            was read before, or None if it does not.
         """
         position = claim.committed
         if position is None or stored is None or not claim.topic_id:

@@ -63,14 +63,14 @@ class SyncResult:
 
 
 class StoreSync:
-    """Writes into one store what records announce.
+    """Writes the changes that records announce to one store.
 
     Attributes:
         store_name: The metric label ``store``.
     """
 
     def __init__(self, settings: Settings, store: ReadStoreSettings, metrics: Metrics, clock: Clock) -> None:
-        """Open nothing yet.
+        """Create the store and its source, without opening them.
 
         Args:
             settings: Settings of the application.
@@ -112,8 +112,8 @@ class StoreSync:
         Args:
             tp: Partition of an output topic.
             offset: The new progress, which may be lower than the current one.
-            other_from: The offset from which the log differs from the one that was read before, so that no record from there on is
-                older than a reset; None: it is the same log.
+            other_from: Offset from which the log differs from the one that was read before. Records from there on are newer than
+                any reset. None: the log does not differ.
 
         Raises:
             TryAgainError: The store is unavailable.
@@ -142,7 +142,7 @@ class StoreSync:
 
         Raises:
             ProgressError: The store has another progress; nothing was written.
-            TooSlowError: Source or store exceeded the timeout; the next call does less at once.
+            TooSlowError: Source or store exceeded the timeout; the next call uses smaller batches.
             TryAgainError: Source, store or broker is unavailable; nothing was written except dead letters.
         """
         taken = self._within_size(step.tp.topic, records)
@@ -176,8 +176,8 @@ class StoreSync:
         Args:
             topic: Output topic of the records.
             records: The records as they were received.
-            is_former: Their fold was reset since, so their versions are meaningless: values of the source are written only if
-                nothing was folded since. Not for carried values.
+            is_former: Whether their fold was reset since, so that their versions are meaningless. Values of the source are then
+                written only to cells for which no record was folded since. Not for carried values.
             dry_run: Write nothing. Values that the store rejects only during a write are not detected then.
 
         Returns:
@@ -252,10 +252,10 @@ class StoreSync:
     async def _current(self, read: Sequence[ParsedRecord]) -> tuple[list[CellChange], dict[tuple[Cell, int], str]]:
         """Return the values to be written: every carried value, or the source's value of each cell under its newest version.
 
-        For a deleted group, changes of its other names, which the records do not contain, are added.
+        For a deleted group, deletions of its other stored names are added.
 
         Returns:
-            The changes; and those for which the source fails, with the error.
+            The changes; and the changes for which the source fails, each with the error.
         """
         announced = [change for one in read for change in one.changes]
         if self._source.carries_values:
@@ -268,7 +268,7 @@ class StoreSync:
         return current, {change.key: failed[change.cell] for change in asked if change.cell in failed}
 
     def _storable(self, current: Sequence[CellChange], unstorable: dict[tuple[Cell, int], str]) -> list[CellChange]:
-        """Return the newest storable change of each cell, as far as is known; add those that are not storable to ``unstorable``."""
+        """Return the newest change of each cell that the store does not reject; add the rejected changes to ``unstorable``."""
         while True:
             newest_left = newest(change for change in current if change.key not in unstorable)
             found = {change.key: why for change in newest_left if (why := self._store.rejection(change))}
