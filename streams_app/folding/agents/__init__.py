@@ -1,1 +1,1 @@
-"""The running parts of folding: processors, claim, emission, retired folds, snapshots of shards, lag."""
+"""The tasks of folding in a worker: processors, claim, emission, retired folds, snapshots of shards, lag."""

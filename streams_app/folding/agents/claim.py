@@ -1,6 +1,6 @@
-"""A claim by one fold: detects a recreated topic and lost offsets, and determines where the fold begins.
+"""Claim of a partition by one fold: detects a recreated topic and lost offsets, and determines where the fold begins.
 
-Kafka has been asked before whether it assigns the partition to this worker, see :mod:`streams_app.delivery.claim`.
+Before this, Kafka has confirmed that the partition is assigned to this worker, see :mod:`streams_app.delivery.claim`.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from streams_app.health.metrics import Metrics
 logger = logging.getLogger(__name__)
 
 UNKNOWN_RECORD: Final = Fingerprint(0, OTHER)
-"""Fingerprint of a record of which only its existence is known."""
+"""Fingerprint of a record that was read, but whose content is unknown."""
 
 
 def is_recreated(folded: str, present: str) -> bool:
     """Return whether a topic was recreated (pure).
 
     Args:
-        folded: Id of the topic whose events have been folded; "": the state contains none, and takes the present one.
+        folded: Id of the topic whose events were folded; "": the state contains no id and gets the present one.
         present: Id of the present topic; "": the broker provides none, so a recreated topic cannot be detected.
     """
     return bool(folded and present and folded != present)
 
 
 def topic_recreated_error(shard: Shard, claim: Claim, what: str) -> OtherLogError:
-    """Return the error that ends the worker, with advice."""
+    """Return the error that ends the worker because its topic was recreated; ``what`` describes the difference."""
     command = f"streams-app reset --fold {shard.fold.name}"
     advice = f"the topic was deleted and created again. Run `{command}` to begin anew; with --emit, open groups leave before that."
     return OtherLogError(claim.tp, what, advice)
 
 
 async def check_log(shard: Shard, claim: Claim) -> None:
-    """Check that the topic is the one whose events have been folded.
+    """Check that the topic is the one whose events were folded.
 
-    Called before anything is committed: a watermark of the former log would look like one of the new log.
+    Call this before the first commit: after it, a watermark of the former log could not be told from one of the new log.
 
     Raises:
         OtherLogError: The topic was deleted and recreated.
@@ -51,8 +51,8 @@ async def check_log(shard: Shard, claim: Claim) -> None:
 
 
 async def initial_position(shard: Shard, claim: Claim) -> OffsetAndMetadata:
-    """Return the position of a fold that has none in the commit, from its state, else from its ``start``; commit it first."""
-    # Kafka may have forgotten the offset while Redis did not: then its watermark is the truth.
+    """Commit and return the initial position of a fold that has none in the commit: from its state, else from its ``start``."""
+    # Kafka may have deleted the commit while Redis still has the state. Then the watermark in Redis is correct.
     low = await shard.store.watermark()
     metadata = ""
     if low is None:
@@ -67,15 +67,15 @@ async def initial_position(shard: Shard, claim: Claim) -> OffsetAndMetadata:
 
 
 async def apply_log_bounds(shard: Shard, emitter: Emitter, claim: Claim, begin: OffsetAndMetadata, metrics: Metrics) -> None:
-    """Compare a shard that has just been claimed with the bounds of the log.
+    """Compare a shard that has just been claimed with the bounds of the log; skip events that retention has removed.
 
     Raises:
         OtherLogError: The log no longer contains the folded events.
         FencedError: Another owner has claimed the shard meanwhile.
     """
     bounds = await claim.log_bounds_now()
-    # The end that a broker returns is no proof (the embedded one returns the first record of the last batch): only a reader
-    # that was reset shows that the folded events are gone.
+    # The end that a broker returns may be too low: the embedded one returns the first record of the last batch. Only a reader that
+    # was reset shows that the folded events no longer exist.
     folded = shard.fence if shard.in_progress is None else shard.in_progress.to
     if claim.was_reset and folded + 1 > bounds.end:
         raise topic_recreated_error(
@@ -84,7 +84,7 @@ async def apply_log_bounds(shard: Shard, emitter: Emitter, claim: Claim, begin: 
     if shard.fence + 1 < bounds.begin:
         await _skip_lost(shard, emitter, begin.offset, bounds.begin, metrics)
     if shard.fence + 1 >= bounds.end:
-        # Whatever is read from here on arrived after this moment.
+        # All events that are read from here on arrived after this time.
         shard.clock.caught_up_at_ms = bounds.asked_ms
 
 
@@ -92,17 +92,18 @@ async def lost_by_broker(shard: Shard, claim: Claim) -> int | None:
     """Return the offset from which to fold again because the broker has lost folded events; None if it has lost none."""
     folded = shard.fence if shard.in_progress is None else shard.in_progress.to
     kept = shard.log
-    # A state without fingerprints only has an offset; the end that a broker returns is no proof, see apply_log_bounds().
+    # A state without fingerprints has only an offset. The end that a broker returns may be too low, see apply_log_bounds().
     if not kept and claim.was_reset and folded + 1 > (await claim.log_bounds_now()).end:
         kept = (UNKNOWN_RECORD._replace(offset=folded),)
     return await claim.common_end(kept, folded + 1)
 
 
 async def rewind_to_common_offset(shard: Shard, emitter: Emitter, common: int) -> None:
-    """Emit the open groups, of which the broker has lost events, and rewind to the last offset at which the log is unchanged.
+    """Emit the open groups, and move the fence back to the last offset at which the log is unchanged.
 
-    Open groups cannot stay: it is unknown which of their events were lost, and further events with offsets below the last one of a
-    group would count as folded. Later records have ids and versions of their own, because others with these offsets may exist.
+    Open groups cannot stay: it is unknown which of their events the broker has lost, and new events with offsets below the last one
+    of a group would count as folded. Ids and versions of later records include the number of lost offsets, because records of the
+    same offsets may have been produced.
     """
     folded = shard.fence if shard.in_progress is None else shard.in_progress.to
     await emitter.drain()
@@ -119,7 +120,7 @@ def warn_of_lost_state(shard: Shard, claim: Claim, *, had_state: bool) -> None:
 
 
 async def _skip_lost(shard: Shard, emitter: Emitter, position: int, begin: int, metrics: Metrics) -> None:
-    """Skip events that retention has removed: report the loss, emit the open groups, and only then move the fence."""
+    """Skip events that retention has removed: report the loss, emit the open groups, then move the fence."""
     lost_from = max(shard.fence + 1, position)
     if lost_from < begin:
         logger.error(
@@ -134,9 +135,9 @@ async def _skip_lost(shard: Shard, emitter: Emitter, position: int, begin: int, 
 def partitions_at_first_start(partition: int, in_others: Mapping[int, OffsetAndMetadata | None], present: int) -> int:
     """Return how many partitions the source had when a fold began, which decides where a partition without a position begins.
 
-    ``start = "latest"`` applies to the first start of a fold. Events of a partition that was added later belong to the fold from
-    the beginning. Partitions are numbered and never removed, so a partition was added later if its number is not below the count
-    at the first start. That count is the metadata of the position, so both are read together.
+    ``start = "latest"`` applies to the partitions that exist when a fold starts for the first time; a partition that is added later
+    is read from its beginning. Partitions are numbered and never removed, so a partition was added later if its number is not below
+    the count at the first start. That count is stored as metadata of each position.
 
     Args:
         partition: Number of the partition that is claimed.
@@ -145,8 +146,8 @@ def partitions_at_first_start(partition: int, in_others: Mapping[int, OffsetAndM
         present: Number of partitions the source has now.
 
     Returns:
-        The count; not above ``partition`` if that was added later. 0: the fold began before counts were stored, or as ``earliest``:
-        every partition without a position was added later. If the broker keeps no metadata, the present count.
+        The count; at most ``partition`` if that was added later. 0 if the fold began before counts were stored, or with
+        ``earliest``: every partition without a position was added later. If the broker keeps no metadata, the present count.
     """
     none_added = max(present, partition + 1)
     if None in in_others.values():

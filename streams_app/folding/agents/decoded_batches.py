@@ -24,7 +24,7 @@ class ReadRange(NamedTuple):
 
     Attributes:
         events: In offset order; can be iterated over once.
-        reading: Rejected and misrouted events, as far as events were iterated over.
+        reading: Rejected and misrouted events; complete once ``events`` was iterated over.
         reread: Reads the events of a chunk again, to split its runs.
     """
 
@@ -34,12 +34,12 @@ class ReadRange(NamedTuple):
 
 
 class DecodedBatchCache:
-    """Keeps each decoded range of a partition until all of its folds have read it."""
+    """Caches each decoded range of a partition until all folds of the source have read it."""
 
     def __init__(
         self, app_id: str, readers: Mapping[str, EventReader], limits: Limits, schemas: PatientRegistry | None = None
     ) -> None:
-        """Initialize an empty cache; ``readers`` are those of all folds of the source, by the names of the folds."""
+        """Initialize an empty cache; ``readers``: name of each fold of the source → its reader."""
         self._schemas = schemas
         self._app_id = app_id
         self._readers = readers
@@ -47,9 +47,9 @@ class DecodedBatchCache:
         self._routed: WeakKeyDictionary[Batch, RoutedRange] = WeakKeyDictionary()
 
     async def prepare(self, batch: Batch, fold: str) -> None:
-        """Fetch the schemas by which the keys and values of a range are framed; waits until the registry answers.
+        """Fetch the schemas of the framed keys and values of a range; wait until the registry answers.
 
-        Afterwards the range can be read until the caller waits again.
+        Read the range before the next ``await``, after which the schemas may have been evicted.
         """
         if self._schemas is not None and self._readers[fold].reads_frames:
             await self._schemas.prepare(self._readers[fold].framed_parts(batch.records), (batch.tp, fold))
@@ -60,7 +60,7 @@ class DecodedBatchCache:
         records, decoded = self._of(batch).records_for(fold, reading)
         events = reader.events(records, decoded, reading)
         if reader.needs_decoded:
-            # Read only once: functions of the user may return something else for the same event.
+            # Read only once: functions of the user may return a different result for the same event.
             listed = list(events)
             return ReadRange(listed, reading, lambda _: listed)
 

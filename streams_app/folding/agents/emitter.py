@@ -1,4 +1,4 @@
-"""Emission of due groups: seal them into the outbox, send their records, remove what the broker has acknowledged.
+"""Emission of due groups: seals them into the outbox, sends their records, and removes acknowledged records.
 
 A record stays in the outbox until the broker has acknowledged it. After a crash between send and finish, the next owner finds it
 there and sends it again under the same id: a duplicate, rather than a lost record.
@@ -74,11 +74,11 @@ class Emitter:
     tracing: RecordTracing | None = None
     """Traces the records; None if tracing is off."""
     is_redis_full: bool = False
-    """Whether Redis is full: nothing can be folded until groups have left. They are due by the wall clock then, although events
-    wait; by the partition clock none would ever be due.
+    """Whether Redis is full, so that no event can be folded until groups are emitted. Groups are then due by the wall clock, even
+    though unread events wait: the partition clock would not advance.
     """
     is_failing: bool = False
-    """Whether the broker has not acknowledged the last records."""
+    """Whether the last send failed."""
     acknowledged: int = 0
     """Number of records that the broker has acknowledged since the claim."""
     renderer: Renderer | None = None
@@ -86,9 +86,9 @@ class Emitter:
     """Whether the last pass was made before its tick, because a group was due."""
 
     async def wait_for_next_pass(self, last: EmissionPass) -> None:
-        """Wait for the next tick, or until the first group is due if the last pass found none.
+        """Wait for the next tick; if the last pass sealed nothing, at most until the first group is due.
 
-        Under load, each pass waits for its tick. If a group becomes due after some silence, a pass is made at once.
+        So under load there is one pass per tick, and a group that becomes due after a silence is emitted at once.
         """
         seconds = None if last.sealed or self.was_early else self._seconds_to_due()
         self.was_early = False
@@ -106,7 +106,7 @@ class Emitter:
         return wait_ms / 1000 if wait_ms >= 0 else None
 
     async def emit_due_once(self) -> EmissionPass:
-        """Make one pass: send the outbox while due groups are sealed, then send those too, unless more is due.
+        """Make one pass: send the outbox while due groups are sealed, then send the sealed ones, unless more groups are due.
 
         Raises:
             FencedError: The shard must be claimed again.
@@ -114,7 +114,7 @@ class Emitter:
         """
         done = EmissionPass()
         if self.is_failing or self.shard.definition.has_changed:
-            # Nothing is sealed before the broker answers: a group that cannot be sent can continue to fold.
+            # Groups are sealed only after the broker has answered: a group that cannot be sent may as well fold further events.
             done = await self._send_pending()
             self.is_failing = done.failed is not None
             if self.is_failing:
@@ -137,7 +137,7 @@ class Emitter:
         return done
 
     async def _seal_due(self, done: EmissionPass) -> None:
-        """Seal in several portions, so that one wait for the broker serves all of them."""
+        """Seal due groups by several script calls, so that one request to the broker serves all of them."""
         now_ms = self.clock.now_ms()
         done.more = True
         while done.more and done.sealed < SEND_LIMIT:
@@ -151,10 +151,10 @@ class Emitter:
                 return
 
     async def seal_ahead(self) -> bool:
-        """Seal groups that are due by the clock of a backlog before more of it is folded; otherwise the folding script would.
+        """Seal groups that are due by the clock of a backlog, so that the folding script need not close them.
 
         Returns:
-            Whether anything is to be sent.
+            Whether records were sealed.
 
         Raises:
             FencedError: The shard must be claimed again.
@@ -169,10 +169,10 @@ class Emitter:
         return done.sealed > 0
 
     def _folded_until_ms(self, now_ms: int) -> int | None:
-        """Return the time until which everything that had arrived is folded, by the last fetch reply that showed it; None: unknown.
+        """Return a time before which all arrived records are folded, by the last fetch reply that showed one; None: unknown.
 
-        A process that was stopped for a moment, or a fetch that hangs, must not mistake unread events for silence. While events
-        arrive all the time, some of them are nearly always on their way; what was known a moment ago is still correct.
+        After a suspension of the process or during a hanging fetch, unread events must not be mistaken for silence. Under steady
+        traffic, some events are nearly always unread, so the last time that a reply showed is used; it stays correct.
         """
         if not self.clock.is_trusted():
             self.shard.clock.forget_folded_until()
@@ -206,7 +206,7 @@ class Emitter:
         """Seal and send every open group, due or not; return when no group is open and the outbox is empty.
 
         Raises:
-            ConnectionError: The producer failed; what was not acknowledged is still in the outbox.
+            ConnectionError: The producer failed; records that were not acknowledged are still in the outbox.
             FencedError: The shard must be claimed again.
             redis.exceptions.RedisError: Call again, unless the shard must be claimed.
         """
@@ -221,7 +221,7 @@ class Emitter:
                 return
 
     async def _adopt_definition(self) -> None:
-        """Emit the groups of the former definition, because they mean something else, then store the new one."""
+        """Emit the groups of the former definition, so that no record mixes two definitions, then store the new one."""
         shard = self.shard
         logger.warning(
             "definition of the fold changed, open groups are emitted under the former one fold=%s source=%s former=%s",
@@ -231,7 +231,7 @@ class Emitter:
         await shard.adopt_definition()
 
     async def _send_pending(self) -> EmissionPass:
-        """Send the records that are in the outbox now; records that folding adds meanwhile are sent after the next seal."""
+        """Send the records that are in the outbox now; those that folding adds meanwhile are sent later."""
         done = EmissionPass()
         shard = self.shard
         left = len(shard.outbox)
@@ -253,7 +253,7 @@ class Emitter:
         return done
 
     async def _produce(self, entries: Sequence[Sealed]) -> tuple[list[Sealed], BaseException | None]:
-        """Produce entries; an entry counts as acknowledged when all its parts are."""
+        """Produce the records of entries; return the entries of which all records are acknowledged, and the first error."""
         shard = self.shard
         if self.renderer is None or (self.renderer.shape, self.renderer.lost) != (shard.definition.stored, shard.lost):
             self.renderer = Renderer(shard.definition.stored, *shard.tp, shard.lost)
@@ -283,9 +283,9 @@ class Emitter:
         return [entry for position, entry in enumerate(entries) if position not in unsent], failed
 
     async def _dead_letter_too_large(self, record: Outgoing) -> BaseException | None:
-        """Send a dead letter for a record that the broker will never accept, which would otherwise block its shard for ever.
+        """Send a dead letter for a record that the broker will never accept, which would otherwise block its shard forever.
 
-        It has the key and the id of the record, and no value.
+        The dead letter has the key and the id of the record, and no value. Return the error if it was not acknowledged.
         """
         fold_id = dict(record.headers)["fold-id"]
         first_offset = int(fold_id.decode().rsplit(":", 1)[1].split("-", 1)[0])

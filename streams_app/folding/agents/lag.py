@@ -1,7 +1,7 @@
-"""The lag of each fold: how many source offsets are not folded yet, in all partitions, whether this worker owns them or not.
+"""The lag of each fold: the number of source offsets that are not folded, in all partitions, including those of other workers.
 
-A worker that counted its own partitions only would report no lag for partitions without an owner, and none in an outage, when it
-has lost its partitions. So each worker reports the lag of the whole consumer group.
+If a worker counted only its own partitions, partitions without an owner would have no lag, and neither would an outage in which its
+partitions are revoked. So each worker reports the lag of the whole consumer group.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ ShardKey: TypeAlias = tuple[str, TP]
 
 
 READ_MS: Final = 10_000
-"""How long an end of a fetch reply is used after its partition was released; by then the broker was asked for it."""
+"""How long an end from a fetch reply is used after its partition was released; by then, the broker has returned a newer one."""
 
 
 @dataclass(slots=True)
 class PartitionEnds:
-    """The end of each partition, as the broker returned it or as the reader has seen it since."""
+    """The end of each partition: the later one of the broker's answer and the last fetch reply."""
 
     _read: dict[TP, tuple[int, int]] = field(default_factory=dict)
 
@@ -114,7 +114,7 @@ class StoredFences:
             RedisError, OSError: Redis does not answer, or is a replica.
         """
         if self._redis is None:
-            # No retry: the caller asks every second, and must learn that this request was not answered.
+            # No retry: the caller repeats the request every second, and must learn that this one failed.
             options = {"socket_timeout": SOCKET_SECONDS, "socket_connect_timeout": SOCKET_SECONDS, "health_check_interval": 0}
             self._redis = connect(self._settings.redis, retries=0, **options)
         self.rejection = await write_rejection(self._redis)

@@ -1,6 +1,6 @@
 """The processor of one partition for one fold: folds ranges into its shard, retries failed scripts, and emits due groups.
 
-:mod:`streams_app.delivery` delivers its ranges. Between a claim and its end it has two tasks: one folds, the other emits.
+:mod:`streams_app.delivery` delivers the ranges. From its claim until it is revoked, it runs two tasks: one folds, the other emits.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from streams_app.schemas.waiting import ABOUT as SCHEMA_REGISTRY
 logger = logging.getLogger(__name__)
 
 WORTH_SENDING = 500
-"""Number of records in the outbox that justify a request to the broker, because its fixed cost is small compared with theirs."""
+"""Number of records in the outbox from which a request to the broker is worth its fixed cost."""
 
 ROOM_SECONDS = 1.0
-"""After this time a script that found the outbox full is tried again, even if no record has left."""
+"""After this time, a script that found the outbox full is tried again, even if no record was removed."""
 
 
 class FoldProcessor:
@@ -74,7 +74,7 @@ class FoldProcessor:
         self._queue = BatchQueue()
         self._tasks: list[asyncio.Task[None]] = []
 
-    # ---- as the delivery sees it
+    # ---- called by the delivery layer
 
     @property
     def in_flight(self) -> int:
@@ -93,7 +93,7 @@ class FoldProcessor:
         if (common := await lost_by_broker(shard, claim)) is not None:
             await rewind_to_common_offset(shard, self.emitter, common)
         await apply_log_bounds(shard, self.emitter, claim, begin, self._context.metrics)
-        # Redis has just answered. A shard that still waits for it reports this at its next attempt.
+        # Redis has just answered. If another shard still waits for Redis, it reports that at its next attempt.
         for about in ("redis", "redis-memory"):
             status.clear(about)
         self._context.claimed_shards.add(self.emitter)
@@ -104,20 +104,20 @@ class FoldProcessor:
         return shard.fence + 1
 
     def deliver(self, batch: Batch) -> None:
-        """Take the next range."""
+        """Queue the next range."""
         self._queue.add(batch)
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the low watermark; None while Redis has no state."""
+        """Return the low watermark from Redis; None if Redis has no state."""
         low = await self.shard.store.watermark()
         return None if low is None else OffsetAndMetadata(low, self._metadata)
 
     def tick(self, now_ms: int = 0) -> None:
-        """Wake the emission."""
+        """Wake the emission task."""
         self.emitter.ticked.set()
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Return the progress of the emission; None if a known pause explains that it stands still."""
+        """Return the progress of the emission; None if a known pause, such as an outage, explains that it stalls."""
         if explains_emission(self.shard.fold, self._context.status):
             return None
         return self._context.claimed_shards.snapshots.progress(self.shard.key, monotonic_ms)
@@ -133,7 +133,7 @@ class FoldProcessor:
         """Do nothing: the processor stops at once in any case."""
 
     async def on_commit_rejected(self) -> None:
-        """Do nothing: the commit would not contain more than Redis does."""
+        """Do nothing: Redis contains everything that the commit would have contained."""
 
     # ---- folding
 
@@ -147,7 +147,7 @@ class FoldProcessor:
             await asyncio.sleep(0)
 
     async def fold_once(self, batch: Batch) -> None:
-        """Fold one range, which begins where the range before it ended.
+        """Fold one range, which must begin where the range before it ended.
 
         Raises:
             FencedError: A script was rejected.
@@ -162,14 +162,14 @@ class FoldProcessor:
         chunks = shard.chunks(events, end, view, clock.now_ms())
         was_waiting = await self._fold_all(batch, chunks, reading, reread)
         if clock.is_trusted() and shard.is_caught_up_now(view, clock.now_ms()) and was_waiting:
-            self.tick()  # a backlog ends: due groups need not wait for the next tick
+            self.tick()  # the backlog is folded: due groups need not wait for the next tick
         if reading.misrouted:
             report_misrouted_events(shard.fold.name, reading, batch.tp, self._context.metrics)
 
     async def _fold_all(
         self, batch: Batch, chunks: Iterator[Chunk], reading: DecodedRange, reread: Callable[[Chunk], Iterable[Event]]
     ) -> bool:
-        """Fold the chunks of one range; return whether the last of them had been waiting in the log."""
+        """Fold the chunks of one range; return whether the last of them was part of a backlog."""
         was_waiting = False
         for chunk in chunks:
             await self._send_dead_letters(reading)
@@ -181,7 +181,7 @@ class FoldProcessor:
         return was_waiting
 
     async def _fold_chunk(self, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> None:
-        """Fold one chunk, script by script, until it is done."""
+        """Fold one chunk by as many script calls as it needs, with retries."""
         progress, backoff = self.shard.begin(chunk, events), _backoff()
         outcome = FoldOutcome.MORE
         while outcome is not FoldOutcome.DONE:
@@ -201,7 +201,7 @@ class FoldProcessor:
         self._statistics.folded(self.shard.tp.partition, chunk)
 
     async def _make_room(self, chunk: Chunk, step: FoldStep) -> None:
-        """Wake the emission if a step has sealed records; if the outbox is full, wait until a record has left it."""
+        """Wake the emission if a step has sealed records; if the outbox is full, also wait until a record is removed."""
         if step.outcome is FoldOutcome.FULL:
             self.tick()
             await self.shard.outbox.room(ROOM_SECONDS)
@@ -228,12 +228,12 @@ class FoldProcessor:
         logger.info("folding resumed fold=%s source=%s", self.shard.fold.name, self.shard.tp)
 
     def _wake(self, chunk: Chunk) -> None:
-        """Wake the emission; in a backlog not for a few records, which the next tick sends."""
+        """Wake the emission, unless a backlog has sealed only a few records; the next tick sends those."""
         if not self.shard.clock.is_backlog(chunk.time) or len(self.shard.outbox) >= WORTH_SENDING:
             self.tick()
 
     async def _send_dead_letters(self, reading: DecodedRange) -> None:
-        """Produce rejected events and wait for the broker, before the fence may pass them."""
+        """Send rejected events to the dead-letter topic and wait for the acknowledgement, before the fence passes them."""
         if reading.rejected:
             await self.emitter.dead_letters.send(reading.rejected)
             reading.rejected.clear()
@@ -264,7 +264,7 @@ class FoldProcessor:
 
 
 def _backoff() -> Backoff:
-    """Return the backoff for Redis and the broker; retries come within a second, because events and records wait."""
+    """Return the backoff for Redis and the broker, at most a second, because events and records wait."""
     return Backoff(first_seconds=0.1, longest_seconds=1.0)
 
 
@@ -272,7 +272,7 @@ _OFFSET = attrgetter("offset")
 
 
 class BatchQueue:
-    """Delivered ranges of a partition in their order; the first one stays until it is folded."""
+    """Queue of the delivered ranges of a partition; the first one stays until it is folded."""
 
     def __init__(self) -> None:
         self._batches: deque[Batch] = deque()
@@ -289,7 +289,7 @@ class BatchQueue:
         self._batches.clear()
 
     def records_above(self, fence: int) -> int:
-        """Return the number of records above a fence within the first range; safe to call from any thread."""
+        """Return the number of queued records that are not folded, for a fence within the first range; safe from any thread."""
         batches = tuple(self._batches)  # the main loop adds and removes ranges meanwhile
         if not batches:
             return 0
@@ -297,15 +297,15 @@ class BatchQueue:
         return sum(len(batch.records) for batch in batches) - folded
 
     async def first(self, is_part: Callable[[int], bool]) -> Batch | None:
-        """Return the first range when there is one, joined with the ranges held back before it.
+        """Wait for a range; return it, joined with the ranges before it that were too short.
 
         Args:
-            is_part: Whether a range that ends at this offset is shorter than the part another owner has begun. That part is folded
-                as it was begun; otherwise its events would get other scores, and groups that are done would be left out of a
-                different range.
+            is_part: Whether a range that ends at this offset is shorter than the range that another owner has begun. That one must
+                be folded with the same end. Otherwise its events would get other scores, and groups that are done would be left
+                out of a different range.
 
         Returns:
-            None if the range is held back until the next one follows.
+            None if the range is too short and must be joined with the next one.
         """
         while not self._batches:
             self._arrived.clear()
@@ -315,7 +315,7 @@ class BatchQueue:
         return None if self._begun is not None else batch
 
     def done(self) -> None:
-        """Remove the first range, which is folded or held back."""
+        """Remove the first range, which is folded, or is to be joined with the next one."""
         if self._batches:
             self._batches.popleft()
 
@@ -326,12 +326,12 @@ EMISSION: Final = (*BOTH, "clock-skew")
 
 
 def explains_folding(folds: Iterable[Fold], status: Status) -> bool:
-    """Return whether a known pause explains that nothing of the source is folded, including pauses of other folds' topics."""
+    """Return whether a known pause, such as an outage of Redis or of a topic of any of these folds, explains that none is folded."""
     return status.is_waiting_for(*FOLDING, *_topics(folds))
 
 
 def explains_emission(fold: Fold, status: Status) -> bool:
-    """Return whether a known pause explains that nothing of a fold is emitted; rejected records go to its dead letters."""
+    """Return whether a known pause, such as an outage of Redis or of a topic of the fold, explains that it emits nothing."""
     return status.is_waiting_for(*EMISSION, *_topics([fold]))
 
 

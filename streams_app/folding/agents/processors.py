@@ -1,4 +1,4 @@
-"""The processors of folds: which ones a partition has."""
+"""Creates the processors of a partition: one for each fold of its topic, and one for each retired fold."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from streams_app.schemas.waiting import PatientRegistry, report_to
 
 
 class FoldProcessors:
-    """Makes a processor for each fold of a source, and one for each retired fold."""
+    """Creates a processor for each fold of a source, and one for each retired fold."""
 
     def __init__(self, context: FoldContext) -> None:
-        """Make the readers of all folds once, for all partitions.
+        """Create the readers of all folds once, for all partitions.
 
         Raises:
             ConfigurationError: A format needs a package that is not installed.
@@ -45,7 +45,7 @@ class FoldProcessors:
         return self._folds.keys()
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, Processor]:
-        """Make the processors of a partition, see :meth:`streams_app.delivery.processor.Processors.of`."""
+        """Create the processors of a partition, see :meth:`streams_app.delivery.processor.Processors.of`."""
         context, folds = self._context, self._folds[tp.topic]
         gone = sorted(set(committed) - {fold.name for fold in folds})
         _check_size(tp, folds, gone)
@@ -60,7 +60,7 @@ class FoldProcessors:
         return made
 
     def is_paused(self, topic: str) -> bool:
-        """Return whether a known pause explains that nothing of a source is folded."""
+        """Return whether a known pause, such as an outage of Redis, explains that no fold of a source makes progress."""
         return explains_folding(self._folds[topic], self._context.status)
 
     def _store(self, tp: TP, fold: str) -> ShardStore:
@@ -69,7 +69,7 @@ class FoldProcessors:
 
 
 def _check_size(tp: TP, folds: Collection[Fold], gone: Collection[str]) -> None:
-    """Reject folds whose positions may exceed the size of commit metadata, because the broker would reject every commit."""
+    """Raise ConfigurationError if the folds' positions may exceed the size of commit metadata: the broker would reject commits."""
     latest = [fold.name for fold in folds if fold.start == "latest"]
     fault = too_long(tp.topic, [*(fold.name for fold in folds), *gone], latest)
     if fault is not None:

@@ -1,7 +1,7 @@
 """Spans of folded records, with links to the events that were folded into them.
 
-The trace contexts of events are kept in the memory of the worker alone, so the state in Redis and the protocol are the same with
-tracing and without. After a restart or a rebalance the records of open groups have fewer links, or none.
+The trace contexts of events are stored only in the worker's memory, so the state in Redis and the protocol are the same with and
+without tracing. After a restart or a rebalance, the records of open groups have fewer links, or none.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from streams_app.tracing.spans import Tracing
 
 MAX_CONTEXTS: Final = 100_000
-"""Maximum number of contexts in a worker, some 25 MB; beyond it, the groups without events for the longest time have no links."""
+"""Maximum number of contexts in a worker, some 25 MB; beyond it, groups that have been silent for longest lose their links."""
 
 RECORDS_AT_ONCE: Final = 50
-"""A record with all its links takes some 0.4 ms: after so many of them other tasks have their turn."""
+"""After this many records, other tasks may run: a record with all its links takes some 0.4 ms."""
 
 ShardKey = tuple[str, TP]
 
@@ -36,7 +36,7 @@ class EventContexts:
     """The trace contexts of the newest events of each group, in all shards of a worker."""
 
     def __init__(self, most: int = MAX_CONTEXTS) -> None:
-        """Start without contexts; ``most``: their maximum number."""
+        """Create an empty store for at most this many contexts."""
         self._most = most
         self._count = 0
         self._groups: OrderedDict[tuple[ShardKey, bytes], dict[bytes, int]] = OrderedDict()
@@ -51,7 +51,7 @@ class EventContexts:
         group = self._groups.setdefault(key, {})
         self._groups.move_to_end(key)
         self._count -= len(group)
-        group.pop(context, None)  # the newest ones stand last
+        group.pop(context, None)  # so that the newest one is last
         group[context] = offset
         if len(group) > MAX_LINKS:
             del group[next(iter(group))]
@@ -80,7 +80,7 @@ class RecordTracing:
     """Traces the records of one shard."""
 
     def __init__(self, tracing: Tracing, contexts: EventContexts, shard: ShardKey, output: str) -> None:
-        """Trace the records of a shard.
+        """Create the tracing of a shard's records.
 
         Args:
             tracing: Starts the spans.
@@ -94,7 +94,7 @@ class RecordTracing:
         self._output = output
 
     def collected(self, events: Iterable[Event], records: Sequence[Any]) -> Iterable[Event]:
-        """Iterate over the events of a range, and keep the contexts of each before it is folded.
+        """Iterate over the events of a range; store the trace context of each event before it is yielded to be folded.
 
         Args:
             events: The events, in offset order.
@@ -144,6 +144,6 @@ class RecordTracing:
             self._tracing.end_record(span, outcome)
 
     def finished(self, entries: Sequence[Sealed]) -> None:
-        """Forget the events of groups whose records are acknowledged."""
+        """Remove the trace contexts of groups whose records are acknowledged."""
         for entry in entries:
             self._contexts.remove(self._shard, entry)

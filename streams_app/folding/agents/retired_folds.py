@@ -1,8 +1,8 @@
-"""Retired folds, which are no longer declared: their open groups are emitted by their former rule.
+"""Emits the open groups of retired folds, which are no longer declared, under their former definition.
 
-A fold that was removed or renamed still has its position in the commits of its source. The next claim of a partition finds it
-there, and what is left of it in Redis. The state stays: should another worker still have the fold (half-way through a rolling
-restart), it goes on at its fence, and nothing of it is lost. ``streams-app reset`` removes state and position.
+A fold that was removed or renamed still has its position in the commits of its source. The next claim of a partition finds the
+position there, and the rest of the state in Redis. The state stays: during a rolling restart, a worker that still declares the fold
+continues at its fence, and no event is lost. ``streams-app reset`` removes state and position.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ logger = logging.getLogger(__name__)
 
 
 class RetiredFoldProcessor(Processor):
-    """Emits what a retired fold has left in a partition; no batches are delivered to it."""
+    """Emits the remaining groups of a retired fold in a partition; receives no batches."""
 
     in_flight = 0
 
     def __init__(self, store: ShardStore, context: FoldContext) -> None:
-        """Initialize a processor that has claimed nothing; ``store`` contains the state that is left of the fold."""
+        """Initialize a processor that has claimed nothing; ``store`` accesses the remaining state of the fold."""
         self._store = store
         self._context = context
         self._committed: OffsetAndMetadata | None = None
@@ -45,7 +45,7 @@ class RetiredFoldProcessor(Processor):
         self._task: asyncio.Task[None] | None = None
 
     async def claim(self, claim: Claim) -> int:
-        """Take over the state that is left, if any; its groups are emitted in the background."""
+        """Take over the remaining state, if any, and emit its groups in the background."""
         self._committed = claim.committed
         left = await self._store.left_behind()
         if left is None or claim.committed is None:
@@ -63,10 +63,10 @@ class RetiredFoldProcessor(Processor):
         return NO_OFFSET
 
     def deliver(self, batch: Batch) -> None:
-        """Do nothing: the claim asks for no batches."""
+        """Do nothing: the claim requests no batches."""
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the low watermark of the state that is left; the committed position if none is left."""
+        """Return the low watermark of the remaining state; the committed position if there is no state."""
         low = await self._store.watermark() if self._shard else None
         return self._committed if low is None or self._committed is None else OffsetAndMetadata(low, self._committed.metadata)
 
@@ -79,7 +79,7 @@ class RetiredFoldProcessor(Processor):
 
 
 def retired_fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
-    """Return a declaration with everything that the records of a retired fold need."""
+    """Create a declaration that renders records like the retired fold; only the needed settings have their former values."""
     output, dead_letters = topics
     values: dict[str, Any] = {
         "name": shape.fold,
@@ -95,7 +95,7 @@ def retired_fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
 
 
 async def emit_open_groups(emitter: Emitter) -> None:
-    """Emit all open groups with the reason ``flush``, with retries until it is done.
+    """Emit all open groups with the reason ``flush``; retry until all are emitted.
 
     Raises:
         FencedError: The partition must be claimed again.

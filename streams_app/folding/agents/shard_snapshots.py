@@ -1,7 +1,7 @@
-"""The last known state of each shard of this worker, and the gauges of groups that are computed from it.
+"""The last known state of each shard of this worker, and the gauges that are computed from it.
 
-A shard that is released because Redis or Kafka is down has not lost its groups: they are open, and those that are due wait. Its
-snapshot is kept until the consumer group assigns its partition to another worker, and its overdue time continues to grow.
+If a shard is released because Redis or Kafka is down, its groups still exist, and those that are due wait. Its snapshot is kept
+until the consumer group assigns its partition to another worker, and its overdue time continues to grow.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from streams_app.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class ShardSnapshot:
-    """A shard as it was last observed; times are of the monotonic clock unless they are partition clocks.
+    """A shard as it was last observed. Times are of the monotonic clock, except partition clocks.
 
     Attributes:
         last_seal: Reply of the last seal.
         sealed_at_ms: When that reply was first observed.
-        due_clock_ms: When the first of its open groups is due, by the partition clock; None if none will be.
-        clock_ms: The partition clock at that time.
-        was_current: Whether the partition clock was the wall clock then, and so advances with it.
+        due_clock_ms: When the first of its open groups is due, by the partition clock; None if no group is open, or none is known.
+        clock_ms: The partition clock when ``last_seal`` was first observed.
+        was_current: Whether the partition clock was close to the wall clock then, so that it advances with it.
         is_merging: Whether a backlog is merged, so that quiet groups stay open.
         outbox: Number of sealed records that are not acknowledged.
-        head: First offset of the first of them.
-        head_since_ms: Since when that record is the first.
+        head: First offset of the first of these records; None if there is none.
+        head_since_ms: Since when that record has been the first.
         acknowledged: Number of records acknowledged since the claim.
         is_claimed: Whether the worker owns the shard now.
     """
@@ -75,7 +75,7 @@ def snapshot_of(shard: Shard, former: ShardSnapshot | None, acknowledged: int, n
 
     Args:
         shard: The shard, which the worker owns now.
-        former: The snapshot before.
+        former: The previous snapshot; None if there is none.
         acknowledged: Number of its records that the broker has acknowledged.
         now_ms: Wall clock.
         monotonic_ms: Monotonic clock.
@@ -85,7 +85,7 @@ def snapshot_of(shard: Shard, former: ShardSnapshot | None, acknowledged: int, n
     head_since_ms = former.head_since_ms if former and head == former.head else monotonic_ms
     outbox = len(shard.outbox)
     if former is not None and (shard.last_seal is None or shard.last_seal is former.last_seal):
-        # Just claimed: until the first seal, nothing shows that the groups have left.
+        # No new seal since the former snapshot, for example after a claim: the open groups are still those of the former one.
         return replace(
             former, is_merging=is_merging, outbox=outbox, head=head, head_since_ms=head_since_ms, acknowledged=acknowledged,
             is_claimed=True,
@@ -121,7 +121,7 @@ class ShardSnapshots:
 
         Args:
             claimed: Claimed shards, each with its number of acknowledged records.
-            assigned: The partitions of the last assignment; others belong to other workers now.
+            assigned: The partitions of the last assignment; snapshots of other partitions are removed.
             now_ms: Wall clock.
             monotonic_ms: Monotonic clock.
         """
@@ -140,7 +140,7 @@ class ShardSnapshots:
         return (snapshot for (name, _), snapshot in self._snapshots.copy().items() if name == fold)
 
     def progress(self, key: ShardKey, monotonic_ms: int) -> Progress | None:
-        """Return the progress of emission of a shard that the worker owns; None if it is not claimed or has no snapshot yet."""
+        """Return the progress of a shard's emission; None if this worker has not claimed it, or it has no snapshot."""
         snapshot = self._snapshots.get(key)
         if snapshot is None or not snapshot.is_claimed:
             return None
@@ -195,7 +195,7 @@ class ClaimedShards:
 
 
 def set_gauges(snapshots: ShardSnapshots, settings: Settings, metrics: Metrics, monotonic_ms: int) -> None:
-    """Set the gauges of every fold of this worker; none falls because Redis or Kafka is down."""
+    """Set the gauges of every fold of this worker from the snapshots, so that an outage of Redis or Kafka lowers none of them."""
     metrics.update(monotonic_ms)
     for fold in settings.folds:
         shards = list(snapshots.of(fold.name))

@@ -1,4 +1,4 @@
-"""What a running worker measures about the window of a fold: a sample of its groups, exported as metrics."""
+"""Measures the effect of a fold's window in a running worker, by a sample of its groups, and exports it as metrics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streams_app.health.metrics import Metrics, observe_counts
 
 
 class WindowStatistics:
-    """The sample of one fold, shared by its partitions. It is lost with the process, and requires no Redis commands."""
+    """Sample and metrics of one fold, shared by its partitions. The sample is only in memory, so a restart loses it."""
 
     def __init__(self, fold: Fold, metrics: Metrics) -> None:
         self._sample = GroupSample(Bounds.of(fold), [seconds * 1_000 for seconds in GAP_BUCKETS])
@@ -30,11 +30,11 @@ class WindowStatistics:
         self._record(self._sample.folded(partition, chunk))
 
     def emitted(self, partition: int, records: Sequence[Sealed], now_ms: int) -> None:
-        """Count records that the broker has acknowledged and that have left the outbox."""
+        """Count records that the broker has acknowledged and that were removed from the outbox."""
         self._record(self._sample.emitted(partition, records, now_ms))
 
     def keep(self, assigned: Collection[TP]) -> None:
-        """Drop the groups of partitions other than these, which are assigned to this worker."""
+        """Drop the groups of all partitions that are not assigned to this worker."""
         self._sample.keep({tp.partition for tp in assigned if tp.topic == self._source})
 
     def _record(self, seen: ObservedGroups) -> None:

@@ -1,1 +1,1 @@
-"""The owner's view of a shard: fence and lock, progress of a range, copy of the outbox."""
+"""The state of a shard in its owner's memory: fence and lock, progress of a range, copy of the outbox."""

@@ -16,11 +16,10 @@ _FIRST_OFFSET = attrgetter("first_offset")
 
 
 class Outbox:
-    """Sealed entries, in the order of sealing or, after they were read back from Redis, of first offsets.
+    """Queue of sealed entries, in the order of sealing; after they were read back from Redis, in the order of first offsets.
 
     Attributes:
-        is_exact: Whether Redis contains exactly these entries; False while the reply of a script is missing, because that script
-            may have sealed more.
+        is_exact: Whether Redis contains exactly these entries. False until a script has replied, because it may have sealed more.
     """
 
     def __init__(self) -> None:
@@ -47,13 +46,13 @@ class Outbox:
         return list(islice(self._entries, most))
 
     def ranges(self, sent: Sequence[Sealed]) -> list[tuple[int, int, int]]:
-        """Return the sent entries as ranges for ``finish.lua``; one range each if an unknown record may be between two of them."""
+        """Return sent entries as ranges for ``finish.lua``; one range per entry if Redis may contain unknown entries in between."""
         if not self.is_exact:
             return [(entry.first_offset, entry.first_offset, 1) for entry in sent]
         return ranges_of(sent, self._entries)
 
     def remove(self, sent: Sequence[Sealed]) -> None:
-        """Remove entries that have left the outbox, usually the first ones."""
+        """Remove entries that were removed from the outbox in Redis, usually the first ones."""
         entries = self._entries
         for entry in sent:
             if not entries or entries[0] is not entry:
@@ -64,7 +63,7 @@ class Outbox:
         self._left.set()
 
     async def room(self, seconds: float) -> None:
-        """Wait until an entry has left, at most ``seconds``."""
+        """Wait until entries are removed, at most ``seconds``."""
         self._left.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -1,4 +1,4 @@
-"""How the owner of a shard folds a range: cut into chunks, each chunk sent part by part (pure)."""
+"""Progress of the owner of a shard in folding a range: cuts it into chunks, and sends the groups of a chunk in parts (pure)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FoldStep(NamedTuple):
     """The result of one step of folding.
 
     Attributes:
-        outcome: ``DONE``, ``MORE`` (call again), or ``FULL`` (call again once the outbox has been sent).
+        outcome: ``DONE``, ``MORE`` (call again), or ``FULL`` (call again after sending the outbox).
         sealed: Number of records that went into the outbox.
     """
 
@@ -34,11 +34,11 @@ class FoldStep(NamedTuple):
 
 
 class ChunkProgress:
-    """A chunk that is folded part by part: its groups in the order of their bytes, without those up to the cursor.
+    """Progress of a chunk whose groups are folded in parts, in the order of their bytes, beginning after the cursor.
 
     Attributes:
         chunk: The chunk.
-        cursor: Member of the last group that Redis has taken; empty before the first.
+        cursor: Last group that Redis has folded; empty before the first.
         digest: See :func:`.digest_of`.
     """
 
@@ -48,8 +48,8 @@ class ChunkProgress:
         Args:
             chunk: The chunk to fold.
             cursor: Cursor of its range in Redis; empty if the range has not begun.
-            events: Reads at least the events of its range again, to split a run if a bound falls inside.
-            digest: Digest of the events of its groups; empty if every reader finds the same.
+            events: Reads the events again, at least those of the chunk, to split a run if a bound falls inside it.
+            digest: Digest of its groups; empty if every worker reads the same events from the records.
         """
         self.chunk = chunk
         self.digest = digest
@@ -76,18 +76,18 @@ class ChunkProgress:
         """Split the runs of these groups from now on.
 
         Args:
-            groups: Each group as Redis has it; None: it is not open.
+            groups: Group → its open group as Redis has stored it; None: it is not open.
             bounds: Bounds of the fold.
 
         Raises:
-            FencedError: They were split in the same way before. A different split is possible if a seal closed some of them
-                meanwhile.
+            FencedError: They were split in the same way before. If a seal has closed some of them meanwhile, they are split
+                differently.
         """
         if bounds.max_bytes:
             own = self.chunk.groups
             apart = {group: split_kept_runs(own[group], open_group, bounds) for group, open_group in groups.items()}
         else:
-            # Of all groups, because the events are read only once.
+            # For all groups, because the events are read only once.
             self._scored = self._scored or scored_events(self._events(), self.chunk)
             apart = {group: split_runs(self._scored[group], open_group, bounds) for group, open_group in groups.items()}
         if apart.items() <= self._apart.items():
@@ -95,14 +95,14 @@ class ChunkProgress:
         self._apart |= apart
 
     def restart(self) -> None:
-        """Go back to the first group, because the range is not in progress in Redis."""
+        """Restart at the first group, because the range is not in progress in Redis."""
         self.cursor, self._at = b"", 0
 
     def advance_to(self, cursor: bytes) -> None:
         """Continue after this group.
 
         Raises:
-            FencedError: The cursor is behind the expected one: Redis went back.
+            FencedError: The cursor is behind the expected one: Redis was rolled back.
         """
         if cursor < self.cursor:
             raise FencedError("fold", "range")
@@ -114,13 +114,13 @@ def chunks_of(
     events: Iterable[Event], fence: int, end: int, begun: RangeInProgress | None, clock: ShardClock, bounds: Bounds,
     view: ReaderView, now_ms: int, *, keeps_values: bool,
 ) -> Iterator[Chunk]:  # fmt: skip
-    """Cut the events of a range, each chunk when it is requested: by then the chunks before it are folded, and the clock has moved.
+    """Cut the events of a range into chunks, lazily: each one is cut after the chunks before it have advanced the clock.
 
     Args:
         events: Events of the range in offset order, all above the fence.
         fence: Highest offset folded.
         end: Offset of the fence after the range; not below the end of ``begun``.
-        begun: The part of the range that another owner has begun. It is one chunk, whose scores are computed from its stored time.
+        begun: The part of the range that another owner has begun. It is one chunk, with the stored inputs for its scores.
         clock: Clock of the shard.
         bounds: Bounds of the fold.
         view: State of the reader after the fetch that returned the events.
@@ -141,15 +141,15 @@ def chunks_of(
 
 
 SCRIPT_WORK: Final = 4_000
-"""Work after which a script ends by itself, in microseconds of Redis as estimated by ``fold.lua``."""
+"""Work after which ``fold.lua`` stops by itself, in microseconds of Redis time, by its own estimate."""
 
 FIRST_GROUPS: Final = 300
 MAX_GROUPS: Final = 2_500
-"""Number of groups that are sent to a script at first, and at most: groups that a script does not take are sent again."""
+"""Initial and maximum number of groups per script call: groups that a script does not fold must be sent again."""
 
 
 class ScriptSizing:
-    """Determines from earlier scripts how many groups the next one can take.
+    """Determines from earlier script calls how many groups to send to the next one.
 
     Attributes:
         groups: Number of groups to send to the next script.
@@ -159,6 +159,6 @@ class ScriptSizing:
         self.groups = FIRST_GROUPS
 
     def learn(self, taken: int, work: int) -> None:
-        """Adapt to a script that took this many groups with this much work, in microseconds of Redis."""
+        """Adapt to a script that has folded this many groups with this much work, in microseconds of Redis time."""
         if taken:
             self.groups = max(1, min(MAX_GROUPS, 2 * self.groups, taken * SCRIPT_WORK // max(work, 1) + 1))

@@ -1,4 +1,4 @@
-"""The owner's view of a shard: the fence and range expected in Redis, the records to be sent, and one lock.
+"""The state of a shard in its owner's memory: fence and range as expected in Redis, unsent records, and a lock.
 
 Claim, fold, seal and finish of a shard never overlap within the process: each runs under :attr:`Shard.lock` until its reply. While
 the owner waits for the broker or retries, the lock is released.
@@ -46,14 +46,14 @@ class Shard:
     """The state of one (fold, source topic, partition), owned by this process.
 
     Attributes:
-        definition: What its groups mean.
+        definition: Definition of the fold, of this worker and of the stored groups.
         fence: Highest offset folded.
-        in_progress: The range that a script has begun to fold and none has finished; None: there is none.
+        in_progress: The range of which only some groups are folded; None: there is none.
         clock: Its clock.
         outbox: Sealed entries in the order of sealing, not acknowledged yet; a copy of the outbox in Redis.
         lock: Held while a script of this shard runs.
         log: Fingerprints of the folded records, see :mod:`streams_app.delivery.fingerprints`.
-        lost: Number of offsets that the broker has lost so far; part of the ids and versions of records.
+        lost: Number of offsets by which the broker has truncated the log so far; part of the ids and versions of records.
         is_claimed: False before the claim, after the release, and while the effect of a seal is unknown.
         last_seal: Reply of the last seal since the claim; None: there was none.
     """
@@ -88,7 +88,7 @@ class Shard:
     # ---- ownership
 
     async def claim(self, position: int, partitions: int, topic_id: str = "", token: str = "") -> bool:
-        """Take the shard over from its former owner; the caller has just committed under its own generation.
+        """Take over the shard from its former owner. The caller must just have committed under its own generation.
 
         Args:
             position: Where this fold begins if Redis has no state: its low watermark in Kafka.
@@ -127,23 +127,23 @@ class Shard:
         self.is_claimed = False
 
     def check_owned(self) -> None:
-        """Raise FencedError if the shard was released, or one of its scripts rejected."""
+        """Raise FencedError if the shard was released, or if the effect of a seal is unknown."""
         if not self.is_claimed:
             raise FencedError("owner", "released")
 
     # ---- folding
 
     def waits_for(self, end: int) -> bool:
-        """Return whether a range that ends here is too short, because the range in progress reaches further."""
+        """Return whether a range that ends at this offset is too short, because the range in progress ends later."""
         return self.in_progress is not None and end < self.in_progress.to
 
     def chunks(self, events: Iterable[Event], end: int, view: ReaderView, now_ms: int) -> Iterator[Chunk]:
-        """Cut the events of a range for this shard, each chunk when it is requested: by then the chunks before it are folded.
+        """Cut the events of a range into chunks, lazily: each one is cut after the chunks before it are folded.
 
         Args:
             events: In offset order, all above the fence.
             end: Offset of the fence afterwards; see :meth:`waits_for`.
-            view: State of the reader after the fetch that returned them.
+            view: State of the reader after the fetch that returned the events.
             now_ms: Wall clock.
         """
         keeps_values = self.fold.keeps_values
@@ -161,16 +161,16 @@ class Shard:
 
         Args:
             chunk: From :meth:`chunks`.
-            events: Reads the events of its range again, to split a run if a bound falls inside.
+            events: Reads the events of its range again, to split a run if a bound falls inside it.
         """
         digest = digest_of(chunk) if self.fold.may_read_otherwise else b""
         begun = self.in_progress or RangeInProgress(chunk.to, b"", chunk.time, digest)
-        # Otherwise events of groups up to the cursor, which are left out, might be in no record.
+        # Groups up to the cursor are skipped. If the digests differ, some of their events might be in no record.
         self.definition.functions_disagree |= begun.digest != digest
         return ChunkProgress(chunk, begun.cursor, events, digest)
 
     async def fold_once(self, progress: ChunkProgress) -> FoldStep:
-        """Fold the next groups of a chunk: one script, and another one each time Redis finds runs that must be split.
+        """Fold the next groups of a chunk by one script call, which is repeated with split runs if Redis requests that.
 
         Raises:
             FencedError: The shard must be claimed again.
@@ -181,7 +181,7 @@ class Shard:
             if len(self.outbox) >= OUTBOX_LIMIT or self.definition.has_changed:
                 return FoldStep(FoldOutcome.FULL)
             if self.in_progress is None:
-                # The range may have been dropped since the chunk was begun, with the former definition of the fold.
+                # The range may have been dropped since the chunk was begun, together with the former definition of the fold.
                 progress.restart()
             chunk = progress.chunk
             after = self.clock.after(chunk.time, chunk.clock_ms, has_events=chunk.events > 0)
@@ -200,7 +200,7 @@ class Shard:
                     break
                 progress.detail(reply.detail, self.bounds)
             if reply.outcome is FoldOutcome.FULL:
-                # The copy in this process is shorter than the outbox in Redis.
+                # Redis has more entries than the copy in this process.
                 await self._load_outbox()
                 return FoldStep(FoldOutcome.FULL)
             if reply.outcome is FoldOutcome.ALREADY:
@@ -218,26 +218,26 @@ class Shard:
     # ---- emission
 
     def is_caught_up_now(self, view: ReaderView, now_ms: int) -> bool:
-        """Return whether the shard has caught up, and if so, store the time."""
+        """Return whether the shard has caught up; if so, store the time of the fetch that shows it."""
         return self.is_claimed and self.clock.is_caught_up_now(self.fence, view, now_ms)
 
     async def seal(
         self, now_ms: int, *, folded_until_ms: int | None, everything: bool = False, is_redis_full: bool = False
     ) -> SealedGroups | None:
-        """Seal due groups, with one script.
+        """Seal due groups by one script call.
 
         Args:
             now_ms: Wall clock.
-            folded_until_ms: Time until which everything that had arrived is folded; None: unknown.
+            folded_until_ms: All records that arrived before this time are folded; None: unknown.
             everything: Whether to seal every open group, due or not.
             is_redis_full: Whether Redis is full.
 
         Returns:
-            What was sealed; None while the outbox is full.
+            The reply of the script; None while the outbox is full.
 
         Raises:
             FencedError: The shard must be claimed again.
-            redis.exceptions.RedisError: The outcome is unknown; the outbox is read again before the next seal.
+            redis.exceptions.RedisError: The outcome is unknown; the shard must be claimed again, which reads the outbox.
         """
         async with self.lock:
             self.check_owned()
@@ -254,8 +254,8 @@ class Shard:
                 )  # fmt: skip
             except FencedError:
                 raise
-            except BaseException:  # also if it was cancelled: what it sealed is unknown
-                # A claim reads the outbox again.
+            except BaseException:  # also if it was cancelled: the sealed groups are unknown
+                # The next claim reads the outbox.
                 self.is_claimed = False
                 raise
             self.clock.stored = self.clock.stored._replace(clock_ms=done.clock_ms)
@@ -284,7 +284,7 @@ class Shard:
                 await self._load_outbox()
 
     async def _compare_outbox(self, records: int) -> None:
-        """Read the outbox again if Redis was rolled back, which may restore an acknowledged record: it is sent again."""
+        """Read the outbox again if its size is unexpected, because a rollback of Redis may restore acknowledged records."""
         if records != len(self.outbox):
             await self._load_outbox()
 
@@ -297,7 +297,7 @@ class Shard:
     # ---- edges
 
     async def adopt_definition(self) -> None:
-        """Store this worker's definition once nothing folded under the former one is left."""
+        """Store this worker's definition of the fold; no group and no record of the former one may be left."""
         async with self.lock:
             self.check_owned()
             present = self.definition.present
@@ -310,7 +310,7 @@ class Shard:
         Args:
             fence: The new fence.
             log: Fingerprints of the records up to there.
-            lost: Number of offsets that the broker has lost so far.
+            lost: Number of offsets by which the broker has truncated the log so far.
         """
         async with self.lock:
             self.check_owned()
@@ -329,12 +329,12 @@ class Shard:
 
 @dataclass(slots=True)
 class Definition:
-    """The definition of a fold: this worker's, and the one under which its open groups were folded.
+    """The definition of a fold in this worker, and the one under which its stored groups were folded.
 
     Attributes:
         present: This worker's definition.
         stored: The definition under which the groups were folded.
-        functions_disagree: Whether functions of the user return something else for the range in progress than for its first owner.
+        functions_disagree: Whether this worker reads other groups or events from the range in progress than the owner who began it.
     """
 
     present: RecordShape
@@ -343,5 +343,5 @@ class Definition:
 
     @property
     def has_changed(self) -> bool:
-        """Return whether the stored groups must leave first, because events folded now have another meaning."""
+        """Return whether the stored groups must be emitted before this worker folds events under its own definition."""
         return self.stored != self.present or self.functions_disagree
