@@ -326,7 +326,7 @@ EMISSION: Final = (*BOTH, "clock-skew")
 
 
 def explains_folding(folds: Iterable[Fold], status: Status) -> bool:
-    """Return whether a known pause, such as an outage of Redis or of a topic of any of these folds, explains that none is folded."""
+    """Return whether a known pause, such as an outage of Redis or of a topic of any of these folds, explains that none folds."""
     return status.is_waiting_for(*FOLDING, *_topics(folds))
 
 
