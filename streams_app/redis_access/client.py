@@ -51,12 +51,12 @@ WANTS_PASSWORD: Final = ("NOAUTH", "HELLO must be called", "Authentication requi
 def connect(settings: RedisSettings, *, retries: int = 2, **overrides: Any) -> Redis:
     """Create a client that retries after a lost connection, and reconnects after a failover; replies are bytes.
 
-    A script may have run although its reply was lost, and redis-py sends it again: every script distinguishes "already done by this
-    claim" from "done by another" by its token and fence.
+    If the reply of a script is lost, redis-py sends the script again, although it may have run. So every script distinguishes
+    "already done by this claim" from "done by another" by its token and fence.
 
     Args:
         settings: The ``[redis]`` section.
-        retries: Number of retries of a command; with 0 a failed connection is dropped nevertheless.
+        retries: Number of retries of a command; even with 0, a failed connection is closed.
         overrides: Further arguments of ``redis.asyncio.Redis``.
     """
     options: dict[str, Any] = {
@@ -82,7 +82,7 @@ def connect(settings: RedisSettings, *, retries: int = 2, **overrides: Any) -> R
         return connect_by_sentinels(settings, **options)
     options.pop("client_name")  # not an option of the cluster client
     nodes = [ClusterNode(host, port) for host, port in settings.nodes]
-    # Another class with the same commands; each command here uses the keys of one hash tag.
+    # The cluster client is another class with the same commands. Each command of this project uses keys of one hash tag.
     return cast("Redis", FailoverCluster(nodes, **options))
 
 
@@ -98,8 +98,8 @@ def connect_briefly(settings: RedisSettings) -> Redis:
 
 
 async def servers_of(redis: Redis) -> dict[str, dict[str, Any]]:
-    """Return ``INFO`` of each server by its address; without a cluster, under an empty name."""
-    client: Any = redis  # for a cluster another class, see connect()
+    """Return ``INFO`` of each server by its address; without a cluster, under an empty address."""
+    client: Any = redis  # another class for a cluster, see connect()
     if isinstance(client, RedisCluster):
         found: dict[str, dict[str, Any]] = await client.info(target_nodes=RedisCluster.PRIMARIES)
         return found
@@ -107,7 +107,7 @@ async def servers_of(redis: Redis) -> dict[str, dict[str, Any]]:
 
 
 async def why_unreachable(settings: RedisSettings, error: BaseException) -> StreamsAppError:
-    """Explain why Redis cannot be used: distinguishes passwords, TLS and reachability, and names the setting to check.
+    """Explain why Redis cannot be used: distinguish faults of passwords, TLS and network, and name the setting to check.
 
     Args:
         settings: Settings of the connection.
@@ -128,7 +128,7 @@ async def why_unreachable(settings: RedisSettings, error: BaseException) -> Stre
         advice = "name the primary in redis.url, or wait for the end of the fail-over"
         return TryAgainError(f"{trouble_text(error, settings)}; {advice}")
     if any(isinstance(cause, SilentError) for cause in causes(error)):
-        return TryAgainError(f"{where}: it does not answer")  # a server with TLS would have answered differently
+        return TryAgainError(f"{where}: it does not answer")  # a server that requires TLS would have answered with an error
     fault = _password_fault(settings, error) or await _tls_fault(settings, error)
     if fault is not None:
         return ConfigurationError([f"{where}: {fault}"])
@@ -151,7 +151,7 @@ def missing_right(error: BaseException) -> str | None:
     """Return the message of Redis about a missing right, also within a script; None for another error."""
     for cause in causes(error):
         if isinstance(cause, SentinelError):
-            return None  # Redis was not asked
+            return None  # the command has not reached Redis
         text = str(cause)
         if isinstance(cause, NoPermissionError):
             return text
@@ -188,7 +188,7 @@ def trouble_text(error: BaseException, settings: RedisSettings | None = None) ->
 
 
 def answered_trouble(error: BaseException) -> str | None:
-    """Describe the fault of a Redis that answers, as text that follows its name; None if it does not answer."""
+    """Describe why Redis answered with an error, as text that follows its name; None if it did not answer."""
     for cause in causes(error):
         if is_no_primary(cause):
             return f"is read-only: {error}"
@@ -201,7 +201,7 @@ def answered_trouble(error: BaseException) -> str | None:
 
 
 async def require_rights(redis: Redis, key: str, *, writes: bool = True) -> None:
-    """Try a read, a script and a write on a key that does not exist; a full or read-only Redis passes.
+    """Check the rights of the user by a read, a script and a write on a missing key; a full or read-only Redis passes.
 
     Args:
         redis: Client of the application.
@@ -224,7 +224,7 @@ async def require_rights(redis: Redis, key: str, *, writes: bool = True) -> None
 
 
 async def require_access(settings: RedisSettings, key: str, *, writes: bool = True) -> StreamsAppError | None:
-    """Try the credentials and the rights of a process before it starts.
+    """Check the credentials and rights of a process before it starts.
 
     Args:
         settings: The ``[redis]`` section.
@@ -251,7 +251,7 @@ async def require_access(settings: RedisSettings, key: str, *, writes: bool = Tr
 
 
 async def drop_idle_connections(redis: Redis) -> None:
-    """Close idle connections, so that the name of the server is resolved again; a cluster client keeps its own."""
+    """Close idle connections, so that the name of the server is resolved again; those of a cluster client stay open."""
     pool: Any = getattr(redis, "connection_pool", None)
     if pool is not None:
         await pool.disconnect(inuse_connections=False)
@@ -279,7 +279,7 @@ _SCRIPT: Final = (files("streams_app.delivery") / "lua" / "takes_writes.lua").re
 
 
 async def write_rejection(redis: Redis) -> WriteRejection | None:
-    """Return why Redis rejects writes; None if it accepts them. In a cluster every primary is asked.
+    """Return why Redis rejects writes; None if it accepts them. In a cluster, every primary is checked.
 
     Raises:
         RedisError, OSError: Redis does not answer.

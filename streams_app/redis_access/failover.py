@@ -1,7 +1,7 @@
 """Failover of Redis: hooks of ``redis-py`` for a single server and a cluster.
 
-After a failover the former primary may continue as a replica with open connections: it answers, and rejects writes. A connection
-that gets such a reply is closed, and the next one resolves the name of the server again.
+After a failover, the former primary may continue as a replica with open connections: it answers, but rejects writes. A connection
+that receives that reply is closed, and the next one resolves the name of the server again.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from redis.exceptions import TimeoutError as SilentError
 T = TypeVar("T")
 
 REPLIES_OF_NO_PRIMARY: Final = ("NOREPLICAS", "READONLY")
-"""Error codes for which redis-py has no class, or which a script has wrapped."""
+"""Error codes for which redis-py has no class, or which are wrapped in the error of a script."""
 
 CLIENT_ERRORS: Final = (AttributeError, LookupError, RuntimeError, TypeError)
 """Errors of the cluster client while its nodes change, such as ``'NoneType' object has no attribute 'writelines'``."""
 
 
 def is_no_primary(error: BaseException) -> bool:
-    """Return whether this is the reply of a server that is not the primary, or is cut off from its replicas."""
+    """Return whether an error is the reply of a server that is not the primary, or has lost its replicas."""
     return isinstance(error, ReadOnlyError | MasterDownError) or (
         isinstance(error, ResponseError) and any(code in str(error) for code in REPLIES_OF_NO_PRIMARY)
     )
 
 
 class PrimaryRetry(Retry):
-    """Closes the connection after the reply of a server that is not the primary, as after a lost connection, and retries."""
+    """Retry policy that closes the connection and retries if a server is not the primary, as after a lost connection."""
 
     def __init__(self, backoff: AbstractBackoff, retries: int) -> None:
         """Take the arguments of :class:`redis.asyncio.retry.Retry`."""
@@ -48,7 +48,7 @@ class PrimaryRetry(Retry):
         is_retryable: Callable[[Exception], bool] | None = None,
         with_failure_count: bool = False,
     ) -> T:
-        """Call ``do`` until it succeeds, or fails for another reason."""
+        """Call ``do`` until it succeeds, fails for another reason, or no retries are left."""
         return await super().call_with_retry(do, fail, is_retryable or _is_retryable, with_failure_count)
 
 
@@ -57,13 +57,13 @@ def _is_retryable(error: Exception) -> bool:
 
 
 class FailoverCluster(RedisCluster):
-    """A cluster client that also asks the configured nodes, and whose own errors count as lost connections."""
+    """Cluster client that also queries the configured nodes, and reports its internal errors as lost connections."""
 
     def __init__(self, nodes: list[ClusterNode], **options: Any) -> None:
         """Create a client, without connecting.
 
         Args:
-            nodes: The configured nodes; one of them that runs is enough.
+            nodes: The configured nodes, of which at least one must run.
             options: Further arguments of ``redis.asyncio.RedisCluster``.
         """
         super().__init__(startup_nodes=nodes, **options)
@@ -71,7 +71,7 @@ class FailoverCluster(RedisCluster):
         self._configured = [(node.host, node.port) for node in nodes]
 
     async def initialize(self, additional_startup_nodes_info: Any = None, last_failed_node_name: Any = None) -> FailoverCluster:
-        """Discover the nodes, if that is due."""
+        """Discover the nodes, unless the client knows them already."""
         nodes = [*(additional_startup_nodes_info or ()), *self._configured]
         with self.as_lost_connection():
             await super().initialize(nodes, last_failed_node_name)
@@ -83,13 +83,13 @@ class FailoverCluster(RedisCluster):
             return await super().execute_command(*args, **options)
 
     def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> ClusterPipeline:
-        """Collect commands for one or several nodes."""
+        """Return a pipeline that collects commands for one or more nodes."""
         del shard_hint
         return _FailoverPipeline(self, transaction)  # type: ignore[abstract]  # redis-py sets that attribute in its constructor
 
     @contextmanager
     def as_lost_connection(self) -> Iterator[None]:
-        """Convert errors of the client itself into a lost connection; the slots are read before the next command."""
+        """Convert internal errors of the client into a lost connection, and read the slots again before the next command."""
         try:
             yield
         except CLIENT_ERRORS as error:

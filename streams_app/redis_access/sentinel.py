@@ -1,8 +1,8 @@
 """Redis behind Sentinel: finds the primary of a service, and connects to it.
 
-Every new connection asks the Sentinels for the primary, and a client in use asks every second. A connection that was lost, or whose
-server has become a replica, is closed by :class:`streams_app.redis_access.failover.PrimaryRetry`, and the next one leads to the new
-primary.
+Each new connection queries the Sentinels for the primary, and a client in use does so every second. A connection that was lost, or
+whose server has become a replica, is closed by :class:`streams_app.redis_access.failover.PrimaryRetry`. The next one connects to
+the new primary.
 """
 
 from __future__ import annotations
@@ -29,22 +29,21 @@ SENTINEL_SECONDS: Final = 1.0
 """Timeout of connections to Sentinels and of their replies."""
 
 FOLLOW_MS: Final = 1_000
-"""How often a client in use asks whether the primary is still the same."""
+"""Interval in which a client in use checks whether the primary has changed."""
 
 SENTINEL_RIGHTS: Final = "-@all +@connection +sentinel|masters +sentinel|ckquorum"
 """Rights of a user of a Sentinel that suffice for workers and commands."""
 
 
 class SentinelError(LostConnectionError):
-    """No Sentinel names a primary that runs.
+    """No Sentinel names a running primary.
 
     Attributes:
-        setting_fault: What is wrong with the settings; None if the Sentinels may have an answer later.
+        setting_fault: Fault of the settings; None if a retry may help.
         is_answered: Whether any Sentinel has answered.
     """
 
     def __init__(self, message: str, setting_fault: str | None, *, is_answered: bool) -> None:
-        """Take the message for logs, and the attributes."""
         super().__init__(message)
         self.setting_fault = setting_fault
         self.is_answered = is_answered
@@ -52,12 +51,12 @@ class SentinelError(LostConnectionError):
 
 @dataclass(frozen=True, slots=True)
 class SentinelReply:
-    """What one Sentinel answers.
+    """The reply of one Sentinel.
 
     Attributes:
         sentinel: Client of this Sentinel.
         services: Name of each service → state of its primary, as ``SENTINEL MASTERS`` returns it.
-        error: Why there is no reply; then ``services`` is empty.
+        error: Error if the Sentinel did not answer, in which case ``services`` is empty.
     """
 
     sentinel: Redis
@@ -72,17 +71,17 @@ class SentinelReply:
 
 
 class PrimaryFinder(Sentinel):
-    """Asks all Sentinels at the same time and believes the newest configuration that a majority of them knows.
+    """Queries all Sentinels concurrently, and uses the newest configuration among the replies of a majority.
 
-    A Sentinel that is cut off from the others names the former primary for as long as that lasts. The configuration of a later
-    failover has a higher epoch.
+    A Sentinel that is disconnected from the others may name a former primary. The configuration of a later failover has a
+    higher epoch.
     """
 
     async def discover_master(self, service_name: str) -> tuple[str, int]:
         """Return host and port of the primary.
 
         Raises:
-            SentinelError: No Sentinel answers, none knows the service, or they say that its primary is down.
+            SentinelError: No Sentinel answers, none knows the service, or they report that its primary is down.
         """
         replies = await self.ask(is_majority_enough=True)
         states = [reply.services[service_name] for reply in replies if service_name in reply.services]
@@ -93,7 +92,7 @@ class PrimaryFinder(Sentinel):
         raise await self._error(service_name, replies)
 
     async def ask(self, *, is_majority_enough: bool = False) -> list[SentinelReply]:
-        """Return the replies of the Sentinels in the order of their arrival; a Sentinel that does not answer in time has an error.
+        """Query the Sentinels; return replies in the order of arrival, with an error for each Sentinel that is too slow.
 
         Args:
             is_majority_enough: Whether to return as soon as more than half of them have answered.
@@ -156,7 +155,7 @@ def _trouble(service: str, reply: SentinelReply) -> str:
 
 
 async def _quorum_fault(reply: SentinelReply, service: str) -> str | None:
-    """Ask a Sentinel whether enough Sentinels are left to promote a replica; return its objection, or None."""
+    """Check by a Sentinel whether enough Sentinels are available to promote a replica; return why not, or None."""
     try:
         await reply.sentinel.execute_command("SENTINEL", "CKQUORUM", service)  # type: ignore[no-untyped-call]  # no types
     except NoPermissionError:
@@ -169,7 +168,7 @@ async def _quorum_fault(reply: SentinelReply, service: str) -> str | None:
 
 
 class _PrimaryConnection(SentinelManagedConnection):
-    """A connection to the primary that the client knows."""
+    """A connection to the current primary, as the Sentinels last reported it."""
 
     async def _connect_retry(self) -> None:
         if self.is_connected:
@@ -179,12 +178,12 @@ class _PrimaryConnection(SentinelManagedConnection):
         await super()._connect_retry()  # type: ignore[no-untyped-call]  # redis-py gives it no types
 
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
-        """Ask the Sentinels before a command is repeated; redis-py itself would connect to the former address."""
+        """Query the Sentinels before a command is repeated, because redis-py itself would connect to the previous address."""
         if not self.is_connected:
             await self._connect_retry()
         await super().send_packed_command(command, check_health)
 
-    # The reply of a replica stays as it is: PrimaryRetry closes the connection, and the error says that Redis is read-only.
+    # The error of a replica is not converted, so that PrimaryRetry closes the connection and the log shows a read-only Redis.
     async def read_response(self, *args: Any, **options: Any) -> Any:
         return await super(SentinelManagedConnection, self).read_response(*args, **options)
 
@@ -194,9 +193,9 @@ class _PrimaryTlsConnection(_PrimaryConnection, SSLConnection):
 
 
 class _PrimaryPool(SentinelConnectionPool):
-    """Asks the Sentinels again while its connections are in use.
+    """Connection pool that queries the Sentinels while its connections are in use.
 
-    After a failover on request, the former primary accepts writes for some ten seconds, and they are lost.
+    After a requested failover, the former primary accepts writes for about ten seconds, and those writes are lost.
     """
 
     _asking: asyncio.Task[None] | None = None
@@ -206,20 +205,20 @@ class _PrimaryPool(SentinelConnectionPool):
     async def get_master_address(self) -> tuple[str, int]:
         """Return host and port of the primary; a connection to another one is closed before its next command.
 
-        Idle ones are not closed here, as redis-py does: meanwhile another task could take one out of the pool.
+        Unlike redis-py, this method does not close idle connections, because another task could take one from the pool meanwhile.
         """
         self.master_address: tuple[str, int] = await self.sentinel_manager.discover_master(self.service_name)
         return self.master_address
 
     def follow_primary(self) -> None:
-        """Ask for the primary in the background, unless that was done just now; commands do not wait for it."""
+        """Query the primary in the background, at most once per :data:`FOLLOW_MS`; commands do not wait for the reply."""
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._asked_ms >= FOLLOW_MS and (self._asking is None or self._asking.done()):
             self._asked_ms = now_ms
             self._asking = asyncio.create_task(self._follow_once())
 
     async def _follow_once(self) -> None:
-        with suppress(RedisError, OSError):  # the next connection will find out
+        with suppress(RedisError, OSError):  # the next connection queries the Sentinels
             await self.get_master_address()
 
     async def aclose(self) -> None:
@@ -260,12 +259,12 @@ def connect_by_sentinels(settings: RedisSettings, **options: Any) -> Redis:
 
 @dataclass(frozen=True, slots=True)
 class SentinelState:
-    """What the Sentinels say about the service of a client.
+    """State of the service of a client, as the Sentinels report it.
 
     Attributes:
         service: Name of the service.
         primary: HOST:PORT of the primary.
-        troubles: What stands in the way of a failover, for each Sentinel.
+        troubles: Descriptions of what would prevent a failover, one for each Sentinel with a fault.
     """
 
     service: str
@@ -274,10 +273,10 @@ class SentinelState:
 
 
 async def sentinel_state(redis: Redis) -> SentinelState | None:
-    """Ask every Sentinel of a client; None if the client has none.
+    """Query every Sentinel of a client for the state of its service; None if the client does not use Sentinels.
 
     Raises:
-        SentinelError: They name no primary.
+        SentinelError: The Sentinels name no running primary.
     """
     pool = getattr(redis, "connection_pool", None)
     if not isinstance(pool, _PrimaryPool):
