@@ -1,7 +1,7 @@
 """Outages of dependencies: begin, duration and cause (pure).
 
-A client that retries silently, or a hanging connection, looks like a quiet hour. So the watchdog sends a request every second, and
-an outage begins with the first request that stays unanswered for longer than a limit.
+A client that retries silently, or a hanging connection, looks like a time without events. So the watchdog sends a request every
+second, and an outage begins with the first request that remains unanswered for longer than a limit.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from streams_app.health.progress import SUSPENDED_MS
 
 REDIS_LIMIT_MS: Final = 3_000
 LEAST_KAFKA_LIMIT_MS: Final = 2_000
-"""Minimum limit, even with a very short session timeout: a busy machine is sometimes slow."""
+"""Minimum limit, even with a very short session timeout, because a busy machine may be slow."""
 
 Change = Literal["away", "back"]
 
 
 def kafka_limit_ms(session_timeout_ms: int) -> int:
-    """Return a third of the session timeout: longer than a hiccup, and shorter than the removal of a member from its group."""
+    """Return the time limit for answers of Kafka: a third of the session timeout, after which members are removed from groups."""
     return max(LEAST_KAFKA_LIMIT_MS, session_timeout_ms // 3)
 
 
 @dataclass(slots=True)
 class DependencyHealth:
-    """The health of one dependency.
+    """Tracks whether one dependency answers, and since when it does not.
 
     Attributes:
         what: Name and address, for messages.
@@ -47,7 +47,7 @@ class DependencyHealth:
     _away_since: tuple[int, int] = field(default=(0, 0))
 
     def asked(self, monotonic_ms: int, wall_ms: int) -> None:
-        """Record a request; the first one without an answer counts."""
+        """Record a request. An outage is measured from the first request without an answer."""
         self._asked = self._asked or (monotonic_ms, wall_ms)
 
     def failed(self, error: str, trouble: str | None = None) -> None:
@@ -55,7 +55,7 @@ class DependencyHealth:
 
         Args:
             error: The error.
-            trouble: The state of a dependency that answers, but not as it should: "is read-only".
+            trouble: Fault of a dependency that answers with an error, such as "is read-only"; None if it does not answer.
         """
         self._error, self._trouble = error, trouble
 
@@ -64,10 +64,10 @@ class DependencyHealth:
         self._asked, self._error, self._trouble = None, "no answer", None
 
     def check(self, monotonic_ms: int, wall_ms: int) -> Change | None:
-        """Evaluate whether it is down; called several times a second.
+        """Evaluate whether the dependency is down; call it several times a second.
 
         Returns:
-            The change since the last evaluation; None: no change.
+            The change since the last evaluation; None without a change.
         """
         was_suspended = self._checked_ms is not None and monotonic_ms - self._checked_ms > SUSPENDED_MS
         self._checked_ms = monotonic_ms
@@ -109,26 +109,26 @@ SESSIONS: Final = 3
 
 
 def gone_ms(session_timeout_ms: int) -> int:
-    """Return how long a worker waits for a deleted source, which may be created again."""
+    """Return how long a worker waits for a deleted source, which may be created again, in milliseconds."""
     return max(GONE_MS, SESSIONS * session_timeout_ms)
 
 
 @dataclass(slots=True)
 class MissingTopics:
-    """Sources that do not exist according to the broker.
+    """Tracks sources that the broker reports as missing.
 
     Attributes:
-        limit_ms: Time after which a missing source counts as gone.
+        limit_ms: Time after which a missing source counts as deleted for good.
     """
 
     limit_ms: int
     _since_ms: dict[str, int] = field(default_factory=dict)
 
     def observe(self, now_ms: int, missing: Collection[str]) -> tuple[list[str], list[str]]:
-        """Record an answer of the broker; to be called only while it answers.
+        """Record which sources are missing; call it only while the broker answers.
 
         Returns:
-            The sources that exist again, and those that are gone.
+            The sources that exist again, and those that count as deleted for good.
         """
         restored = sorted(self._since_ms.keys() - set(missing))
         self._since_ms = {name: self._since_ms.get(name, now_ms) for name in sorted(missing)}

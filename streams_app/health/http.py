@@ -1,4 +1,4 @@
-"""The HTTP server of a worker: ``/metrics``, ``/health/…``, ``/groups``, ``/events`` and other pages, on a thread of its own.
+"""The HTTP server of a worker: ``/metrics``, ``/health/…``, ``/groups``, ``/events`` and other pages, on a separate thread.
 
 The thread answers even if the main loop hangs, which is when operators need it; only ``/groups`` waits for that loop. It listens on
 loopback by default. With ``http.token_file``, all pages except health require ``Authorization: Bearer …``.
@@ -57,7 +57,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class HttpServer:
-    """Serves the pages of a worker."""
+    """Serves the HTTP pages of a worker on its own thread."""
 
     def __init__(self, settings: HttpSettings, status: Status, metrics: Metrics, clock: Clock) -> None:
         self._settings = settings
@@ -76,7 +76,7 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """The address on which it listens."""
+        """URL at which the server listens."""
         host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
         return f"http://{host}:{self.port}"
 
@@ -87,13 +87,13 @@ class HttpServer:
             path: Path of the page.
             handler: Answers requests; it is cancelled if the client disconnects.
             what: Description of the page, for the index.
-            close: Called on the same thread at the end.
+            close: Called on the thread of the server when it ends.
         """
         self._added[path] = handler, what
         self._closing.append(close)
 
     def start(self) -> None:
-        """Start to listen; called on the main loop, which answers ``/groups``.
+        """Start the thread and listen; call it on the main loop, which answers ``/groups``.
 
         Raises:
             TryAgainError: No port is free.
@@ -172,7 +172,7 @@ class HttpServer:
 
     @web.middleware
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Middleware: from here on, a connection waits for the worker, not the worker for its client."""
+        """Middleware that suspends the time limit of a connection while the worker answers its request."""
         self._connections.request_begins(request.transport)
         try:
             return await handler(request)
@@ -195,7 +195,7 @@ class HttpServer:
         return web.Response(text=_index_of(ALWAYS_SERVED | groups | others), content_type="text/html", headers=NO_SCRIPTS)
 
     async def _metrics_page(self, _: web.Request) -> web.Response:
-        # Evaluated now: the tasks that set the other metrics may hang, and a hanging loop changes nothing.
+        # Evaluated at each scrape, because tasks that set metrics do not run while the main loop hangs.
         causes = self._status.causes(self._clock.monotonic_ms())
         for cause in CAUSES:
             self._metrics.not_ready.labels(cause=cause).set(cause in causes)
@@ -222,7 +222,7 @@ class HttpServer:
         return json_reply(page())
 
     async def _groups(self, request: web.Request) -> web.Response:
-        """Answer ``/groups?fold=NAME&limit=N``: open groups of this worker, longest quiet first."""
+        """Answer ``/groups?fold=NAME&limit=N``: open groups of this worker, those without events for the longest time first."""
         text = request.query.get("limit", str(GROUPS_DEFAULT))
         if not (text.isascii() and text.isdigit() and len(text) < LONGEST_LIMIT and 1 <= int(text) <= GROUPS_MAX):
             return json_reply({"error": f"limit must be a number from 1 to {GROUPS_MAX}"}, status=400)
@@ -244,7 +244,7 @@ class HttpServer:
 
 
 def _index_of(pages: Mapping[str, str]) -> str:
-    """Map each path to its description as a page of links."""
+    """Return an HTML page with a link to each path and its description."""
     rows = "".join(
         f'<li><a href="{html.escape(path)}">{html.escape(path)}</a>{html.escape(f": {what}" if what else "")}</li>'
         for path, what in pages.items()

@@ -1,7 +1,7 @@
 """Limits the connections of an HTTP server: their number, and the time for which each may keep the server waiting.
 
 aiohttp limits neither the number of connections nor the time in which a request must arrive. Each connection takes a file
-descriptor of the worker, which needs them for Kafka, Redis and its stores: hundreds of clients that send half a request, or read
+descriptor of the worker, which needs them for Kafka, Redis and its stores. So hundreds of clients that send half a request, or read
 half a response, would stop both folding and the health pages.
 """
 
@@ -13,21 +13,21 @@ from collections.abc import Callable
 from typing import Final, cast
 
 REQUEST_SECONDS: Final = 10.0
-"""Maximum time from the first byte of a request to the end of its headers; also from the connection to its first byte."""
+"""Maximum time from opening a connection to its first byte, and from the first byte of a request to the end of its headers."""
 
 IDLE_SECONDS: Final = 75.0
-"""Maximum time between two requests of a connection, longer than a usual scrape interval; also for a response to be read."""
+"""Maximum time for a client to read a response and to send its next request; longer than a usual scrape interval."""
 
 MAX_CONNECTIONS: Final = 64
 DESCRIPTORS_A_CONNECTION: Final = 8
-"""The server may use at most one in this many of the file descriptors that the process may have."""
+"""The server may use at most one of this many file descriptors that the process may have."""
 
 BACKLOG: Final = 32
-"""Backlog of connections that the system accepts before the server does: each takes another descriptor for a moment."""
+"""Maximum number of connections that wait until the server accepts them, each of which then takes a file descriptor."""
 
 
 def connection_limit() -> int:
-    """Return the maximum number of connections, by the file descriptors that this process may have."""
+    """Return the maximum number of connections, which depends on the descriptor limit of this process."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS
@@ -37,8 +37,8 @@ def connection_limit() -> int:
 class Connections:
     """The connections of one server; used only on its loop.
 
-    Above the limit, the connection that has waited longest for its client is closed, never the new one: a health check is answered,
-    however many other clients hold connections open.
+    Above the limit, the connection that has waited longest for its client is closed, never the new one. So a health check is
+    answered even if other clients hold many connections open.
     """
 
     def __init__(self, limit: int, request_seconds: float = REQUEST_SECONDS, idle_seconds: float = IDLE_SECONDS) -> None:
@@ -58,7 +58,7 @@ class Connections:
         return len(self._open)
 
     def factory(self, handler: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
-        """Create the protocol of a connection around aiohttp's HTTP protocol."""
+        """Return a function that creates the protocol of a connection, around aiohttp's HTTP protocol from ``handler``."""
         return lambda: BoundedConnection(self, handler())
 
     def opened(self, connection: BoundedConnection, transport: asyncio.Transport) -> None:
@@ -74,19 +74,19 @@ class Connections:
         self._open.pop(transport, None)
 
     def request_begins(self, transport: asyncio.BaseTransport | None) -> None:
-        """Record that the headers of a request are complete: its response has no time limit."""
+        """Record that the headers of a request are complete, so that no time limit applies until it is answered."""
         if transport is not None and (connection := self._open.get(transport)) is not None:
             connection.request_begins()
 
     def request_ends(self, transport: asyncio.BaseTransport | None) -> None:
-        """Record that the response is complete: it remains to be sent, and the next request to arrive."""
+        """Record that the response is complete, so that the time limit for reading it and for the next request begins."""
         if transport is not None and (connection := self._open.pop(transport, None)) is not None:
-            self._open[transport] = connection  # ordered by the time of waiting
+            self._open[transport] = connection  # moves it to the end: connections are ordered by how long they have waited
             connection.request_ends()
 
 
 class BoundedConnection(asyncio.Protocol):
-    """One connection: forwards everything to the HTTP protocol, and enforces time limits."""
+    """Protocol of one connection that enforces time limits, and forwards all calls to the HTTP protocol."""
 
     def __init__(self, connections: Connections, handler: asyncio.Protocol) -> None:
         self._connections = connections
@@ -97,7 +97,7 @@ class BoundedConnection(asyncio.Protocol):
         self.is_answering = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start to wait for the first request."""
+        """Start the time limit of the first request."""
         # The transports of uvloop have no common class.
         self._transport = opened = cast(asyncio.Transport, transport)
         self._handler.connection_made(opened)
@@ -105,19 +105,19 @@ class BoundedConnection(asyncio.Protocol):
         self._connections.opened(self, opened)
 
     def data_received(self, data: bytes) -> None:
-        """Forward bytes; further bytes of the same request do not extend its time."""
+        """Forward bytes; further bytes of the same request do not extend its time limit."""
         if not (self._is_arriving or self.is_answering):
             self._is_arriving = True
             self._expect(self._connections.request_seconds)
         self._handler.data_received(data)
 
     def request_begins(self) -> None:
-        """Record that a request has begun, and set its time limit."""
+        """Record that a request is being answered, and cancel the time limit."""
         self.is_answering, self._is_arriving = True, False
         self._expect(None)
 
     def request_ends(self) -> None:
-        """Record that a request has ended, and set the time limit of an idle connection."""
+        """Record that a request was answered, and start the time limit of an idle connection."""
         self.is_answering = False
         self._expect(self._connections.idle_seconds)
 
@@ -133,11 +133,11 @@ class BoundedConnection(asyncio.Protocol):
         self._handler.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Start the time limit of a client that reads too slowly."""
+        """Forward that the client reads too slowly and the write buffer is full."""
         self._handler.pause_writing()
 
     def resume_writing(self) -> None:
-        """Cancel the time limit that :meth:`pause_writing` set: the client has caught up."""
+        """Forward that the client has read enough of the write buffer."""
         self._handler.resume_writing()
 
     def abort(self) -> None:
@@ -148,7 +148,7 @@ class BoundedConnection(asyncio.Protocol):
             self._transport.abort()
 
     def _expect(self, seconds: float | None) -> None:
-        """Close the connection after a time unless something else is expected meanwhile; None: no time limit."""
+        """Replace the time limit: close the connection after ``seconds``, or never if it is None."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self.abort)

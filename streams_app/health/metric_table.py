@@ -1,7 +1,7 @@
 """The table of all metrics: name, help, and what to do when it changes (pure).
 
-Base units (seconds, bytes, counts). Group keys are never labels: a label per group would drown Prometheus as the events would
-have drowned the database.
+Metrics have base units (seconds, bytes, counts). Group keys are never labels, because a time series per group would overload
+Prometheus.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ DELAY_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3_600, 21
 GAP_BUCKETS: Final = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400,
 )  # fmt: skip
-"""Common quiet periods: the number of gaps longer than a bucket bound is exact."""
+"""Common quiet periods in seconds. A histogram counts exactly how many gaps are longer than a bucket bound."""
+
 CALL_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 ATTEMPT_BUCKETS: Final = (1, 2, 3, 5, 8, 13, 20)
 WORK_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 5)

@@ -20,15 +20,17 @@ from streams_app.settings import Settings
 
 STORE_RESULTS = ("written", "stale", "unchanged")
 LIVE_RESULTS = ("put", "removed", "late", "other", "refused")
-LIVE_REJECTIONS = ("token", "page-not-in-token", "origin", "view", "views", "page", "tab", "full", "redis", "stalled")
 """Effects of a record on a live view."""
+
+LIVE_REJECTIONS = ("token", "page-not-in-token", "origin", "view", "views", "page", "tab", "full", "redis", "stalled")
+"""Reasons for rejected requests for live views."""
 
 JOURNAL_DROPS = ("age", "size", "memory")
 UNKEYED_REASONS = ("not-json", "not-an-object", "no-key", "key-too-large")
 
 
 class Metrics:
-    """The metrics of one worker, in a registry of their own (a process may hold several applications, as tests do).
+    """The metrics of one worker, in a separate registry, because a process may run several applications, as tests do.
 
     Each metric is an attribute named without ``streams_app_`` and ``_total``.
     """
@@ -111,7 +113,7 @@ class Metrics:
     build_info: Gauge
 
     def __init__(self, settings: Settings) -> None:
-        """Create every series that is known in advance: ``rate`` and ``increase`` do not see the first value of a series."""
+        """Create all series whose labels are known in advance, because ``rate`` and ``increase`` ignore the first value of one."""
         self.registry = CollectorRegistry()
         for metric in METRICS:
             setattr(self, metric.attribute, made(metric, self.registry))
@@ -133,7 +135,7 @@ class Metrics:
         for journal in settings.journals:
             self._begin_journal(journal.name)
         self.build_info.labels(version=_version(), app_id=settings.app_id).set(1)
-        # Memory, CPU time and open files of this process, under their standard names.
+        # Adds memory, CPU time and open files of this process, under their standard names.
         ProcessCollector(registry=self.registry)
         self._emitted: dict[str, tuple[int, int]] = {}
         self._hours = {fold.name: LastHour() for fold in settings.folds}
@@ -182,7 +184,7 @@ class Metrics:
         self._hours.setdefault(fold, LastHour()).add(monotonic_ms, records, events)
 
     def update(self, monotonic_ms: int) -> None:
-        """Set the metrics that change with time alone."""
+        """Set the metrics that change as time passes, even without events."""
         for fold, hour in self._hours.items():
             self.folding_ratio_last_hour.labels(fold=fold).set(hour.ratio(monotonic_ms))
 
@@ -192,7 +194,7 @@ class Metrics:
         self._rejected.setdefault(fold, Tally())[reason] += 1
 
     def rejected_since(self) -> dict[str, Tally[Reason]]:
-        """Count the events rejected since the last call, by fold and reason."""
+        """Return the number of events rejected since the last call, by fold and reason."""
         rejected, self._rejected = self._rejected, {}
         return rejected
 
@@ -208,7 +210,7 @@ class Metrics:
 
 
 def made(metric: Description, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
-    """Create a metric in a registry."""
+    """Create a metric from its description, in a registry."""
     options: dict[str, Any] = {"registry": registry}
     if metric.kind == "histogram":
         options["buckets"] = metric.buckets
@@ -243,13 +245,13 @@ MINUTES: Final = 60
 
 
 class LastHour:
-    """Number of records, and of the events folded into them, in the current minute and the 59 before it."""
+    """Counts records, and the events folded into them, in the current minute and the 59 before it."""
 
     def __init__(self) -> None:
         self._minutes: dict[int, tuple[int, int]] = {}
 
     def add(self, monotonic_ms: int, records: int, events: int) -> None:
-        """Count records now."""
+        """Count records and their events in the current minute."""
         minute = monotonic_ms // MINUTE_MS
         if minute not in self._minutes:
             self._forget(minute)

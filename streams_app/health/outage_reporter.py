@@ -1,7 +1,7 @@
 """Backoff during an outage, and its log lines.
 
-One line when the error changes, one every ten minutes while it lasts, so that today's log shows an outage that began last week, and
-one when it ends.
+An outage is logged when its error changes, every ten minutes while it lasts, and when it ends. So today's log shows an outage that
+began last week.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ REPEAT_AFTER_MS: Final = 600_000
 
 
 class OutageReporter:
-    """Outage of one dependency with several users; it ends once the dependency works for every user that failed."""
+    """Reports outages of one dependency; an outage ends once the dependency works for every user that had a failure."""
 
     def __init__(self, what: str, on_change: Callable[[bool], None] = lambda _: None, clock: Clock | None = None) -> None:
         """Create a reporter without an outage.
 
         Args:
             what: Name of the dependency, for messages.
-            on_change: Called with whether the dependency works.
-            clock: Clock for the duration of an outage; None: that of this machine.
+            on_change: Called with False after each failure, and with True once the dependency works for all users.
+            clock: Clock for the duration of an outage; None for that of this machine.
         """
         self._what = what
         self._on_change = on_change
@@ -51,10 +51,10 @@ class OutageReporter:
         return self._fault is not None and self._is_for_operator
 
     def failed(self, error: BaseException, who: Hashable = None) -> int:
-        """Record a failure.
+        """Record a failure of the user ``who``; log it if its error is new, or was last logged ten minutes ago.
 
         Returns:
-            Milliseconds that ``who`` has to wait: 200, doubled with each failure in a row, at most 10 000.
+            Milliseconds that ``who`` has to wait: 200, doubled with each consecutive failure, at most 10 000.
         """
         self._on_change(False)
         fault = str(error) or repr(error)
@@ -72,7 +72,7 @@ class OutageReporter:
         return round(1000 * backoff.failed())
 
     def succeeded(self, who: Hashable = None) -> None:
-        """Record a success of one user."""
+        """Record a success of the user ``who``."""
         self.forget(who)
         if self._waiting:
             return
@@ -82,5 +82,5 @@ class OutageReporter:
             self._fault = None
 
     def forget(self, who: Hashable) -> None:
-        """Forget a user that does not need the dependency any more; that is no success."""
+        """Remove a user that no longer needs the dependency; this does not count as a success."""
         self._waiting.pop(who, None)

@@ -1,4 +1,4 @@
-"""Progress of everything that has work; a stall without a known pause ends the process.
+"""Detects components with pending work that make no progress; a stall without a known pause ends the process.
 
 A client can stop consuming silently, and a loop can hang. So the watchdog, which does not depend on them, periodically reads the
 progress of each partition of a group, and of the processors' own work.
@@ -14,7 +14,7 @@ from streams_app.health.status import Status
 
 STUCK_MS: Final = 60_000
 SUSPENDED_MS: Final = 3_000
-"""Time between two observations that means the process itself was suspended, so that no stall counts."""
+"""Time between two observations above which the process itself was suspended, so that no stall counts."""
 
 UNCLAIMED: Final = -1
 """Position of a partition that is assigned but not claimed."""
@@ -25,7 +25,7 @@ class Progress(NamedTuple):
 
     Attributes:
         position: Changes with each unit of work.
-        end: Position at which no work is left: below it, the position must change.
+        end: Position at which no work is left; below it, the position must change.
         what: Identification for the log.
         why: Description of a stall, as a sentence.
     """
@@ -38,20 +38,20 @@ class Progress(NamedTuple):
 
 @dataclass(slots=True)
 class StallDetector:
-    """Detects stalls: things with work whose position does not change.
+    """Detects stalls: components with pending work whose position does not change.
 
     Attributes:
-        stuck_ms: Duration of a stall after which a thing is stuck.
+        stuck_ms: Duration of a stall after which a component counts as stuck.
     """
 
     stuck_ms: int = STUCK_MS
     _still: dict[Hashable, tuple[Progress, int]] = field(default_factory=dict)
 
     def observe(self, now_ms: int, moves: Mapping[Hashable, Progress]) -> Progress | None:
-        """Record the progress at a time of the monotonic clock; things that are missing start anew next time.
+        """Record the progress at a time of the monotonic clock; a component that is missing in ``moves`` is forgotten.
 
         Returns:
-            Something that is stuck; None if nothing is.
+            A stuck component; None without one.
         """
         before, self._still = self._still, {}
         for key, one in moves.items():
@@ -61,7 +61,7 @@ class StallDetector:
         return self._still_for(self.stuck_ms, now_ms)
 
     def slow(self, now_ms: int) -> Progress | None:
-        """Return something that has stalled for half of :attr:`stuck_ms`, to be reported before the process ends."""
+        """Return a component that has stalled for half of :attr:`stuck_ms`, to report it before the process ends, or None."""
         return self._still_for(self.stuck_ms // 2, now_ms)
 
     def _still_for(self, least_ms: int, now_ms: int) -> Progress | None:
@@ -72,16 +72,16 @@ class ProgressWatchdog:
     """Reports a stall of half a minute, and ends the process after a minute."""
 
     def __init__(self, status: Status, end: Callable[[str], None], stuck_ms: int = STUCK_MS) -> None:
-        """Create a watchdog; ``end`` ends the process and gets the reason."""
+        """Create a watchdog; ``end`` is called with the reason and ends the process."""
         self._status = status
         self._end = end
         self._progress = StallDetector(stuck_ms)
         self._checked_ms: int | None = None
 
     def check(self, moves: Mapping[Hashable, Progress], monotonic_ms: int) -> None:
-        """Evaluate the progress of everything; called several times a second."""
+        """Evaluate the progress of all components; call it several times a second."""
         if self._checked_ms is not None and monotonic_ms - self._checked_ms > SUSPENDED_MS:
-            # The process itself was suspended.
+            # The process itself was suspended: discard the history, because no component could progress.
             self._progress = StallDetector(self._progress.stuck_ms)
         self._checked_ms = monotonic_ms
         if stuck := self._progress.observe(monotonic_ms, moves):

@@ -24,14 +24,14 @@ GroupsProvider: TypeAlias = Callable[[str | None, int], Awaitable[list[dict[str,
 
 
 def cause_of(about: str) -> str:
-    """Return the cause of a reason by its subject: ``source:orders`` is ``topic``."""
+    """Return the cause that belongs to the subject of a reason: ``topic`` for ``source:orders``."""
     head = about.partition(":")[0]
     cause = _CAUSE_OF.get(head, head)
     return cause if cause in CAUSES else "other"
 
 
 class Status:
-    """Reasons why a worker is not ready, and remarks about a ready one, by their subject.
+    """Stores reasons why a worker is not ready, and remarks about a ready one, by subject.
 
     Each change is one dictionary operation, so no lock is needed between the threads.
 
@@ -63,7 +63,7 @@ class Status:
             self._remarks[about] = text
 
     def remarks(self) -> list[str]:
-        """Current remarks."""
+        """Return the current remarks."""
         return list(self._remarks.copy().values())
 
     def set_topic(self, topic: str, why: str | None) -> None:
@@ -74,15 +74,15 @@ class Status:
             self.set_not_ready(f"producer:{topic}", why)
 
     def ready_reasons(self) -> list[str]:
-        """Reasons why the worker is not ready; empty if it is."""
+        """Return the reasons why the worker is not ready; empty if it is ready."""
         return list(self._reasons.copy().values())
 
     def causes(self, monotonic_ms: int) -> set[str]:
-        """Causes why the worker is not ready, of :data:`CAUSES`; empty if it is."""
+        """Return which of :data:`CAUSES` prevent the worker from being ready; empty if it is ready."""
         return {cause_of(about) for about in self._reasons.copy()} | (set() if self.is_live(monotonic_ms) else {"loop"})
 
     def is_waiting_for(self, *about: str) -> bool:
-        """Return whether one of these subjects has a reason."""
+        """Return whether one of the subjects has a reason."""
         return any(one in self._reasons for one in about)
 
     def beat(self, monotonic_ms: int) -> None:
