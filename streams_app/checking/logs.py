@@ -103,7 +103,7 @@ async def _compared(settings: Settings, reader: ComparedReader, read: Read) -> l
 
 
 def recreations(reader: ComparedReader, read: Read, ids: Mapping[str, str]) -> Iterator[Finding]:
-    """Report that a reader has read an earlier log of its topic (pure); one finding for all partitions."""
+    """Yield a finding if a reader has read an earlier log of its topic; one finding for all partitions (pure)."""
     for tp, so_far in read.items():
         if so_far.topic_id in (UNKNOWN, ids[tp.topic]):
             continue

@@ -84,7 +84,7 @@ def clashes(fold: Fold, payload: Any, event: Event[Any, Any] | None = None) -> I
 
 
 def required_names(fold: Fold, payload: Any) -> list[str]:
-    """Return the changed names that a payload requires, although a record has only the names that changed."""
+    """Return the names that a payload requires in the changed field, although a record has only the names that changed."""
     schema, definitions = schema_of(payload)
     wanted = schema.get("properties", {}).get(fold.changed_field)
     if fold.kept in ("names", "events") or wanted is None:

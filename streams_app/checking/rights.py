@@ -36,7 +36,7 @@ def _described_configs(settings: Settings) -> Iterator[Needed]:
 
 
 def _published(settings: Settings) -> Iterator[Needed]:
-    """Yield the right to write for topics to which functions may publish: topics of events that this application does not read."""
+    """Yield the right to write to each topic whose events this application may publish, but does not read."""
     if settings.events.catalogue is None:
         return
     read = {*settings.sources, *(one.topic for one in enabled_subscriptions(settings))}

@@ -1,4 +1,4 @@
-"""Checks of subscribers: retention against retries, keys of folds, commit metadata, memory for ids."""
+"""Checks of subscribers: keys and types of events, retention compared with retries, commit metadata, memory for ids."""
 
 from __future__ import annotations
 

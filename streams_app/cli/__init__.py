@@ -105,7 +105,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _hinting(error: click.ClickException) -> click.ClickException:
-    """Return an error with the hint to move an option behind the command, if that is the mistake; otherwise the same error."""
+    """Add a hint to the error of an option that precedes its command; return any other error unchanged."""
     if not isinstance(error, click.NoSuchOption) or error.ctx is None or not isinstance(error.ctx.command, click.Group):
         return error
     if (option := error.option_name) not in OF_COMMANDS:

@@ -1,4 +1,4 @@
-"""``streams-app dead-letters``: list rejected events, and replay them after a fix."""
+"""``streams-app dead-letters``: lists rejected events, and replays them after a fix."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _POSITION: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
 WORDS: Final = {"fold": "fold", "store": "read store", "subscriber": "subscriber", "view": "live view"}
 EXIT_SIGNALLED: Final = 128
-"""Exit code after a signal, minus the number of the signal; shells use the same."""
+"""Base of exit codes after a signal, as in shells: 128 + number of the signal."""
 
 
 class _PositionType(click.ParamType):

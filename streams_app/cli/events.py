@@ -1,4 +1,4 @@
-"""``streams-app events``: what the catalogue of an application declares."""
+"""``streams-app events``: shows what the catalogue of an application declares, and explains the state of an event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``streams-app groups``: lists open groups, explains one, emits or drops it, by the state in Redis of any worker."""
+"""``streams-app groups``: lists open groups, explains one, or requests that it is emitted or dropped, through Redis."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def command(
     max_events, max_changed, max_bytes, close_when and leading are those of the settings. Above ten million events the result is
     based on a sample of the groups, and its error is shown.
 
-    If events decide the quiet period, X is its default, up to at_most; events that decide the quiet period keep their own.
+    If events decide the quiet period, X stands for the default, up to at_most. Events with their own quiet period keep it.
 
     There is no recommendation if a tenth of the events is rejected, older than an earlier event or in the future, or if times look
     like dates or day numbers. The output then shows the reason, and the exit code is 1.
@@ -169,7 +169,12 @@ def _replayed(
     key: str | None,
     journal: str | None,
 ) -> tuple[Curve, Callable[[int], str | None]]:
-    """Replay the events of a topic, journal or file; return the curve, and a function for the reason against a recommendation."""
+    """Replay the events of a topic, journal or file.
+
+    Returns:
+        The curve; and a function that takes a quiet period in ms, and returns why the times of the events do not allow it to be
+        recommended, or None.
+    """
     from streams_app.cli.tune_view import read_progress, report_unused
     from streams_app.formatting import escaped
     from streams_app.tuning.columns import Columns, fold_to_read
@@ -230,7 +235,7 @@ def _is_given(name: str) -> bool:
 
 
 def _longest(of: Fold) -> tuple[int, str]:
-    """Return the maximum quiet period, or default quiet period, by the settings; and the setting that limits it."""
+    """Return the longest quiet period (or longest default) that the settings permit, and the setting that limits it."""
     if isinstance(of.quiet_period, QuietPeriod):
         return of.quiet_period_ms, "quiet_period.at_most"
     return of.max_hold_ms, "max_hold"
@@ -270,7 +275,7 @@ def _read_topic(
     from_ms: int | None,
     to_ms: int | None,
 ) -> str:
-    """Read the source topic into ``columns``; return the message for the case that they have no event."""
+    """Read the source topic into ``columns``; return the error message to show if ``columns`` is then empty."""
     from streams_app.formatting import time_text
     from streams_app.kafka.patches.frames import ReceivingLoop
     from streams_app.tuning.topic import read_topic
@@ -293,7 +298,7 @@ def _read_journal(
     progress: ReadProgress,
     range_ms: tuple[int | None, int | None],
 ) -> str:
-    """Read a journal into ``columns``; return the message for the case that they have no event."""
+    """Read a journal into ``columns``; return the error message to show if ``columns`` is then empty."""
     from streams_app.tuning.journal import read_journal
 
     from_ms, to_ms = range_ms
@@ -318,7 +323,7 @@ def _read_file(
     time: str | None,
     key: str | None,
 ) -> str:
-    """Read a file into ``columns``; return the message for the case that they have no event."""
+    """Read a file into ``columns``; return the error message to show if ``columns`` is then empty."""
     from streams_app.tuning.file import LineReader
     from streams_app.tuning.input_file import size_of
 

@@ -26,7 +26,7 @@ WHY_WIDTH: Final = 100
 def show(
     curve: Curve, recommended: Recommended, configured_ms: int, console: Console | None = None, *, is_default: bool = False
 ) -> None:
-    """Show a curve on stdout, as wide as the terminal.
+    """Print the table, the plot and the recommendation of a curve, as wide as the terminal.
 
     Args:
         curve: The curve.
@@ -110,7 +110,7 @@ class ReadProgress:
     """Shows the progress of reading and replaying events."""
 
     def __init__(self, clock: Clock, unit: str, show: ReportProgress) -> None:
-        """Begin the measurement of the read rate.
+        """Start measuring the read rate.
 
         Args:
             clock: Clock of this machine.

@@ -118,9 +118,7 @@ def differences(path: Path, table: str, expected: Mapping[tuple[str, str], Numbe
     """
     connection = sqlite3.connect(path)
     try:
-        rows = connection.execute(
-            f'SELECT group_key, name, value FROM "{table}"'
-        ).fetchall()  # the settings have checked the name of the table
+        rows = connection.execute(f'SELECT group_key, name, value FROM "{table}"').fetchall()  # settings check the table name
     finally:
         connection.close()
     stored = {(group, name): value for group, name, value in rows}

@@ -24,7 +24,7 @@ from streams_app.settings import Settings
 
 PAGE_RECORDS: Final = 500
 BEFORE_MS: Final = 3_600_000
-"""Reading begins this much before the requested start, because ``finished-late`` may precede its ``interrupted``."""
+"""Time, in ms, by which reading begins before the requested start: ``finished-late`` may be written before ``interrupted``."""
 
 
 @dataclass(frozen=True, slots=True)

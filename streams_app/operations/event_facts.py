@@ -58,7 +58,7 @@ class EventFacts:
         event_id: Id of the event; "": there is no record at this offset.
         type: Event type set by the producer; "": none.
         timestamp_ms: Timestamp of the record.
-        is_ours: Whether the event is for this subscriber, by its type or by the replay that sent it.
+        is_ours: Whether the event is for this subscriber: it has the type that the subscriber handles, or was replayed for it.
         kept: Attempts of the event as stored in Redis; None: Redis has none.
         redis_fault: Why the state in Redis is unknown; "": Redis answered.
         dead_letters: Dead letters of the event, oldest first.

@@ -73,7 +73,7 @@ class Fill:
             on_progress: Called with a text, the progress and the total.
 
         Raises:
-            ConfigurationError: The store has no source, does not have this fold, or has several and none is named.
+            ConfigurationError: The store has no source or not this fold, or ``fold`` is None and the store has several folds.
         """
         if declared.source == "carried":
             carried = f'{declared.section}.source = "carried": values are in the records alone, there is no source to be asked'

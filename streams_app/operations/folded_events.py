@@ -35,8 +35,8 @@ class RecordRange:
         fold: Name of the fold.
         source: Topic of the events.
         partition: Partition of that topic.
-        first: Offset of its first event.
-        last: Offset of its last event.
+        first: Offset of the first event of the record.
+        last: Offset of the last event of the record.
     """
 
     fold: str

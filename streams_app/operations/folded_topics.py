@@ -132,7 +132,7 @@ class FoldedTopics:
 
 
 def _parts(batch: Batch, end: int) -> Iterator[Batch]:
-    """Split a batch into consecutive parts. The last part extends to ``end``, even if no record precedes ``end`` directly."""
+    """Split a batch into consecutive parts. The last part extends to ``end``, even if the last offsets have no record."""
     begin, taken = batch.begin, list(steps(batch.records)) or [[]]
     for at, records in enumerate(taken):
         until = taken[at + 1][0].offset if at + 1 < len(taken) else end

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SHOWN_NAMES: Final = 8
 STALLED_MS: Final = 10_000
-"""Difference between partition clock and wall clock, in ms, from which the text mentions it."""
+"""Minimum difference between partition clock and wall clock, in ms, that the text mentions."""
 
 WIDEST: Final = 120
 """Maximum number of columns: longer lines are hard to read."""

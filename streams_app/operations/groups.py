@@ -58,7 +58,7 @@ class StoredShard:
     """With ``sessions``, how far record time is behind the clock, in ms; ``max_hold`` counts from record times."""
 
     def quiet_in_ms(self, silent_from_ms: float) -> int:
-        """Return the time in ms until a group is due that is quiet since ``silent_from_ms``; 0 or less: it is due."""
+        """Return the time in ms until the quiet period that began at ``silent_from_ms`` ends; 0 or less: the group is due."""
         return int(silent_from_ms) + self.fold.quiet_period_ms - self.clock_ms
 
     @property

@@ -144,7 +144,7 @@ def days_of(segments: Iterable[tuple[int, Segment]]) -> Iterator[DayOfJournal]:
 
 
 def largest_keys(status: JournalStatus, most: int) -> list[tuple[bytes, int]]:
-    """Return the keys with the most received bytes, with a lower bound of these: sums over each segment's ten largest (pure)."""
+    """Return the keys with the most received bytes and a lower bound of these, by the ten largest keys of each segment (pure)."""
     sizes: Counter[bytes] = Counter()
     for _, segment in status.segments:
         for key, size in segment.largest:
@@ -175,10 +175,10 @@ def segment_json(status: JournalStatus, partition: int, segment: Segment) -> dic
 
 
 def check_day(text: str, now_ms: int) -> str:
-    """Return a text that is a UTC day, today at the latest.
+    """Validate a UTC day, such as ``2026-08-20``, and return it.
 
     Raises:
-        ConfigurationError: The text is not a UTC day, or in the future.
+        ConfigurationError: The text is not a UTC day, or the day is in the future.
     """
     try:
         day = day_of(begin_of(text))

@@ -131,7 +131,7 @@ def why(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> str:
 
 
 async def keys_of_view(settings: Settings, name: str) -> list[bytes]:
-    """List every Redis key of a view, which may be no longer declared; keys that have a fence come first.
+    """List every Redis key of a view, even if the view is no longer declared; keys that have a fence come first.
 
     Raises:
         ConfigurationError: No view can have this name, or it has no keys.

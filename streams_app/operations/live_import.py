@@ -29,7 +29,7 @@ from streams_app.subscribers.declaration.subscription import subscriptions_of
 SHOWN_FAULTS: Final = 20
 PARALLEL: Final = 500
 ATTEMPTS: Final = 5
-"""Number of times that a line is sent if the broker rejects it only because of an earlier line."""
+"""Maximum number of attempts to send a line that the broker rejects only because of an earlier line."""
 
 FIELDS: Final = frozenset({"key", "time", "value", "headers"})
 LOG_APPEND_TIME: Final = "LogAppendTime"
@@ -221,7 +221,7 @@ def _is_rejection(error: BaseException) -> bool:
 
 
 def view_of_topic(settings: Settings, name: str) -> LiveView:
-    """Return the view with a name, if it has a source topic.
+    """Return a live view by its name; it must have a source topic.
 
     Raises:
         ConfigurationError: The view does not exist, or shows presence.

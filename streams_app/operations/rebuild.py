@@ -42,7 +42,7 @@ MAX_TRIES: Final = 100
 """Maximum number of attempts to switch; an attempt fails only if a worker is ahead at that moment."""
 
 FREE_TRIES: Final = 3
-"""Number of first attempts, which do not block workers; later ones do."""
+"""Number of attempts that do not block workers; later attempts block them."""
 
 ALONE: Final = "there is no store in use of this form: what retention has removed from the topics will not be in the new one"
 
@@ -84,7 +84,7 @@ class Rebuild:
             settings: Settings of the application.
             declared: The store.
             clock: Clock for the column ``updated_ms``.
-            on_found: Called before the fill for each fact that an operator should know, with a sentence.
+            on_found: Called before the fill with one sentence for each fact that an operator should know.
             on_progress: Called with a text, the progress and the total.
 
         Raises:

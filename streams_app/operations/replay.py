@@ -233,7 +233,7 @@ class DeadLetterReplay:
     async def _receipts(self, topic: DeadLetterTopic) -> set[str]:
         """Read the digests of events that were replayed before, in a first pass: receipts follow their dead letters in the log.
 
-        In this pass the destination observes every dead letter, because a ``finished-late`` one concerns an earlier one.
+        In this pass the destination observes every dead letter, because ``finished-late`` concerns an earlier dead letter.
         """
         found: set[str] = set()
         async for page in topic.pages():

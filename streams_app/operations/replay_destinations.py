@@ -102,7 +102,7 @@ class FoldDestination(Destination):
         try:
             return [one.reason for one in self._reader.read([record]).rejected]
         except NotFetchedError:
-            return []  # only workers ask the schema registry
+            return []  # only workers query the schema registry
 
     def event(self, dead_letter: ListedDeadLetter) -> Outgoing:
         """Return the record to produce for a dead letter without an obstacle."""
@@ -186,7 +186,7 @@ class SubscriberDestination(Destination):
         except BadEventError as error:
             return [error.reason]
         except NotFetchedError:
-            return []  # only workers ask the schema registry
+            return []  # only workers query the schema registry
         return []
 
     def event(self, dead_letter: ListedDeadLetter) -> Outgoing:

@@ -2,8 +2,8 @@
 
 A reset removes the fold's keys in Redis and its offset in the commits. The fold then starts like a new one, and its records may
 have lower versions than before: read stores are reset, too, so that they accept them, see
-:mod:`streams_app.operations.reset_read_store`. The workers of the application must be stopped, because Kafka rejects commits from
-outside for a group that has members. On request, :func:`emit_all` emits the open groups first.
+:mod:`streams_app.operations.reset_read_store`. The workers of the application must be stopped, because Kafka rejects commits by
+others for a group that has members. On request, :func:`emit_all` emits the open groups first.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ async def carry_out(settings: Settings, fold: str, planned: ResetPlan) -> None:
 
 
 async def members(settings: Settings) -> int:
-    """Return the member count of the largest group among those of the application and its read stores; 0 if it is not reported.
+    """Return the highest member count of the consumer groups of folds and read stores; 0 if the broker does not report it.
 
     Raises:
         TryAgainError: Kafka does not answer.

@@ -23,7 +23,7 @@ SHARD_KEYS: Final = (META, b":segments", b":about")
 
 
 async def keys_of_journal(settings: Settings, name: str) -> list[bytes]:
-    """List every Redis key of a journal, which may be no longer declared.
+    """List every Redis key of a journal, even if the journal is no longer declared.
 
     Raises:
         ConfigurationError: No journal can have this name, or it has no keys.

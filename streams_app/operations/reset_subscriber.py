@@ -1,6 +1,6 @@
 """Resets a subscriber to other offsets: commits them, and removes the state of its attempts and ids from Redis.
 
-No worker may run the subscriber, because Kafka rejects commits from outside for a group that has members.
+No worker may run the subscriber, because Kafka rejects commits by others for a group that has members.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Retries calls of commands a few times: a read store may be locked, or a server may have just restarted."""
+"""Retries a call to a server: a read store may be locked, or a server may have just restarted."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from streams_app.read_store.core.errors import AccessDeniedError, TooSlowError
 T = TypeVar("T")
 
 MAX_FAILURES: Final = 5
-"""Number of attempts, within about six seconds; a longer outage needs an operator."""
+"""Maximum number of failures of a call, about six seconds; a longer outage needs an operator."""
 
 MAX_TOO_SLOW: Final = 12
-"""Number of attempts of a batch that times out; it is halved each time, until a page of cells becomes one cell."""
+"""Maximum number of timeouts of a batch. It is halved each time, until a page of cells has become one cell."""
 
 
 async def with_retries(call: Callable[[], Awaitable[T]]) -> T:

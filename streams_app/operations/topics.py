@@ -1,6 +1,6 @@
 """Creates the topics and the initial offsets of new subscribers, before the first worker of an application starts.
 
-Needed also after partitions were added: a subscriber with ``idempotent = "no"`` does not read a partition without a commit.
+It is needed again after partitions were added, because a subscriber with ``idempotent = "no"`` reads no partition without a commit.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class TopicChanges:
 async def create_missing_topics(settings: Settings) -> TopicChanges:
     """Create missing topics; commit the initial offsets of each new subscriber with ``idempotent = "no"``, by its ``start``.
 
-    The dead-letter topic of this subscriber is created after the commit: its existence shows that the subscriber is no longer
-    new. After a crash in between, the next call does both. An existing subscriber gets offsets in added partitions.
+    The dead-letter topic of a new subscriber is created after the commit, because its existence shows that the subscriber is no
+    longer new. After a crash in between, the next call does both. An existing subscriber gets offsets in added partitions.
 
     Raises:
         ConfigurationError: The broker rejected a topic, or the catalogue has a fault.
@@ -83,7 +83,7 @@ async def _start_in_new_partitions(settings: Settings, one: Subscription) -> lis
         The added partitions.
 
     Raises:
-        ConfigurationError: Its commits are lost in some partitions, or a worker runs it.
+        ConfigurationError: The commits of the subscriber are lost in some partitions, or a worker runs it.
         TryAgainError: Kafka or Redis does not answer.
     """
     name = one.subscriber.name
@@ -100,7 +100,7 @@ async def _start_in_new_partitions(settings: Settings, one: Subscription) -> lis
 
 
 async def _has_served(settings: Settings, one: Subscription, tps: list[TP]) -> bool:
-    """Return whether a worker has claimed one of these partitions, by its state in Redis: then a missing commit was lost."""
+    """Return whether Redis shows that a worker has claimed one of these partitions: then the missing commit was lost."""
     keys = [SubscriberKeys(settings.app_id, one.subscriber.name, *tp).state[0] for tp in tps]
     try:
         async with redis_of(settings) as redis:

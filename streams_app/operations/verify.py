@@ -175,7 +175,7 @@ class Verify:
         return found + differences(storable, stored, is_carried=self._source.carries_values)
 
     async def _storable(self, changes: Sequence[CellChange]) -> tuple[list[CellChange], dict[Cell, str]]:
-        """Return changes with values as the store would return them, and the cells that it can never hold, with the reason."""
+        """Convert values to what the store would return for them; also return the cells that it can never hold, with the reason."""
         rejected: dict[Cell, str] = {}
         while True:
             left = [change for change in changes if change.cell not in rejected]
