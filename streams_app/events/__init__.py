@@ -1,4 +1,4 @@
-"""Declared events: one declaration determines type, key, topic and headers of what is published.
+"""Declares, encodes and publishes events: a declaration determines the type, key, topic and headers of an event.
 
 `declaration`, `payloads` and `folded` are pure.
 """

@@ -1,7 +1,7 @@
-"""The events of an application as an AsyncAPI 3.0 document (pure).
+"""Describes the events of an application as an AsyncAPI 3.0 document (pure).
 
-It has a channel for each topic, and a message for each event and for the records of each fold with a subscriber; ``send`` for each
-event that this application may publish, and ``receive`` for each subscriber.
+The document has a channel for each topic, and a message for each event and for the records of each fold with a subscriber. It has
+an operation ``send`` for each event that this application may publish, and ``receive`` for each subscriber.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ FOLD_HEADERS: Final = {"type": "object", "properties": {"fold-id": _TEXT}, "requ
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """A subscriber, as the document shows it.
+    """Properties of a subscriber in the document.
 
     Attributes:
-        name: Its name.
+        name: Name of the subscriber.
         description: What it does.
-        message: The key of its event, or the name of its fold.
+        message: Key of its event, or name of its fold.
         topic: Topic that it reads.
         extensions: Further properties; their names begin with ``x-``.
     """
@@ -60,12 +60,12 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class FoldRecords:
-    """The records of a fold that a subscriber handles.
+    """Records of a fold that a subscriber handles.
 
     Attributes:
-        fold: Its name.
-        topic: Their topic.
-        payload: Their type.
+        fold: Name of the fold.
+        topic: Its output topic.
+        payload: Type of the value of its records.
     """
 
     fold: str
@@ -76,12 +76,12 @@ class FoldRecords:
 def document(
     app_id: str, events: Sequence[Event[Any, Any]], records: Sequence[FoldRecords], receivers: Sequence[Receiver]
 ) -> dict[str, Any]:
-    """Return the document as JSON values.
+    """Return the AsyncAPI document of an application, as JSON values.
 
     Args:
         app_id: Id of the application.
         events: Events that it declares.
-        records: Folds whose records it handles.
+        records: Folds whose records its subscribers handle.
         receivers: Its subscribers.
     """
     schemas: dict[str, Any] = {}
@@ -131,15 +131,15 @@ def _message(event: Event[Any, Any], schemas: dict[str, Any]) -> dict[str, Any]:
         "headers": HEADERS,
         "payload": {"type": "object", "allOf": [payload], "properties": beside},
         "correlationId": {"$ref": "#/components/correlationIds/correlation"},
-        # What is decoded by a function of the user's is in a format that only the function knows.
+        # Only a user's function `decode=` knows the format of its values.
         "contentType": "application/octet-stream" if event.decode else CONTENT_TYPES.get(event.format, "application/json"),
-        # The binding below tells it to people alone.
+        # For programs; the binding below only describes the key for people.
         "x-keyed-by": event.keyed_by,
     } | ({"bindings": key} if key else {})
 
 
 def _message_in_format(event: Event[Any, Any], payload: dict[str, str]) -> dict[str, Any]:
-    """Return the message of an event that others publish in a format with an envelope, of which the rest is not described."""
+    """Return the message of an event that others publish in an envelope; only the payload is described, not the envelope."""
     row = {"anyOf": [payload, {"type": "null"}]}
     fields = {"before": row, "after": row} if event.format == "debezium" else {"data": payload}
     return {
@@ -164,7 +164,7 @@ def _record(records: FoldRecords, schemas: dict[str, Any]) -> dict[str, Any]:
 def _kept(owner: str, kind: Any, schemas: dict[str, Any]) -> dict[str, str]:
     """Add the schema of a type to the document, with those that it references; return the reference to it."""
     schema, definitions = schema_of(kind)
-    # Two events may have types of one name; by the key of the event their names differ.
+    # Prefixed with the key of the event, because two events may have different types with the same name.
     named = {_name(owner, name): definition for name, definition in definitions.items()}
     own = _name(owner, getattr(kind, "__name__", "payload"))
     for name, definition in {**named, own: schema}.items():
@@ -177,12 +177,12 @@ def _name(owner: str, name: str) -> str:
 
 
 def _is_of_openapi(key: str, part: Any) -> bool:
-    """Return whether this is the discriminator of OpenAPI, which AsyncAPI writes differently; a field may have that name, too."""
+    """Return whether this is a discriminator of OpenAPI, which AsyncAPI writes differently, and not a field of that name."""
     return key == "discriminator" and isinstance(part, dict) and "propertyName" in part
 
 
 def _moved(schema: Any, owner: str) -> Any:
-    """Return a schema whose references point into the document."""
+    """Return a copy of a schema whose references point to the schemas of the document."""
     if isinstance(schema, list):
         return [_moved(part, owner) for part in schema]
     if not isinstance(schema, dict):

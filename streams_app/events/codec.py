@@ -1,7 +1,7 @@
 """Encodes payloads as the value and key of an event, and decodes them (pure).
 
-The fields of a payload are at the top level of the value, ``before`` and ``metadata`` beside them. A published event can therefore
-be folded, and JSON of other producers is an event. Nothing is converted silently: ``"1"`` is not an integer.
+The fields of a payload, ``before`` and ``metadata`` are all at the top level of the value. A published event can therefore be
+folded, and JSON of other producers can be decoded as an event. No value is converted silently: ``"1"`` is not an integer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NOTHING: Final = msgspec.Raw(b"null")
 
 
 class _Beside(msgspec.Struct):
-    """The fields of an event besides its payload, not decoded yet."""
+    """The fields of an event besides its payload, as raw JSON."""
 
     before: msgspec.Raw = _NOTHING
     metadata: msgspec.Raw = _NOTHING
@@ -46,7 +46,7 @@ Parts: TypeAlias = tuple[T, T | None, M | None, FoldInfo | None]
 
 
 class Decoded(msgspec.Struct, Generic[T, M], frozen=True):
-    """The content of a value."""
+    """The decoded value of an event: its payload, the previous payload, the metadata, and the field ``fold``."""
 
     data: T
     before: T | None = None
@@ -60,11 +60,11 @@ class Decoder(Generic[T, M]):
 
     Attributes:
         payload: Type of the payload.
-        limits: Limits of sizes; an event beyond them is rejected before it is decoded.
+        limits: Size limits; an event that exceeds them is rejected before it is decoded.
         metadata: Type of the metadata; None: metadata is ignored.
-        decode: See :class:`Event`.
-        is_folded: Whether they are records of a fold.
-        is_list: Whether the data is the list of events of such a record, see ``records_of(fold, list[T])``.
+        decode: Function of the user that decodes values, see :class:`Event`.
+        is_folded: Whether the values are records of a fold.
+        is_list: Whether the data is the list of events of a folded record, see ``records_of(fold, list[T])``.
     """
 
     payload: type[T]
@@ -78,7 +78,7 @@ class Decoder(Generic[T, M]):
     _read_metadata: Callable[[bytes], M] | None = field(init=False)
 
     def __post_init__(self) -> None:
-        """Build the decoder once."""
+        """Build the decoders of payload and metadata, which are used for all values."""
         object.__setattr__(self, "_read", _reader(self.payload))
         object.__setattr__(self, "_read_beside", (_folded if self.is_folded else _beside).decode)
         object.__setattr__(self, "_read_metadata", None if self.metadata is None else _reader(self.metadata))
@@ -97,17 +97,17 @@ class Decoder(Generic[T, M]):
         Args:
             key: Key of the record.
             value: Value of the record.
-            names_type: Whether its headers name the event, see :func:`names`. If not, it is of another producer, for which
-                ``before`` may mean something else, as for Debezium: it is ignored.
+            names_type: Whether its headers name the event, see :func:`names`. If not, another producer has sent it, whose
+                ``before`` may have a different meaning and is ignored.
 
         Raises:
-            BadEventError: As above.
+            BadEventError: As for :meth:`__call__`.
         """
         value = self.require_size(key, value)
         if self.decode is not None:
             return self._decoded_otherwise(self.decode, value, names_type=names_type)
         try:
-            # Not by _checked(), as this is done for each event.
+            # Without a call of _checked(), because this code runs for each event.
             data, beside = self._read(value), self._read_beside(value)
         except BaseException as error:  # as in _checked()
             raise _not_valid("$", error) from error
@@ -123,10 +123,10 @@ class Decoder(Generic[T, M]):
         return data, before, _checked("$.metadata", self._read_metadata, bytes(beside.metadata)), None
 
     def require_size(self, key: bytes | None, value: bytes | None) -> bytes:
-        """Return the value; it must not be empty, and neither value nor key may be too large.
+        """Return the value after checking that it is not empty, and that key and value are within the limits.
 
         Raises:
-            BadEventError: ``too-large``, or ``not-valid``.
+            BadEventError: ``too-large``; or ``not-valid`` if the value is empty.
         """
         limits = self.limits
         if not value or len(value) > limits.value_bytes or (key is not None and len(key) > limits.key_bytes):
@@ -161,7 +161,7 @@ def encode(event: Event[T, M], data: T, before: T | None, metadata: M | None) ->
     """Return the key and the value of an event to publish.
 
     Raises:
-        BadEventError: ``not-valid``: JSON cannot hold it, or its key is no scalar.
+        BadEventError: ``not-valid``: JSON cannot represent it, or its key is not a scalar.
     """
     try:
         value = _json(data)
@@ -177,7 +177,7 @@ def encode(event: Event[T, M], data: T, before: T | None, metadata: M | None) ->
 
 
 def native_of(data: Any) -> Any:
-    """Return a payload as a dict by the JSON names of its fields; times, decimals, UUIDs and bytes stay as they are."""
+    """Return a payload as a dict by the JSON names of its fields; times, decimals, UUIDs and bytes are not converted to text."""
     if isinstance(data, BaseModel):
         return data.model_dump(by_alias=True)
     return msgspec.to_builtins(data, builtin_types=_NATIVE)
@@ -187,7 +187,7 @@ _NATIVE: Final = (bytes, bytearray, datetime, date, time, Decimal, UUID)
 
 
 def size_faults(key: bytes | None, value: bytes | None, limits: Limits) -> None:
-    """Reject a key or a value that is too large.
+    """Check that key and value are within the limits.
 
     Raises:
         BadEventError: ``too-large``.
@@ -199,7 +199,7 @@ def size_faults(key: bytes | None, value: bytes | None, limits: Limits) -> None:
 
 
 def header_faults(headers: Headers, limits: Limits) -> None:
-    """Reject headers that are larger than the limit of a value.
+    """Check that headers are not larger than the limit of a value.
 
     Raises:
         BadEventError: ``too-large``.
@@ -209,10 +209,10 @@ def header_faults(headers: Headers, limits: Limits) -> None:
 
 
 def event_id(headers: Headers, limits: Limits, topic: str, partition: int, offset: int) -> str:
-    """Return the id of an event: the fold id of a folded record, or ``ce_id``, or else its position in the log.
+    """Return the id of an event: the fold id of a folded record, otherwise ``ce_id``, otherwise its position in the log.
 
     Raises:
-        BadEventError: ``not-valid``: it is not UTF-8, and a replacement might be the id of another event;
+        BadEventError: ``not-valid``: the id is not UTF-8, and a replacement of invalid bytes might be the id of another event;
             ``too-large``: it exceeds the limit of keys.
     """
     own = b""
@@ -225,7 +225,7 @@ def event_id(headers: Headers, limits: Limits, topic: str, partition: int, offse
 
 
 def names(event: Event[Any, Any], headers: Headers) -> bool | None:
-    """Return whether the headers of a record name an event; None: they name none, and the record counts as this event."""
+    """Return whether the headers of a record name this event; None: they name no event, and the record counts as this event."""
     kind = header(headers, TYPE)
     return None if kind is None else kind == event.key
 
@@ -258,7 +258,7 @@ def _reader(kind: Any) -> Callable[[bytes], Any]:
 
 
 def _converter(kind: Any) -> Callable[[Any], Any]:
-    """Convert the result of a function of the user; an object of the type itself is unchanged."""
+    """Return a function that converts the result of a user's function to a type; objects of that type stay unchanged."""
     if is_pydantic(kind):
         return kind.model_validate
     return lambda found: msgspec.convert(found, kind)
@@ -272,7 +272,7 @@ def _checked(path: str, read: Callable[[Any], Any], value: Any) -> Any:
     """
     try:
         return read(value)
-    except BaseException as error:  # a panic of a library written in Rust, or sys.exit() in decode=: no event ends a worker
+    except BaseException as error:  # also a panic of a library in Rust, or sys.exit() in decode=, which must not end the worker
         raise _not_valid(path, error) from error
 
 
@@ -281,7 +281,7 @@ def _not_valid(path: str, error: BaseException) -> BadEventError:
     if isinstance(error, msgspec.MsgspecError):
         text = str(error)
         if isinstance(error, msgspec.ValidationError) and "`$" not in text:
-            text += " - at `$`"  # msgspec names no place where the whole is of another type
+            text += " - at `$`"  # msgspec names no path if the whole value has another type
         return BadEventError("not-valid", text.replace("`$", f"`{path}"))
     if isinstance(error, ValidationError):
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
@@ -289,4 +289,4 @@ def _not_valid(path: str, error: BaseException) -> BadEventError:
         return BadEventError("not-valid", f"{fault['msg']} - at `{place}`")
     if isinstance(error, RecursionError):
         return BadEventError("not-valid", f"it is nested too deeply - at `{path}`")
-    return BadEventError("not-valid", f"{text_of(error)} - at `{path}`")  # of a function or a hook of the user's
+    return BadEventError("not-valid", f"{text_of(error)} - at `{path}`")  # raised by a function or a hook of the user

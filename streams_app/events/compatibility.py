@@ -1,8 +1,12 @@
 """Finds changes in an AsyncAPI document that break producers or consumers of an older one (pure).
 
-Breaking changes are a removed event or field, a newly required field, another type or format: one document then permits events that
-the other one rejects. With another topic, consumers do not find the events. With another key, events go to other partitions, and
-those of one key are no longer in order. Fields may be added if they are not required. Descriptions and defaults may change.
+Breaking changes are:
+
+* a removed event or field, a newly required field, another type or format: one document permits events that the other one rejects;
+* another topic: consumers do not find the events;
+* another key: events go to other partitions, and those of one key are no longer in order.
+
+Fields may be added if they are not required. Descriptions and defaults may change.
 """
 
 from __future__ import annotations
@@ -18,10 +22,10 @@ STRUCTURE: Final = frozenset(
 
 
 def breaking_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Return the breaking changes, a sentence each, in the order of the old document.
+    """Return the breaking changes, one sentence each, in the order of the old document.
 
     Raises:
-        ValueError: One of them is not an AsyncAPI 3 document.
+        ValueError: ``old`` or ``new`` is not an AsyncAPI 3 document.
     """
     try:
         return _breaking_changes(old, new)
@@ -45,7 +49,7 @@ def _breaking_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _around(key: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
-    """Return the breaking changes beside the payload; what the older document leaves open cannot break."""
+    """Yield the breaking changes outside the payload; a property that the older document does not contain cannot break."""
     for name, meaning in (("contentType", "written as"), ("x-keyed-by", "keyed by")):
         if name in old and old[name] != new.get(name):
             yield f"{key}: it is {meaning} {new.get(name) or 'nothing'}, and was {meaning.split()[1]} {old[name] or 'nothing'}"
@@ -73,15 +77,15 @@ def _topics(document: dict[str, Any]) -> dict[str, set[str]]:
 
 
 class _Comparison:
-    """Compares two documents at the same path."""
+    """Compares the schemas of two documents."""
 
     def __init__(self, old: dict[str, Any], new: dict[str, Any]) -> None:
         self._old, self._new = old, new
-        # A type may contain itself.
+        # References that were compared, because a type may contain itself.
         self._seen: set[tuple[str, str]] = set()
 
     def of(self, path: str, old: Any, new: Any) -> Iterator[str]:
-        """Return the breaking changes below a path."""
+        """Yield the breaking changes between two schemas, both at the same path."""
         places = old.get("$ref", ""), new.get("$ref", "")
         if places in self._seen:
             return
@@ -112,7 +116,7 @@ class _Comparison:
 
 
 def _inner(schema: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the schema of the items, or of the fields without a schema of their own; without one they may be anything."""
+    """Return the schema under a keyword such as ``items``; without one, any value is valid."""
     inner = schema.get(name, True)
     return inner if isinstance(inner, dict) else {} if inner else {"not": {}}
 
@@ -138,7 +142,7 @@ def _variants(schema: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _facts(document: dict[str, Any], schema: dict[str, Any]) -> str:
-    """Return the keywords of a schema that decide which values are valid, except for nested schemas."""
+    """Return as text the keywords of a schema that determine which values are valid, without nested schemas."""
     resolved = _resolved(document, schema)
     kept = {key: value for key, value in resolved.items() if key not in FOR_PEOPLE | STRUCTURE}
     if isinstance(kept.get("enum"), list):

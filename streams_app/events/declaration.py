@@ -1,4 +1,4 @@
-"""The declaration of an event: its key, its payload, its record key and its topic (pure).
+"""Declaration of an event: its key, payload type, record key and topic (pure).
 
 Declarations are frozen and validated at construction; every fault is reported at once.
 """
@@ -22,31 +22,31 @@ KEY_CHARACTERS: Final = 128
 DESCRIPTION_CHARACTERS: Final = 1_000
 
 T = TypeVar("T")
-"""The payload."""
+"""Type of the payload."""
 M = TypeVar("M", default=None)
-"""The type of ``metadata`` beside the payload; None unless the event declares it."""
+"""Type of the metadata; None unless the event declares one."""
 U = TypeVar("U")
-"""The payload of another event."""
+"""Type of the payload of a second event, such as one that a subscriber publishes."""
 N = TypeVar("N", default=None)
-"""Its metadata."""
+"""Type of the metadata of a second event."""
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class Event(Generic[T, M]):
-    """A declared event.
+    """Declaration of one kind of event.
 
     Attributes:
-        key: ``domain.action``; the type of the event on the wire.
+        key: ``domain.action``; the type of the event in its header ``ce_type``.
         payload: A msgspec Struct, a dataclass, a TypedDict or a pydantic model.
         description: What has happened, for people and for the AsyncAPI document.
-        keyed_by: The field, by its name in JSON, whose value becomes the record key; None: the event has no key.
-        metadata: The type of ``metadata`` beside the payload.
+        keyed_by: JSON name of the field whose value becomes the record key; None: the event has no key.
+        metadata: Type of the field ``metadata`` of the value; None: the event has no metadata.
         topic: The topic to which it is published.
-        decode: Function from the bytes of the value to the payload, or to a mapping of its fields, for Avro, Protobuf and the like.
-            Only others publish such an event: this project writes JSON.
+        decode: Function from the bytes of the value to the payload, or to a mapping of its fields, for Avro, Protobuf and others.
+            Events with it are only consumed, because this project publishes JSON.
         format: ``json``; ``debezium``: change events, whose row is the payload; ``cloudevents``: CloudEvents in structured mode,
-            whose ``data`` is the payload; only others publish these two. ``avro``, ``protobuf`` and ``json-schema``: values framed
-            by a schema registry.
+            whose ``data`` is the payload; events in these two formats are only consumed. ``avro``, ``protobuf`` and
+            ``json-schema``: values framed by a schema registry.
     """
 
     key: str
@@ -113,12 +113,12 @@ class Event(Generic[T, M]):
 
 
 def formats_of(events: Iterable[Event[Any, Any]]) -> list[Format]:
-    """Return the formats of events, each once."""
+    """Return the distinct formats of events."""
     return list(dict.fromkeys(event.format for event in events))
 
 
 def description_faults(description: Any) -> list[str]:
-    """Return the faults of a description, a sentence each."""
+    """Return the faults of a description, one sentence each."""
     if not isinstance(description, str) or not description.strip():
         return ["description is empty: say what it is, in words"]
     if len(description) > DESCRIPTION_CHARACTERS:

@@ -16,7 +16,7 @@ Result = Literal["acknowledged", "unknown", "refused"]
 
 
 class PublishingFigures(NamedTuple):
-    """The two metrics of publishing."""
+    """Counter of published events, by outcome, and histogram of the time until their acknowledgement."""
 
     published: Counter
     publish_seconds: Histogram
@@ -37,7 +37,7 @@ class PublishingFigures(NamedTuple):
         return cls(counter, histogram)
 
     def begin(self, event_keys: Iterable[str]) -> None:
-        """Create the series of events that are not published yet, so that ``rate`` and alerts see the first event."""
+        """Create the series of events before they are published, so that ``rate`` and alerts include the first event."""
         for event_key in event_keys:
             for result in get_args(Result):
                 self.published.labels(event=event_key, result=result)

@@ -1,4 +1,4 @@
-"""The field ``fold`` of a folded record, for subscribers (pure)."""
+"""Content of the field ``fold`` of a folded record (pure)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import msgspec
 
 
 class FoldInfo(msgspec.Struct, frozen=True):
-    """The field ``fold`` of a folded record."""
+    """Content of the field ``fold`` of a folded record: its id, its fold, and the events of its group."""
 
     id: str
-    """Id of the record, the same in each re-send."""
+    """Fold id of the record, which is the same whenever the record is sent."""
     name: str
     reason: str
     """Why the group was closed; ``docs/semantics.md`` lists the reasons."""
@@ -17,4 +17,4 @@ class FoldInfo(msgspec.Struct, frozen=True):
     first_event_ms: int
     last_event_ms: int
     version: int
-    """Orders the records of one group."""
+    """Increases with each record of a group."""

@@ -1,7 +1,7 @@
-"""Unwraps the events of subscribers that come in another format than plain JSON (pure).
+"""Unwraps events for subscribers that arrive in another format than plain JSON (pure).
 
-An event in the format becomes one as this project publishes it, so that everything else reads it alike: the fields of the payload
-at the top level of the value, ``before`` and ``metadata`` beside them, and the attributes of CloudEvents in headers.
+The result is an event as this project publishes it, so that later code needs no case for each format: the fields of the payload,
+``before`` and ``metadata`` at the top level of the value, and the attributes of CloudEvents in headers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streams_app.schemas.cache import SchemaCache
 from streams_app.schemas.framing import is_framed
 
 Unwrap = Callable[[Headers, bytes], tuple[Headers, bytes] | None]
-"""Headers and value of a record → headers and value of the event; None for a record that is skipped."""
+"""Headers and value of a record → headers and value of the event; None: the record is skipped."""
 
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NULL: Final = b"null"
@@ -26,13 +26,13 @@ _TRACE: Final = (TRACE_PARENT, "tracestate")
 
 
 def of_change(headers: Headers, value: bytes) -> tuple[Headers, bytes] | None:
-    """Return the event of a change event of Debezium: its row, with the row before the change, and the envelope as metadata.
+    """Unwrap a change event of Debezium: its row becomes the payload, and the rest of the envelope the metadata.
 
     Returns:
         None for heartbeats and transaction metadata.
 
     Raises:
-        BadEventError: ``not-valid``: it is not JSON. ``wrong-format``: it is no change event, or has no row.
+        BadEventError: ``not-valid``: it is not JSON. ``wrong-format``: it is not a change event, or has no row.
     """
     parts = _parts(value)
     if parts.keys() == {"schema", "payload"}:
@@ -52,7 +52,7 @@ def of_change(headers: Headers, value: bytes) -> tuple[Headers, bytes] | None:
 
 
 def of_cloud_event(headers: Headers, value: bytes) -> tuple[Headers, bytes]:
-    """Return the event of a CloudEvent in structured mode: its data, with its attributes as headers.
+    """Unwrap a CloudEvent in structured mode: its data becomes the value, and its attributes become headers.
 
     Raises:
         BadEventError: ``not-valid``: it is not JSON. ``wrong-format``: it has no ``specversion``, or its data is missing.
@@ -64,7 +64,7 @@ def of_cloud_event(headers: Headers, value: bytes) -> tuple[Headers, bytes]:
     found = bytes_of(encoded) if data is None and type(encoded) is str else bytes(data or b"")
     if not found:
         raise BadEventError("wrong-format", "a CloudEvent without data")
-    # In this mode the attributes are in the value, and headers that look like them are no attributes.
+    # In this mode the attributes are in the value, so headers with their names are not attributes and are dropped.
     kept = [(name, content) for name, content in headers if not name.startswith(PREFIX)]
     return [*kept, *_attributes(parts, {name for name, _ in kept})], found
 
@@ -76,10 +76,11 @@ def unwrap_of(declared: Format, schemas: SchemaCache | None) -> Unwrap | None:
     """Return the function that unwraps the events of a format; None if they are plain JSON.
 
     Args:
-        declared: The format.
-        schemas: Decodes framed values; None: there is no frame.
+        declared: The format that the event declares.
+        schemas: Decodes framed values; None: values have no frame.
 
-    Raises (the function): NotFetchedError: The schema of a framed value has to be fetched first.
+    Raises:
+        NotFetchedError: Raised by the returned function if the schema of a framed value has to be fetched first.
     """
     envelope = _ENVELOPES.get(declared)
     if schemas is None or declared == "json":
@@ -94,7 +95,7 @@ def unwrap_of(declared: Format, schemas: SchemaCache | None) -> Unwrap | None:
 
 
 def attributes_of(declared: Format, headers: Headers, value: bytes | None) -> Headers:
-    """Return the attributes of an event as headers, also of a CloudEvent in structured mode; of an invalid one, its headers."""
+    """Return the headers of an event, with the attributes of a CloudEvent in structured mode unless it is invalid."""
     if declared != "cloudevents" or not value:
         return headers
     try:
@@ -104,7 +105,7 @@ def attributes_of(declared: Format, headers: Headers, value: bytes | None) -> He
 
 
 def _attributes(parts: Mapping[str, msgspec.Raw], given: set[str]) -> list[tuple[str, bytes]]:
-    """Return attributes as headers; the position in a trace has a header without prefix, unless the record has it already."""
+    """Return attributes as headers; ``traceparent`` and ``tracestate`` get no prefix, and headers in ``given`` are not repeated."""
     found = []
     for name, raw in parts.items():
         value = _plain(raw)
@@ -127,7 +128,7 @@ def _plain(raw: msgspec.Raw | None) -> Any:
 
 
 def _row(side: msgspec.Raw | None) -> bytes | None:
-    """Return one side of a change as JSON; the connector for MongoDB writes documents as text."""
+    """Return the row before or after a change as JSON; None without a row. The MongoDB connector writes rows as JSON strings."""
     row = b"" if side is None else bytes(side)
     if row[:1] == b'"':
         row = msgspec.json.decode(row, type=str).encode()

@@ -1,7 +1,7 @@
-"""CloudEvents 1.0 in binary mode: the headers of an event (pure).
+"""Headers of an event, as CloudEvents 1.0 in binary mode (pure).
 
-`ce_type`, `ce_id` and the like are attributes of every event; each further `ce_<name>` is an entry of its context, which is
-inherited by the events that its subscribers publish.
+Every event has attributes such as `ce_type` and `ce_id`. Each other `ce_<name>` is an entry of its context, which is copied to the
+events that its subscribers publish.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ ATTRIBUTES: Final = frozenset(
     {ID, TYPE, SOURCE, TIME, CORRELATION_ID, CAUSATION_ID}
     | {"ce_specversion", "ce_datacontenttype", "ce_dataschema", "ce_subject", "ce_traceparent", "ce_tracestate"}
 )
-"""Headers with a meaning in CloudEvents and this project, which are not context."""
+"""Headers that CloudEvents or this project defines, so that they are not entries of the context."""
 
 SOURCE_BYTES: Final = 12
-"""Bytes of the digest of a source in an identity: sources may be long, and are stored with each remembered id."""
+"""Size of the digest of a source in an identity. A digest is stored because sources may be long, and each stored id has one."""
 SOURCE_CHARACTERS: Final = SOURCE_BYTES * 4 // 3
-"""First bytes of an identity; ``subscribers/state/lua/shared/identities.lua`` relies on their number."""
+"""Length of that digest as text, with which an identity begins; ``subscribers/state/lua/shared/identities.lua`` relies on it."""
 
 CONTEXT_NAME: Final = re.compile(r"^[a-z0-9]{1,20}$")
 """Pattern of extension names in CloudEvents."""
@@ -50,12 +50,12 @@ CONTEXT_BYTES: Final = 1_000
 
 
 class Envelope(NamedTuple):
-    """The headers of an event besides id, type and time.
+    """Headers of an event besides id, type, source and time.
 
     Attributes:
-        correlation_id: Shared by all events that originate from one first event.
-        causation_id: Id of the event whose subscriber published this one.
-        context: Text entries given by the publisher, and inherited ones.
+        correlation_id: Id shared by all events that the same first event caused, directly or indirectly.
+        causation_id: Id of the event whose subscriber published this one; None if no subscriber did.
+        context: Text entries set by the publisher, and inherited ones.
         traceparent: Position in a trace, in the format of W3C Trace Context.
     """
 
@@ -66,7 +66,7 @@ class Envelope(NamedTuple):
 
 
 def header(headers: Headers, name: str) -> str | None:
-    """Return the last header of a name; bytes that are not UTF-8 are replaced, because the text is only displayed."""
+    """Return the text of the last header with a name, or None; bytes that are not UTF-8 are replaced, as the text is only shown."""
     for key, value in reversed(headers):
         if key == name and value is not None:
             return value.decode("utf-8", "replace")
@@ -74,9 +74,10 @@ def header(headers: Headers, name: str) -> str | None:
 
 
 def source_of(headers: Headers) -> bytes:
-    """Return the source within which the id of an event is unique; empty if there is none, and for folded records.
+    """Return the source within which the id of an event is unique; empty without one, and for folded records.
 
-    A fold id contains its fold and offsets. Of several headers with one name the first one counts, as for ids.
+    A folded record needs no source, because a fold id contains its fold and offsets. Of several headers with one name the first one
+    counts, as for ids.
     """
     found = b""
     for name, value in headers:
@@ -88,7 +89,7 @@ def source_of(headers: Headers) -> bytes:
 
 
 def identity_of(event_id: str, headers: Headers) -> str:
-    """Return the identity of an event for deduplication: ids of CloudEvents are unique only within a source."""
+    """Return the identity of an event for deduplication: source and id, because CloudEvents ids are unique only within a source."""
     return _digest(source_of(headers)) + event_id
 
 
@@ -98,16 +99,16 @@ def _digest(source: bytes) -> str:
 
 
 def header_bytes(headers: Headers) -> int:
-    """Return the bytes of all names and values; another producer may have left out a value."""
+    """Return the total size of all names and values; values of other producers may be None."""
     size = 0
-    # Not by sum() over the pairs, which takes twice the time: this runs for each event with headers.
+    # A loop, because sum() over the pairs takes twice the time, and this runs for each event with headers.
     for name, value in headers:
         size += len(name) + (len(value) if value else 0)
     return size
 
 
 def context_of(headers: Headers) -> dict[str, str]:
-    """Return the context of an event of any publisher."""
+    """Return the context in the headers of an event, also of other producers."""
     return {
         key.removeprefix(PREFIX): value.decode("utf-8", "replace")
         for key, value in headers
@@ -118,8 +119,8 @@ def context_of(headers: Headers) -> dict[str, str]:
 def followed(inherited: Mapping[str, str], said: Mapping[str, str]) -> dict[str, str]:
     """Return the context of an event that a subscriber publishes.
 
-    New entries come first. Entries of the original event are inherited up to the limits of a publication: otherwise an event with a
-    large context would prevent its subscribers from publishing.
+    New entries have priority. Entries of the original event are inherited only up to the limits of a publication, so that an event
+    with a large context does not prevent its subscribers from publishing.
 
     Args:
         inherited: Context of the original event.
@@ -137,9 +138,9 @@ def followed(inherited: Mapping[str, str], said: Mapping[str, str]) -> dict[str,
 
 
 def follows(value: str) -> bool:
-    """Return whether a single header value of an event is passed on to the events that its subscribers publish.
+    """Return whether a header value is short enough to be copied to the events that subscribers publish.
 
-    Its limit is that of a whole context, because each event of a long chain carries it.
+    The limit is that of a whole context, because each event of a long chain has a copy.
     """
     return len(value.encode()) <= CONTEXT_BYTES
 
@@ -149,7 +150,7 @@ def _size(name: str, value: str) -> int:
 
 
 def context_faults(context: Any) -> list[str]:
-    """Return the faults of a context, a sentence each."""
+    """Return the faults of a context, one sentence each."""
     if not isinstance(context, Mapping):
         return [f"context = {context!r} is not a mapping of names to text"]
     faults = []
@@ -168,7 +169,11 @@ def context_faults(context: Any) -> list[str]:
 
 
 def require_id(event_id: str, max_bytes: int) -> None:
-    """Raise a :class:`BadEventError` if a text cannot be the id of an event."""
+    """Check that an event id is neither empty nor too long.
+
+    Raises:
+        BadEventError: ``not-valid``.
+    """
     if not 1 <= len(event_id.encode()) <= max_bytes:
         raise BadEventError("not-valid", f"event_id = {event_id[:40]!r} must have 1 to {max_bytes} bytes")
 

@@ -1,6 +1,6 @@
-"""An event loop in a thread of its own, for programs without one: Django, scripts, sync functions.
+"""Event loop in a separate thread, for programs without one: Django, scripts, sync functions.
 
-A forked process has none of the threads of its parent; a holder of such a loop checks ``is_mine`` before each use.
+A forked process has none of the threads of its parent, so check :attr:`OwnLoop.is_mine` before each use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 class OwnLoop:
-    """A running loop; it ends with the process, or when it is closed."""
+    """Running event loop in a separate thread; it ends when it is closed, or with the process."""
 
     def __init__(self, name: str) -> None:
         """Start the thread.
@@ -26,21 +26,21 @@ class OwnLoop:
         """
         self._loop = asyncio.new_event_loop()
         self._pid = os.getpid()
-        # A daemon: a program that does not close it ends nevertheless.
+        # A daemon thread, so that a program that does not close the loop can still exit.
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
     @property
     def is_mine(self) -> bool:
-        """Whether its thread belongs to this process."""
+        """Whether the thread of the loop runs in this process, and not in the parent of a fork."""
         return self._pid == os.getpid()
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine in the thread and wait for it, from any other thread."""
+        """Run a coroutine in the loop and wait for its result; call it from another thread."""
         return waited_for(work, self._loop)
 
     def begin(self, work: Coroutine[Any, Any, R]) -> Future[R]:
-        """Run a coroutine in the thread; a caller with its own loop awaits it by :func:`asyncio.wrap_future`."""
+        """Start a coroutine in the loop; another event loop can await the result with :func:`asyncio.wrap_future`."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
@@ -51,10 +51,10 @@ class OwnLoop:
 
 
 def waited_for(work: Coroutine[Any, Any, R], loop: asyncio.AbstractEventLoop) -> R:
-    """Run a coroutine in the loop of another thread and wait for it; an interrupted wait cancels it.
+    """Run a coroutine in the event loop of another thread and wait for its result; an interrupted wait cancels it.
 
     Raises:
-        RuntimeError: The loop belongs to this thread, which would deadlock.
+        RuntimeError: The loop runs in this thread, so waiting would deadlock.
     """
     try:
         is_own = asyncio.get_running_loop() is loop
@@ -66,6 +66,6 @@ def waited_for(work: Coroutine[Any, Any, R], loop: asyncio.AbstractEventLoop) ->
     future = asyncio.run_coroutine_threadsafe(work, loop)
     try:
         return future.result()
-    except BaseException:  # also an interrupt of this thread: nobody awaits the work any more
+    except BaseException:  # also an interrupt of this thread, after which the result has no use
         future.cancel()
         raise

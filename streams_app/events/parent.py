@@ -1,6 +1,6 @@
-"""Headers that a published event inherits from its parent event, and its id, derived from that of the parent (pure).
+"""Derives the id and the headers of an event that a subscriber publishes from the event that it handles, the parent (pure).
 
-A function that is called again for the same event publishes the same ids again, so that consumers can deduplicate.
+Every attempt for the same parent publishes the same ids, so that consumers can deduplicate.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from streams_app.events.declaration import Event, M, T
 from streams_app.events.headers import Envelope, followed, follows
 
 NAMESPACE: Final = UUID("3c1a4f0e-6c1b-5d5a-9a51-6f0a1f2b7c3d")
-"""Namespace of derived ids. If it changed, repeated attempts would publish new ids across an upgrade."""
+"""Namespace of derived ids. It must never change: attempts before and after an upgrade have to publish the same ids."""
 
 
 class Parent:
-    """One attempt of a subscriber's function, as the parent of the events that it publishes."""
+    """Parent of the events that one attempt of a subscriber's function publishes."""
 
     def __init__(self, event_id: str, subscriber: str, envelope: Envelope, source: str | None = None) -> None:
         """Create the parent of an attempt.
 
         Args:
             event_id: Id of the event with which the function is called.
-            subscriber: Name of the subscriber: two subscribers of one event publish different ids.
+            subscriber: Name of the subscriber, so that two subscribers of one event publish different ids.
             envelope: Headers of that event.
-            source: Source within which its id is unique; None: it has none.
+            source: Source within which its id is unique; None if it has no source.
         """
         self._event_id = event_id
         self._source = source
@@ -42,18 +42,18 @@ class Parent:
 
         Args:
             event_key: Key of the published event.
-            app_id: The publishing application. The source of the parent is left out if it is this application or missing: otherwise
-                repeated attempts would publish new ids across an upgrade from a version without sources.
+            app_id: Id of the publishing application. If the source of the parent is this application or missing, the id does not
+                depend on it, so that attempts before and after an upgrade from a version without sources publish the same ids.
         """
-        # Counted by key: functions that publish several kinds concurrently, in any order, derive the same ids each time.
+        # Counted by key, so that functions that publish several kinds concurrently, in any order, derive the same ids each time.
         ordinal = next(self._ordinals[event_key])
         foreign = [] if self._source in (None, app_id) else [self._source]
         return str(uuid5(NAMESPACE, json.dumps([*foreign, self._event_id, self._subscriber, event_key, ordinal])))
 
     def envelope(self, context: Mapping[str, str]) -> Envelope:
-        """Return the headers of a child: correlation and context are inherited, and new context entries take precedence.
+        """Return the headers of a published event: correlation, trace and context are inherited, and new context has priority.
 
-        A correlation id or a trace that is too long is not inherited; then the id of the parent correlates the chain.
+        A trace that is too long is not inherited. A correlation id that is too long is replaced by the id of the parent.
         """
         correlation_id, traceparent = self._envelope.correlation_id, self._envelope.traceparent
         return Envelope(
@@ -73,7 +73,7 @@ class Publisher(Protocol):
     def publish_child(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> Coroutine[Any, Any, str]:
-        """Publish an event; return its id once the broker has acknowledged it."""
+        """Publish an event; return its id when the broker has acknowledged it."""
 
     def publish_child_sync(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]

@@ -1,7 +1,7 @@
-"""Types that can be payloads, and the JSON names of their fields (pure).
+"""Checks which types can be payloads, and finds the JSON names of their fields (pure).
 
 A payload is a JSON object, whose fields are at the top level of the value: a msgspec Struct, a dataclass, a TypedDict or a pydantic
-model. Types that msgspec writes as an array or a number are not payloads. Only the JSON Schema of a type is used.
+model. Types that msgspec writes as an array or a number cannot be payloads. The checks use only the JSON Schema of a type.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from streams_app.errors import text_of
 from streams_app.settings.base import suggestion
 
 RESERVED: Final = ("before", "metadata")
-"""Names beside the fields of a payload in the value of an event."""
+"""Fields of the value of an event that do not belong to the payload."""
 
 
 NO_OBJECT: Final = "is not an object with fields: take a msgspec Struct, a dataclass, a TypedDict or a pydantic model"
 
 
 def is_pydantic(payload: Any) -> bool:
-    """Return whether a type is a pydantic model, which decodes and encodes itself."""
+    """Return whether a type is a pydantic model, which is decoded and encoded by pydantic instead of msgspec."""
     return isinstance(payload, type) and issubclass(payload, BaseModel)
 
 
 def has_hooks(kind: Any) -> bool:
-    """Return whether creating an object of a type may call functions of its author, as with any pydantic model.
+    """Return whether creating an object of a type may call functions of its author, as any pydantic model does.
 
-    Types of fields count, too: ``__post_init__``, a default factory, ``_missing_`` of an Enum.
+    Such functions are ``__post_init__``, a default factory, and ``_missing_`` of an Enum, also in the types of fields.
     """
     if is_pydantic(kind):
         return True
@@ -64,7 +64,7 @@ def _is_hooked(part: Any) -> bool:
 
 
 def with_events(item: Any) -> type[Any]:
-    """Return the type of an object whose field ``events`` is a list of this type, as in records of ``keep = "events"``."""
+    """Return an object type whose field ``events`` is a list of this type, as in the records of a fold with ``keep = "events"``."""
     name = f"{item.__name__}List"
     if is_pydantic(item):
         model: type[Any] = create_model(name, events=(list[item], ...))
@@ -73,7 +73,7 @@ def with_events(item: Any) -> type[Any]:
 
 
 def _has_fields(payload: Any) -> bool:
-    """Return whether a type is of a kind that can be a payload; its fields may be invalid nevertheless."""
+    """Return whether a type is of a kind that can be a payload; does not check its fields."""
     kind = get_origin(payload) or payload
     if not isinstance(kind, type):
         return False
@@ -102,7 +102,7 @@ def schema_of(payload: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def payload_faults(label: str, payload: Any, reserved: Collection[str] = ()) -> list[str]:
-    """Return why a type cannot be a payload, a sentence each.
+    """Return the reasons why a type cannot be a payload, one sentence each.
 
     Args:
         label: Description of the type, for the sentences.
@@ -127,7 +127,7 @@ def payload_faults(label: str, payload: Any, reserved: Collection[str] = ()) -> 
 
 
 def key_faults(payload: Any, keyed_by: str | None) -> list[str]:
-    """Return why a field cannot be the key of an event, a sentence each; empty if the type itself has faults."""
+    """Return the reasons why a field cannot be the key of an event, one sentence each; empty if the type itself has faults."""
     if keyed_by is None or payload_faults("", payload):
         return []
     fields = list(schema_of(payload)[0]["properties"])

@@ -1,4 +1,4 @@
-"""Publishes events: returns once the broker has acknowledged an event, which can be published again by its id."""
+"""Publishes events and waits for the acknowledgement of the broker; after an error, an event can be resent with the same id."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 
 
 SEND_SECONDS: Final = 25.0
-"""Deadline of an acknowledgement; longer than a partition is without a leader after its broker was killed."""
+"""Time limit of an acknowledgement; longer than the time that a partition has no leader after its broker was killed."""
 
 
 class Declares(Protocol):
-    """The part of a catalogue that publishing uses."""
+    """Port to a catalogue, with the part that publishing uses."""
 
     @property
     def events(self) -> tuple[Event[Any, Any], ...]:
-        """The events that may be published."""
+        """Declarations of the events that may be published."""
 
 
 class _Ready(NamedTuple):
@@ -58,14 +58,14 @@ class _Ready(NamedTuple):
     value: bytes
     headers: Headers
     native: Any = None
-    """Its payload for a schema, see :func:`.native_of`; None: it is published as plain JSON."""
+    """The payload, to be encoded by a schema, see :func:`.native_of`; None: the event is published as plain JSON."""
 
 
 class Events:
     """Publishes the events of a catalogue.
 
-    With a running loop: ``async with Events(settings, catalogue) as events``. A program without one calls ``publish_sync`` and
-    ``close``, or uses ``with``; it may keep one object for each process, forked or not.
+    On a running event loop, use ``async with Events(settings, catalogue) as events``. A program without one calls ``publish_sync``
+    and ``close``, or uses ``with``. One object can be shared by all threads of a process, and by processes forked from it.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class Events:
         Args:
             settings: Connection and limits.
             catalogue: The events that may be published.
-            metrics: The registry in which ``streams_app_published_total`` and ``streams_app_publish_seconds`` are made, such as
+            metrics: The registry in which ``streams_app_published_total`` and ``streams_app_publish_seconds`` are created, such as
                 ``prometheus_client.REGISTRY``, or the metrics of a worker; None: a private registry.
             clock: Clock for the times in headers.
-            send_seconds: Deadline of an acknowledgement.
+            send_seconds: Time limit of an acknowledgement.
 
         Raises:
             ConfigurationError: Tracing is on, and ``opentelemetry-api`` is not installed; or a format of an event needs a schema
@@ -95,7 +95,7 @@ class Events:
         self._events = {event.key: event for event in catalogue.events}
         self._figures = PublishingFigures.in_registry(metrics)
         if isinstance(metrics, CollectorRegistry):
-            # A worker may never publish its catalogue's events; a program with a registry exists to publish.
+            # Only here, because a worker may never publish the events of its catalogue, but a program with a registry will.
             self._figures.begin(self._events)
         self._clock = clock or SystemClock()
         self._send_seconds = send_seconds
@@ -108,10 +108,10 @@ class Events:
         self._lock = threading.Lock()
 
     async def __aenter__(self) -> Self:
-        """Use the running loop.
+        """Create the producer on the running event loop.
 
         Raises:
-            RuntimeError: It was already entered, or ``publish_sync`` has started a loop for it.
+            RuntimeError: The object was entered before, or ``publish_sync`` has started an event loop for it.
         """
         if self._producer is not None:
             raise RuntimeError("it is open already: use one Events for each event loop")
@@ -126,7 +126,7 @@ class Events:
             await producer.stop()
 
     def __enter__(self) -> Self:
-        """Enter a program without a loop."""
+        """Return the object itself; ``publish_sync`` connects when it is first called."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -143,21 +143,21 @@ class Events:
         context: Mapping[str, str] | None = None,
         event_id: str | None = None,
     ) -> str:
-        """Publish one event; return once every in-sync replica has it.
+        """Publish one event, and return its id when every in-sync replica has it.
 
         Args:
             event: Its declaration.
             data: Its payload.
             before: The previous payload.
             metadata: Metadata of the type that the event declares.
-            context: Text entries that are inherited by the events that subscribers publish: at most 16 names, 1 kB.
-            event_id: Id of an event with unknown outcome, to publish it again; None: a new id.
+            context: Text entries that are copied to the events that subscribers publish: at most 16 names, 1 kB.
+            event_id: Id of an event with unknown outcome, to resend it; None: a new id.
 
         Returns:
             The id.
 
         Raises:
-            NotPublishedError: It was not acknowledged: the log may or may not have it. Publish it again under the id in the error.
+            NotPublishedError: It was not acknowledged; the log may or may not contain it. Resend it with the id in the error.
             BadEventError: It does not match its declaration, or is too large. It was not sent.
             ConfigurationError: The catalogue does not declare the event, or its context exceeds the limits. It was not sent.
         """
@@ -178,16 +178,16 @@ class Events:
         Args:
             event: Their declaration.
             payloads: Their payloads. All are validated before the first one is sent.
-            context: The context of each.
-            event_ids: Ids of events with unknown outcome, to publish them again; as many as payloads.
+            context: The context of each event.
+            event_ids: Ids of events with unknown outcome, to resend them; as many as payloads. None: new ids.
 
         Returns:
             Their ids, in the order of the payloads.
 
         Raises:
-            NotPublishedError: Not all were acknowledged. Publish all of them again under the ids in the error.
-            BadEventError: One does not match its declaration. None was sent.
-            ConfigurationError: As for one. None was sent.
+            NotPublishedError: Not all were acknowledged. Resend all of them with the ids in the error.
+            BadEventError: At least one does not match its declaration. None was sent.
+            ConfigurationError: As for :meth:`publish`. None was sent.
         """
         data = list(payloads)
         ids = [str(uuid4()) for _ in data] if event_ids is None else list(event_ids)
@@ -209,7 +209,7 @@ class Events:
         context: Mapping[str, str] | None = None,
         event_id: str | None = None,
     ) -> str:
-        """Publish one event like :meth:`publish`, from sync code; not on the thread of the event loop, which it would block."""
+        """Publish one event like :meth:`publish`, from sync code, but not in the thread of an event loop, which it would block."""
         return self._waited_for(
             lambda: self.publish(event, data, before=before, metadata=metadata, context=context, event_id=event_id)
         )
@@ -217,10 +217,10 @@ class Events:
     def publish_child(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> Coroutine[Any, Any, str]:
-        """Publish an event of a subscriber, under an id derived from that of its parent; see :class:`Parent`.
+        """Publish an event of a subscriber, with an id derived from that of its parent, see :class:`Parent`.
 
         Raises:
-            RuntimeError: No loop is running, so that nothing would ever be published.
+            RuntimeError: No event loop is running in this thread, so the coroutine could not be awaited.
         """
         try:
             asyncio.get_running_loop()
@@ -253,17 +253,17 @@ class Events:
             own.close()
 
     def _new_producer(self) -> ClosingProducer:
-        # aiokafka takes half a second to import, and a program that never publishes does not need it.
+        # Imported here, because aiokafka takes half a second to import, and a program that never publishes does not need it.
         from streams_app.kafka.coalescing_producer import CoalescingProducer
         from streams_app.kafka.producer import AckedProducer
 
-        # Without a linger time: each event of a sequence would wait for it.
+        # No linger time, because each event of a sequence would wait for it.
         client_id = f"{self._settings.app_id}-events"
         producer = AckedProducer(self._settings.kafka, client_id=client_id, send_seconds=self._send_seconds, linger_ms=0)
         return CoalescingProducer(producer, self._send_seconds)
 
     def _new_schemas(self) -> SchemaRegistry | None:
-        """Return the registry by whose schemas events are framed; None: what others frame is published as plain JSON."""
+        """Return the registry with whose schemas events are framed; None: events are published as plain JSON."""
         formats = formats_of(self._events.values())
         if not set(formats) & set(REGISTERED):
             return None
@@ -295,7 +295,7 @@ class Events:
         event_id: str,
         parent: Parent | None,
     ) -> _Ready:
-        """Validate an event like its consumers do; msgspec does not validate a payload at construction."""
+        """Encode an event, and validate it by decoding it as consumers do, because msgspec does not validate at construction."""
         if not isinstance(event, Event):
             raise ConfigurationError([f"{event!r} is not an Event: what is published is a declared event, and then its payload"])
         if faults := self._faults(event, metadata, context, event_id):
@@ -346,7 +346,7 @@ class Events:
         """Encode events by the latest schema of the subject ``<topic>-value``.
 
         Raises:
-            BadEventError: ``not-valid``: an event does not fit the schema. ``too-large``. None was sent.
+            BadEventError: ``not-valid``: an event does not fit the schema. ``too-large``: it exceeds a limit. None was sent.
             RegistryUnavailableError: The registry does not answer. None was sent.
             ConfigurationError: The subject does not exist, or its schema has another type. None was sent.
         """
@@ -354,7 +354,7 @@ class Events:
         found = []
         for one in ready:
             try:
-                # The payload of JSON has `before` and `metadata` beside it.
+                # In JSON, `before` and `metadata` are added to the payload, so the encoded value is used.
                 body = one.value if event.format == "json-schema" else latest.schema.encode(one.native)
             except Exception as error:  # whatever a library raises for an event that does not fit
                 self._figures.add(event.key, "refused")
@@ -386,7 +386,7 @@ class Events:
 
 
 def _attributes(event: Event[Any, Any], ready: Sequence[_Ready]) -> dict[str, str | int]:
-    """Return the attributes of the span of a publication."""
+    """Return the span attributes for a publication of these events."""
     if len(ready) > 1:
         return {"streams_app.event": event.key, "messaging.batch.message_count": len(ready)}
     of_key = {} if ready[0].key is None else {"messaging.kafka.message.key": ready[0].key.decode("utf-8", "backslashreplace")}

@@ -1,4 +1,4 @@
-"""The trace contexts in the headers of records, as links of spans need them; nothing of OpenTelemetry is imported (pure)."""
+"""Reads the trace contexts in the headers of records, for links of spans, without importing OpenTelemetry (pure)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, Final
 from streams_app.events.headers import TRACE_PARENT
 
 MAX_LINKS: Final = 32
-"""Maximum number of links of a span: to the newest contexts."""
+"""Maximum number of links of a span; the newest contexts are linked."""
 
 CONTEXT_BYTES: Final = 55
 SAMPLED: Final = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][13579bdf]")
-"""The beginning of a ``traceparent`` whose trace is recorded; a link to another one leads nowhere."""
+"""Matches the beginning of a ``traceparent`` whose trace is recorded; links to other traces would have no target."""
 
 
 def sampled_context(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
-    """Return the context in the headers of an event if its trace is recorded; None without one, or if it is not valid."""
+    """Return the trace context in the headers of an event; None if there is none, or it is not valid, or not recorded."""
     for name, value in headers:
         if name == TRACE_PARENT and value and SAMPLED.match(value):
             rest = value[CONTEXT_BYTES:]
