@@ -1,1 +1,1 @@
-"""Rules and encoding of a journal, without Kafka, Redis and clocks (pure)."""
+"""Rules and encoding of a journal, without I/O and clocks (pure)."""

@@ -1,8 +1,8 @@
-"""Blocks: rows of one key, or of neighbouring keys, as one member of a sorted set (pure).
+"""Blocks: rows of one key, or of neighbouring keys, encoded as one member of a Redis sorted set (pure).
 
-A member is ``key 0x00 | last offset | codec | raw length | CRC-32C | payload``, numbers big endian, a 0x00 within the key
-written as ``0x00 0xFF``. Members of one score are in the order of their bytes, which is the order of (key, last offset): the first
-member at or after (key, offset) holds the next row of the key, if there is one. The terminator cannot be mistaken
+A member is ``key 0x00 | last offset | codec | raw length | CRC-32C | payload``. Numbers are big endian, and a 0x00 within the key
+is escaped as ``0x00 0xFF``. All members have the same score, so Redis sorts them by their bytes, which is the order of (key, last
+offset): the next row of a key after an offset is in the first member at or after that position. The terminator cannot be mistaken
 for an escaped byte, because an offset is below 2^63 and so never begins with 0xFF. The checksum covers everything but itself.
 """
 
@@ -20,25 +20,25 @@ from crc32c import crc32c
 from streams_app.journal.core.entry import Row
 
 PLAIN: Final = 0
-"""Codec: rows of the key, as msgpack."""
+"""Codec for rows of one key, as msgpack."""
 
 COMPRESSED: Final = 1
-"""Codec: the same in zstd."""
+"""Codec for rows of one key, as msgpack compressed by zstd."""
 
 SEVERAL_KEYS: Final = 2
-"""Codec: rows of one or more keys in zstd, each a whole :class:`.Row`; key and offset of the member are those of the last row."""
+"""Codec for whole :class:`.Row` tuples of one or more keys, compressed by zstd; the member has key and offset of the last row."""
 
 COMPRESSED_FROM: Final = 1_000
-"""Smaller blocks are not compressed: zstd does not shrink them."""
+"""Blocks with fewer raw bytes are not compressed, because zstd does not shrink them."""
 
 MAX_CHUNK_EVENTS: Final = 2_000
 """Maximum number of events of one append."""
 
 MAX_CHUNK_KEYS: Final = 500
-"""Maximum number of keys of one append: each is a block, which costs Redis as much time as ten more events in another block."""
+"""Maximum number of keys of one append: each has its own block, which costs Redis as much time as ten events in another block."""
 
 MAX_CHUNK_BYTES: Final = 256_000
-"""An append takes no further event once it has this many received bytes."""
+"""An append receives no further event once it has this many bytes."""
 
 MAX_RAW_BYTES: Final = 32_000_000
 """Maximum raw length of a block; a larger one is damaged and is not decompressed."""
@@ -53,7 +53,7 @@ _decoded_rows: Final = msgspec.msgpack.Decoder(
 ).decode  # checks the shape of a row, too
 _OFFSET: Final = struct.Struct(">Q")
 _REST: Final = struct.Struct(">BII")  # codec, raw length, checksum
-_HEAD: Final = struct.Struct(">BI")  # what the checksum covers of that
+_HEAD: Final = struct.Struct(">BI")  # the part of it that the checksum covers
 _CHECKSUM: Final = struct.Struct(">I")
 _REST_BYTES: Final = _REST.size
 _HEAD_BYTES: Final = _HEAD.size
@@ -64,21 +64,21 @@ ShortRow = tuple[Any, ...]
 
 
 class DamagedBlockError(ValueError):
-    """A block does not hold what was written."""
+    """A block is damaged: it does not contain the bytes that were written."""
 
 
 def escaped(key: bytes) -> bytes:
-    """Return the prefix of members of a key: the key, escaped, and its terminator."""
+    """Return the prefix of all members of a key: the escaped key and its terminator."""
     return key.replace(b"\0", b"\0\xff") + b"\0"
 
 
 def position(key: bytes, offset: int) -> bytes:
-    """Return the position of (key, offset) in the order of members."""
+    """Return bytes that sort where members of a key with this last offset begin."""
     return escaped(key) + _OFFSET.pack(offset)
 
 
 def scan_position(after: bytes) -> bytes:
-    """Return a short position that sorts right after a member, whose payload may have a megabyte.
+    """Return bytes that sort right after a member and are short, while its payload may have a megabyte.
 
     Args:
         after: A member, or a position, which is returned unchanged.
@@ -90,13 +90,13 @@ def scan_position(after: bytes) -> bytes:
     head = after[: at + _REST.size]
     if len(head) < at + _REST.size:
         return after
-    # Members with the same head have the same payload: the next head follows them.
+    # Members with the same head have the same payload, so the next higher head sorts after them.
     fields = int.from_bytes(head[at - _OFFSET.size :], "big") + 1
     return head[: at - _OFFSET.size] + fields.to_bytes(_OFFSET.size + _REST.size, "big")
 
 
 def short_of(row: Row) -> ShortRow:
-    """Return a row as the blocks of its key store it."""
+    """Return a row without its key, as a block of one key stores it."""
     return row[1:] if row.headers else row[1:4]
 
 
@@ -125,12 +125,12 @@ def encode_packed(key: bytes, last_offset: int, raw: bytes, level: int) -> bytes
 
 
 def packed(rows: Sequence[Sequence[Any]]) -> bytes:
-    """Serialize rows as a block holds them before compression."""
+    """Serialize rows for a block, before compression."""
     return _encoded(rows)
 
 
 def encode_by_key(rows: Mapping[bytes, Sequence[ShortRow]], level: int = 1) -> list[bytes]:
-    """Encode a chunk into one member for each key.
+    """Encode the rows of a chunk, one member for each key.
 
     Args:
         rows: Key → its rows, in the order of their offsets.
@@ -143,13 +143,13 @@ def decode(member: bytes) -> list[Row]:
     """Return the rows of a member, sorted by (key, offset).
 
     Raises:
-        DamagedBlockError: The member is not what was written. Its raw length is not allocated before this is checked.
+        DamagedBlockError: The member is damaged. This is checked before its raw length is allocated.
     """
     return list(map(Row._make, tuples_of(member)))
 
 
 def rows_of_key(member: bytes, key: bytes) -> list[Row]:
-    """Return the rows of one key in a member, in the order of their offsets; the others cost hardly more than their decompression.
+    """Return the rows of one key in a member, in the order of their offsets.
 
     Raises:
         DamagedBlockError: As :func:`decode`.
@@ -169,7 +169,7 @@ def tuples_of(member: bytes) -> list[tuple[Any, ...]]:
             rows: list[tuple[Any, ...]] = _decoded_rows(raw)
             is_whole = bool(rows)
         else:
-            # Of tuples whose length differs, msgpack's own decoder is as fast.
+            # For tuples of different lengths, the decoder of msgspec is no faster.
             short = msgpack.unpackb(raw, use_list=False)
             rows = [(key, *row) if len(row) == _FIELDS - 1 else (key, *row, ()) for row in short]
             is_whole = set(map(len, rows)) == {_FIELDS}
@@ -184,7 +184,7 @@ def raw_of(member: bytes) -> bytes:
     """Return the decompressed rows of a member of :func:`encode_packed`, as :func:`packed` returned them.
 
     Raises:
-        DamagedBlockError: The member is not what was written.
+        DamagedBlockError: The member is damaged.
     """
     *_, codec, raw = _opened(member)
     if codec != SEVERAL_KEYS:
@@ -211,7 +211,7 @@ def raw_length(member: bytes) -> int:
 
 
 def stored_bytes(members: Sequence[bytes]) -> int:
-    """Return the bytes that members need in Redis."""
+    """Return how many bytes members need in Redis, by estimate."""
     return sum(map(len, members)) + BLOCK_OVERHEAD * len(members)
 
 
@@ -240,7 +240,7 @@ def _opened(member: bytes) -> tuple[bytes, int, int, bytes]:
     elif codec not in (COMPRESSED, SEVERAL_KEYS) or raw_length > MAX_RAW_BYTES:
         raise DamagedBlockError(f"the block cannot be decoded: codec {codec}, {raw_length} bytes")
     else:
-        target = bytearray(raw_length)  # a longer result is an error, so a zip bomb never gets more memory
+        target = bytearray(raw_length)  # a longer result is an error, so a zip bomb cannot allocate more memory
         try:
             size = cramjam.zstd.decompress_into(payload, target)
         except cramjam.DecompressionError as error:

@@ -1,4 +1,4 @@
-"""Divides a range of records into chunks, each written by one script and within one segment (pure)."""
+"""Divides a range of records into chunks, each of which one script appends to one segment (pure)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from streams_app.schemas.values import ValueReader
 from streams_app.settings import Limits
 
 MAX_LARGEST: Final = 10
-"""Number of largest keys that a segment lists."""
+"""Number of largest keys that the description of a segment lists."""
 
 MAX_COUNTED: Final = 1_000
-"""Number of keys of the open segment whose bytes are counted; above it, those with the fewest bytes are dropped."""
+"""Maximum number of keys of the open segment whose bytes are counted; above it, those with the fewest bytes are dropped."""
 
 
 class Open(NamedTuple):
@@ -40,10 +40,10 @@ class Open(NamedTuple):
 
 @dataclass(slots=True)
 class JournalChunk:
-    """Records that are written together.
+    """Records that are appended together, by one script.
 
     Attributes:
-        to: Last offset; offsets that the log skips after it belong to the next chunk.
+        to: Last offset. If the log skips offsets after it, they belong to the next chunk.
         clock_ms: Clock of the shard after the chunk.
         begins: Whether the chunk begins a segment.
         rows: Key → the rows of its records, in their order.
@@ -72,11 +72,11 @@ class JournalChunker:
         """Create a chunker.
 
         Args:
-            journal: Tells the key of an event.
-            limits: ``[limits]``.
+            journal: The settings that determine the key of an event.
+            limits: Settings of ``[limits]``.
             segment_bytes: A segment ends after this many received bytes.
             stored_bytes: A segment also ends once its blocks have this many bytes in Redis.
-            values: Reads the values whose fields are the key.
+            values: Decodes the values that contain the key fields.
         """
         self._journal = journal
         self._limits = limits
@@ -113,9 +113,9 @@ class JournalChunker:
         return chunk
 
     def _fill(self, chunk: JournalChunk, records: Sequence[Any], max_bytes: int) -> None:
-        """Add records until the chunk is full, and set its clock to the newest of their times, whatever the wall clock says.
+        """Add records until the chunk is full, and set its clock to the newest record time, not limited by the wall clock.
 
-        This runs for every event: hence local names, and no objects except what is kept.
+        The loop runs for every event. So it uses local names, and creates only objects that are stored.
         """
         rows, sizes, key_of = chunk.rows, chunk.sizes, self._usual_key_of
         newest_ms, count, received_bytes = chunk.clock_ms, 0, 0
@@ -149,11 +149,11 @@ class JournalChunker:
 
 
 def _never_usual(record: Any) -> None:
-    """Leave each record of a format to :func:`.entry.row_of`."""
+    """Return None for each record, so that :func:`.entry.row_of` reads it; for formats other than plain JSON."""
 
 
 def _of_day(records: Sequence[Any], day: str, clock_ms: int, now_ms: int) -> Sequence[Any]:
-    """Yield records up to the first one that advances the clock beyond a day."""
+    """Return the records before the first one that advances the clock beyond a day."""
     newest_ms = max([time_ms for record in records if (time_ms := record.timestamp) is not None], default=None)
     if day_of(clock_after(clock_ms, newest_ms, now_ms)) <= day:
         return records
@@ -165,10 +165,10 @@ def _of_day(records: Sequence[Any], day: str, clock_ms: int, now_ms: int) -> Seq
 
 
 class Largest:
-    """Tracks the keys of the open segment with the most received bytes, approximately above :data:`MAX_COUNTED` keys."""
+    """Tracks the keys of the open segment with the most received bytes; with more than :data:`MAX_COUNTED` keys approximately."""
 
     def __init__(self, known: Sequence[tuple[bytes, int]] = ()) -> None:
-        """Continue with the largest keys that a segment lists."""
+        """Initialize with the largest keys that the description of a segment lists."""
         self._sizes = dict(known)
 
     def add(self, received_bytes: Mapping[bytes, int]) -> tuple[tuple[bytes, int], ...]:
@@ -182,5 +182,5 @@ class Largest:
 
 
 def received(row: Row) -> int:
-    """Return the bytes of an entry as it was received."""
+    """Return the size of an entry as it was received: key, value and headers, in bytes."""
     return len(row.key) + len(row.value or b"") + sum(len(name) + len(content or b"") for name, content in row.headers)

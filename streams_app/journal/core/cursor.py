@@ -1,9 +1,9 @@
 """Cursors: the position of a reader of a journal, and where it starts (pure).
 
 A cursor is ``<partition>-<offset>`` of the last entry that was read; those of several partitions are joined by commas. A partition
-that is not in the cursor is read from its floor: no entry of the key was read there. If a reader started at a moment, its cursor
-ends with ``since-<ms>`` while some partitions have no state, or have not reached the moment: partitions that are not in the cursor
-start there.
+that is not in the cursor is read from its floor, the first stored offset, because no entry of the key was read there. If a reader
+started at a point in time, its cursor ends with ``since-<ms>`` while some partitions have no state, or have not reached that time.
+Partitions that are not in such a cursor start at that time.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ MAX_CHARACTERS: Final = 8_000
 """Maximum length of a cursor: some 600 partitions with offsets of eight digits."""
 
 MAX_OFFSET: Final = 2**53 - 1
-"""Maximum offset: Redis scripts compute in doubles."""
+"""Maximum offset, because Redis scripts compute in doubles."""
 
 MAX_PARTITION: Final = 9_999
-"""Maximum number of partitions: a cursor has no room for more."""
+"""Maximum partition number."""
 
 _PAIR: Final = r"\d{1,5}-\d{1,16}"
 _CURSOR: Final = re.compile(rf"{_PAIR}(,{_PAIR})*", re.ASCII)
@@ -40,9 +40,9 @@ class Start:
 
     Attributes:
         kind: ``cursor``: after these offsets; ``earliest``: at the floor; ``latest``: after the fence; ``moment``: at the first
-            entry of each partition that is not older, and after these offsets in partitions that have reached the moment.
+            entry of each partition that is not older than a time, and after ``positions`` in the partitions that have reached it.
         positions: Partition → last offset that was read.
-        since_ms: The moment.
+        since_ms: That time.
     """
 
     kind: Literal["cursor", "earliest", "latest", "moment"]
@@ -51,10 +51,10 @@ class Start:
 
 
 def parse_start(text: str, now_ms: int) -> Start:
-    """Parse where to start, as people and programs write it.
+    """Parse a text that says where a reader starts.
 
     Args:
-        text: A cursor, ``earliest``, ``latest``, how long ago, an ISO time or day, or ms since 1970.
+        text: A cursor, ``earliest``, ``latest``, a duration before now as in ``-24h``, an ISO time or day, or ms since 1970.
         now_ms: Wall clock.
 
     Raises:
@@ -81,7 +81,7 @@ def parse_cursor(text: str) -> dict[int, int]:
     """Parse a cursor into the last offset that was read in each partition.
 
     Raises:
-        CursorError: The text is not a cursor, or has a partition twice or one beyond the maximum.
+        CursorError: The text is not a cursor, has a partition twice, or an offset or partition beyond the maximum.
     """
     if len(text) > MAX_CHARACTERS or not _CURSOR.fullmatch(text):
         raise _garbled(text)
@@ -96,11 +96,11 @@ def parse_cursor(text: str) -> dict[int, int]:
 
 
 def cursor_text(positions: Mapping[int, int], since_ms: int | None = None) -> str:
-    """Format a cursor; partitions of which nothing was read (below 0) are left out.
+    """Format a cursor.
 
     Args:
-        positions: Partition → last offset that was read.
-        since_ms: The moment at which other partitions start; None: at their floor.
+        positions: Partition → last offset that was read; negative ones are left out.
+        since_ms: Time at which the other partitions start; None: at their floor.
     """
     pairs = [f"{partition}-{offset}" for partition, offset in sorted(positions.items()) if offset >= 0]
     return ",".join(pairs if since_ms is None else [*pairs, f"since-{since_ms}"])

@@ -1,8 +1,8 @@
 """The clock of a shard, its UTC days, and the end of its segments (pure).
 
-The clock decides under which day an event is filed, and which segments are old. It follows the newest record time, capped by the
-trusted wall clock so that one event dated 2099 changes nothing, and never goes back. A shard that has caught up follows the wall
-clock.
+The clock determines to which day an event is appended, and which segments are old. It follows the newest record time, limited by
+the trusted wall clock so that an event dated 2099 does no harm, and never goes back. Once a shard has caught up, its clock follows
+the wall clock.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def day_of(time_ms: int) -> str:
-    """Return the UTC day of a moment, as ``2026-08-20``."""
+    """Return the UTC day of a time in ms, as in ``2026-08-20``."""
     return (_EPOCH + timedelta(milliseconds=time_ms)).date().isoformat()
 
 
 def begin_of(day: str) -> int:
-    """Return the moment at which a UTC day begins, in ms.
+    """Return the time at which a UTC day begins, in ms.
 
     Raises:
         ValueError: The text is not a day.

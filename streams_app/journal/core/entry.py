@@ -1,4 +1,4 @@
-"""Entries: the key under which a record is filed, and the bytes that are kept of it (pure)."""
+"""Entries of a journal: the key of a record, and the part of the record that is stored (pure)."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from streams_app.schemas.values import ValueReader
 from streams_app.settings import Limits
 
 UNKEYED: Final = b""
-"""Key of events without a usable key: not JSON, not an object, of another format, no key, or a key beyond the limits."""
+"""Key of events without a usable key: the event is not JSON, no object or of another format, or its key is missing or too large."""
 
 MAX_VALUE_BYTES: Final = 1_000_000
-"""Maximum size of a kept value, whatever ``[limits]`` allow: one script writes it, and all clients of Redis wait for it."""
+"""Maximum size of a stored value, even if ``[limits]`` allow more: all clients of Redis wait for the script that writes it."""
 
 TOO_LARGE_HEADER: Final = "streams_app_too_large"
-"""The only header of an entry whose value and headers are beyond the limits; it holds their size, as text."""
+"""The only header of an entry whose value and headers were too large to be stored; it contains their size, as text."""
 
 MAX_SIZE_DIGITS: Final = 12
 """Maximum number of digits of that text."""
 
 
 class Row(NamedTuple):
-    """One event of a key.
+    """One stored event.
 
     Attributes:
         key: ``codec.member_of`` of the key fields; with ``@key`` the key of the record; or :data:`UNKEYED`.
         offset: Offset in its partition.
         time_ms: Time of the record; -1 if it has none.
-        value: As produced; None of a tombstone.
+        value: As produced; None for a tombstone.
         headers: As produced, in their order.
     """
 
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 
 class SourceRecord(Protocol):
-    """The attributes of a consumer record that a journal uses."""
+    """A consumer record, with the attributes that a journal uses."""
 
     @property
     def offset(self) -> int:
@@ -67,7 +67,7 @@ class SourceRecord(Protocol):
 
 
 class Keyed(Protocol):
-    """The settings of a journal that decide about keys."""
+    """The settings of a journal that determine the key of an event."""
 
     @property
     def is_by_record_key(self) -> bool:
@@ -86,10 +86,10 @@ PLAIN: Final = ValueReader("json")
 
 
 def row_of(record: SourceRecord, journal: Keyed, limits: Limits, values: ValueReader = PLAIN) -> tuple[Row, str | None]:
-    """Return the row of a record, and why it is unkeyed.
+    """Return the row of a record, and the reason why it has no key, or None.
 
     Reasons are ``not-json``, ``not-an-object``, ``unknown-schema``, ``wrong-format``, ``no-key`` and ``key-too-large``. A value
-    beyond the limits is still read for its key, and replaced by its size, see :func:`too_large`.
+    beyond the limits is replaced by its size after the key was read from it, see :func:`too_large`.
 
     Raises:
         NotFetchedError: The schema of the value was not fetched yet; see :meth:`.ValueReader.framed_parts`.
@@ -109,7 +109,7 @@ def row_of(record: SourceRecord, journal: Keyed, limits: Limits, values: ValueRe
 
 
 def too_large(row: Row) -> int | None:
-    """Return the size of the value and headers of an entry that was too large to be kept; None if they are kept."""
+    """Return the size of value and headers if they were too large to be stored; None if they are stored."""
     if len(row.headers) != 1 or row.headers[0][0] != TOO_LARGE_HEADER:
         return None
     content = row.headers[0][1] or b""
@@ -126,7 +126,7 @@ def _key_of(record: SourceRecord, journal: Keyed, key_bytes: int, values: ValueR
     if journal.is_by_record_key:
         key, most = record.key or b"", key_bytes
     else:
-        key, most = _member_of(record, journal.key_fields, values), key_bytes + 1  # with the mark of its type
+        key, most = _member_of(record, journal.key_fields, values), key_bytes + 1  # with its type tag
     if not key:
         raise _NoKeyError("no-key")
     if len(key) > most:

@@ -1,6 +1,7 @@
-"""Repacks appended blocks into fewer and smaller ones, in the order of their keys (pure).
+"""Repacks the blocks of a segment into fewer and smaller ones, in the order of their keys (pure).
 
-Neighbouring keys share a block, so that keys with few events compress as well as those with many.
+Neighbouring keys share a block, so that keys with few events compress as well as those with many. A *member* is an encoded block,
+see :mod:`streams_app.journal.core.block`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final
 from streams_app.journal.core.block import encode_packed, packed, raw_of, tuples_of
 
 BLOCK_BYTES: Final = 64_000
-"""Raw bytes of a packed block: larger ones hardly save memory, and a reader decodes a whole block for one event."""
+"""Raw bytes of a packed block. Larger blocks save hardly any memory, and a reader must decode a whole block for one event."""
 
 LEVEL: Final = 3
 """Compression level of zstd. Level 9 saves another sixth and takes three to ten times as long."""
@@ -24,14 +25,14 @@ _PER_ROW: Final = 16
 
 
 class RowDigest:
-    """Digest of rows, to check whether other blocks hold the same rows in the same order."""
+    """Digest of rows, by which blocks are compared: it is equal if they contain the same rows in the same order."""
 
     def __init__(self) -> None:
         self._count = 0
         self._found = hashlib.sha256()  # most processors have an instruction for it
 
     def add(self, raw: bytes) -> None:
-        """Add the next rows, as :func:`.block.packed` returns them; their division into blocks does not matter."""
+        """Add the next rows, as :func:`.block.packed` returns them; the digest does not depend on the boundaries of blocks."""
         count, at = _length(raw)
         self._count += count
         self._found.update(memoryview(raw)[at:])
@@ -43,13 +44,13 @@ class RowDigest:
 
 
 class RowsInOrder:
-    """Extracts the rows of a segment, each once, from its members in their order.
+    """Extracts the rows of a segment from its members, without duplicates.
 
-    A script that died half-way may have left duplicates, and rows beyond the end of the segment; they are skipped.
+    A script that failed half-way may have left duplicates, and rows beyond the end of the segment; they are skipped.
     """
 
     def __init__(self, first: int, last: int) -> None:
-        """Start before all members.
+        """Initialize for the first member of a segment.
 
         Args:
             first: First offset of the segment.
@@ -63,7 +64,7 @@ class RowsInOrder:
         """Return the rows of the next members, as :func:`.block.tuples_of` does.
 
         Raises:
-            DamagedBlockError: A member is not what was written.
+            DamagedBlockError: A member is damaged.
         """
         found: list[tuple[Any, ...]] = []
         first, last, key, behind = self._first, self._last, self._key, self._offset
@@ -71,7 +72,7 @@ class RowsInOrder:
             rows = tuples_of(member)
             head, tail = rows[0], rows[-1]
             if head[0] == tail[0] and (head[0] != key or behind < head[1]) and first <= head[1] and tail[1] <= last:
-                found += rows  # nearly always: the rows of one key, which are sorted, all of them new
+                found += rows  # the usual case: sorted rows of one key, all of them new
                 key, behind = tail[:2]
                 continue
             for row in rows:
@@ -86,14 +87,14 @@ class RowsInOrder:
 
 
 class Repacker:
-    """Packs the rows of a segment into blocks, a part at a time.
+    """Packs the rows of a segment into blocks, in parts.
 
     Attributes:
-        digest: Digest of all rows so far.
+        digest: Digest of all rows that were packed so far.
     """
 
     def __init__(self, first: int, last: int) -> None:
-        """Start before all members.
+        """Initialize for the first member of a segment.
 
         Args:
             first: First offset of the segment.
@@ -110,7 +111,7 @@ class Repacker:
             The blocks that are full.
 
         Raises:
-            DamagedBlockError: A member is not what was written.
+            DamagedBlockError: A member is damaged.
         """
         rows = self._rows + self._in_order.of(members)
         sizes = [
@@ -141,7 +142,7 @@ def digest_of(members: Iterable[bytes], digest: RowDigest) -> None:
     """Add the rows of packed members to a digest, in their order.
 
     Raises:
-        DamagedBlockError: A member is not what was written.
+        DamagedBlockError: A member is damaged.
     """
     for member in members:
         digest.add(raw_of(member))

@@ -1,7 +1,7 @@
-"""Fast path to the key of usual records (pure).
+"""Fast path that finds the key of most records (pure).
 
-Unusual records are left to :func:`.entry.row_of`, which also describes their faults. If the fast path finds a key, both find
-the same one.
+All other records are handled by :func:`.entry.row_of`, which also returns their faults. If the fast path finds a key, both find the
+same one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ERRORS: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, BadE
 
 
 class UsualKeys:
-    """Reads the keys of records without headers whose value is kept whole.
+    """Finds the keys of records that have no headers, and a value within the limits.
 
     Only the key field of a value is decoded; the rest is checked to be JSON and skipped.
     """
@@ -31,12 +31,12 @@ class UsualKeys:
         self._is_by_field = path != "" and is_plain_field(path)
         self._max_bytes = min(limits.value_bytes, MAX_VALUE_BYTES)
         self._max_shallow_bytes = self._max_bytes if is_depth_guarded() else min(SHALLOW_BYTES, self._max_bytes)
-        self._max_key_bytes = limits.key_bytes if journal.is_by_record_key else limits.key_bytes + 1  # with the mark of its type
+        self._max_key_bytes = limits.key_bytes if journal.is_by_record_key else limits.key_bytes + 1  # with its type tag
         event = msgspec.defstruct("Event", [("key", Any, None)], rename={"key": path or "key"}, gc=False)
         self._decode: Any = msgspec.json.Decoder(event).decode
 
     def of(self, record: SourceRecord) -> bytes | None:
-        """Return the key of a record that has a value; None if only :func:`.entry.row_of` can find it."""
+        """Return the key of a record; None if it has no value, or if only :func:`.entry.row_of` can find the key."""
         value = record.value
         if not value or record.headers or (len(value) > self._max_shallow_bytes and not self._is_shallow(value)):
             return None
@@ -54,6 +54,6 @@ class UsualKeys:
         return key if 0 < len(key) <= self._max_key_bytes else None
 
     def _is_shallow(self, value: bytes) -> bool:
-        """Return whether a large value is kept, and not nested deeper than orjson allows."""
+        """Return whether a large value is within the limits, and not nested deeper than orjson allows."""
         is_flat = self._is_by_record_key or value.count(b"[") + value.count(b"{") <= SHALLOW
         return is_flat and len(value) <= self._max_bytes

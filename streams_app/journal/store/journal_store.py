@@ -1,6 +1,6 @@
-"""Calls the scripts of journals, for the owner of a shard and for readers.
+"""Calls the Lua scripts of journals, for the owner of a shard and for readers.
 
-Keys: all of :mod:`.keys`. The scripts are in ``lua/``, one a file.
+The keys are those of :mod:`.keys`. Each script is a file in ``lua/``.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ Form = Literal["raw", "packed", "gap"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A range of offsets of a shard, for all keys: a UTC day, or a part of one.
+    """The events of all keys in a range of offsets of a shard: a UTC day, or a part of one.
 
     Attributes:
         first: First offset, which identifies the segment.
         day: Its UTC day, as in ``2026-08-20``.
         part: Number within the day, from 0 on.
-        form: ``raw``: blocks as they were appended; ``packed``: of neighbouring keys; ``gap``: the source had lost these offsets.
+        form: ``raw``: blocks as they were appended; ``packed``: compressed blocks of neighbouring keys; ``gap``: the source had
+            lost these offsets.
         generation: Random name of its set of blocks; staged blocks get a new one.
         is_closed: Whether it receives no more events, even if no other segment follows.
         entries: Number of events.
-        received_bytes: Keys, values and headers of its events.
-        stored_bytes: Bytes that its blocks take in Redis, see ``core/block.py``.
-        newest_ms: Newest record time, capped by the clock of the shard.
-        largest: The keys with the most received bytes, and those bytes; at most ten, limited by :data:`LARGEST_BYTES`.
+        received_bytes: Size of the keys, values and headers of its events.
+        stored_bytes: Bytes that its blocks need in Redis, see ``core/block.py``.
+        newest_ms: Newest record time, limited by the clock of the shard.
+        largest: The keys with the most received bytes, each with their number; at most ten, limited by :data:`LARGEST_BYTES`.
         last: Last offset; the fence for the open segment.
     """
 
@@ -73,7 +74,7 @@ class Beginning(NamedTuple):
     """Initial values of a new state.
 
     Attributes:
-        fence: The first event comes after this offset.
+        fence: Offset before the first event.
         clock_ms: Clock of the shard.
     """
 
@@ -82,10 +83,10 @@ class Beginning(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """A state as its new owner finds it.
+    """The state of a shard that a claim found or created.
 
     Attributes:
-        fence: Highest filed offset.
+        fence: Highest appended offset.
         clock_ms: Clock of the shard.
         topic_id: Id of the source when the state was created; "" if the broker gave none.
         log: Fingerprints of appended records, up to the fence.
@@ -105,8 +106,8 @@ class ShardStatus(NamedTuple):
     """The current state of a shard, for readers.
 
     Attributes:
-        partitions: Number of partitions of the source, as the owner of this one knows it.
-        fence: Highest filed offset.
+        partitions: Number of partitions of the source, as the owner of this shard stored it.
+        fence: Highest appended offset.
         floor: First offset of the oldest segment; the offset after the fence if there is none.
         clock_ms: Clock of the shard.
         topic_id: Id of the source.
@@ -125,7 +126,7 @@ class ShardStatus(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The events after the reader's offset are removed; the journal begins at the floor."""
+    """Reply: the events after the reader's offset were removed; the journal begins at the floor."""
 
     floor: int
     fence: int
@@ -133,7 +134,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class GapReply:
-    """Offsets that are missing: the source had lost them (``retention``), or Redis has (``damaged``)."""
+    """Reply: offsets are missing, because the source had lost them (``retention``) or Redis has (``damaged``)."""
 
     first: int
     last: int
@@ -144,9 +145,9 @@ class GapReply:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Blocks in the order of the key's events; the key has no other event up to ``up_to``.
+    """Reply: blocks in the order of the key's events; the key has no other event up to ``up_to``.
 
-    The reader filters by key and offset: blocks may begin at or below its offset, and hold other keys.
+    The reader must filter by key and offset: blocks may begin at or below its offset, and contain other keys.
     """
 
     blocks: list[bytes]
@@ -157,7 +158,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """The key has no event up to ``up_to``; if that is below the fence, more may follow at once."""
+    """Reply: the key has no event up to ``up_to``; if that is below the fence, the next read may find events."""
 
     up_to: int
     fence: int
@@ -166,21 +167,21 @@ class Nothing:
 
 @dataclass(frozen=True, slots=True)
 class NoState:
-    """The shard has no state: no worker has claimed it, or Redis has lost it."""
+    """Reply: the shard has no state, because no worker has claimed it, or Redis has lost it."""
 
 
 Reply = Gone | GapReply | Found | Nothing | NoState
 
 
 class JournalScripts:
-    """The scripts, loaded into Redis once a process."""
+    """The scripts of journals, loaded into Redis once per process."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
         self.by_name = {name: Script(f"journal-{name}", redis.register_script(script_source(name)), timer) for name in SCRIPTS}
 
 
 class _ScriptCaller:
-    """Calls that the owner and readers share."""
+    """Script calls that the owner and readers share."""
 
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts.by_name
@@ -191,7 +192,7 @@ class _ScriptCaller:
     async def _scan(self, keys: JournalKeys, segment: Segment, after: bytes, max_bytes: int) -> list[bytes] | None:
         """Read members of a segment, in the order of (key, last offset).
 
-        A script that died half-way may have left duplicates in a raw segment, or rows after its last offset; callers skip them.
+        A script that failed half-way may have left duplicates in a raw segment, or rows after its last offset; callers skip them.
 
         Args:
             keys: Keys of the shard.
@@ -200,8 +201,8 @@ class _ScriptCaller:
             max_bytes: No further member is returned after this many bytes.
 
         Returns:
-            Empty at the end; None if the segment was removed or has other blocks now: then ask for its status and continue from
-            the position of the last row.
+            Empty at the end; None if the segment was removed or has other blocks now. Then read its status, and continue from the
+            position of the last row.
         """
         reply = await self._call(
             "scan", keys, first=str(segment.first), generation=segment.generation, after=scan_position(after),
@@ -213,15 +214,15 @@ class _ScriptCaller:
 class JournalStore(_ScriptCaller):
     """The state of one journal and partition, under one claim.
 
-    Every method except :meth:`claim` and :meth:`scan` raises :class:`.FencedError` if another owner has claimed the shard or Redis
-    has lost it; nothing was written then.
+    Every method except :meth:`claim` and :meth:`scan` raises :class:`.FencedError`, without a write, if another owner has claimed
+    the shard or Redis has lost it.
 
     Attributes:
         changed: Number of the last change that does not move the fence. A lower number in Redis means that it lost the change.
     """
 
     def __init__(self, scripts: Scripts, keys: JournalKeys, token: str, owner: str = "") -> None:
-        """Create a store, without a request.
+        """Create a store, without a request to Redis.
 
         Args:
             scripts: The scripts in the application's Redis.
@@ -245,8 +246,8 @@ class JournalStore(_ScriptCaller):
             topic_id: Id of the source; "" if the broker gives none. A state of another topic is returned unchanged.
             partitions: Number of partitions of the source.
             begin: Initial values if there is no state; None: create none.
-            fence_at_most: The log differs from this offset on, as ``Claim.common_end`` returns it: the segment that holds the
-                offset and all later ones are removed, and filed from the log again.
+            fence_at_most: Offset from which on the log differs, as ``Claim.common_end`` returns it; None: it does not differ. The
+                segment with this offset and all later ones are removed, to be appended from the log again.
 
         Returns:
             None if there is no state and ``begin`` is None.
@@ -270,21 +271,21 @@ class JournalStore(_ScriptCaller):
     async def append(
         self, fence: int, to: int, blocks: Sequence[bytes], segment: Segment, clock_ms: int, log: Sequence[Fingerprint]
     ) -> bool:
-        """Append the offsets after the fence, up to and including ``to``; may be repeated after a lost reply.
+        """Append the events after the fence, up to and including offset ``to``; may be repeated after a lost reply.
 
         Args:
-            fence: The fence it continues.
+            fence: The fence that is expected in Redis.
             to: Last offset of the range, which becomes the fence.
             blocks: Members of one chunk, see ``core/block.py``; empty for a gap, or if the range has no records.
-            segment: The whole segment after the append; it is opened if its first offset is new and right after the fence.
+            segment: State of the segment after the append; it is opened if its first offset is new and right after the fence.
             clock_ms: Clock of the shard after the append.
             log: Fingerprints of appended records.
 
         Returns:
-            Whether it had been appended before, and the reply was lost.
+            Whether the range was appended by an earlier call, whose reply was lost.
 
         Raises:
-            FencedError: Also ``closed``: the segment is closed; ``first``: it is new and does not begin right after the fence.
+            FencedError: Also if the segment is closed (``closed``), or is new and does not begin right after the fence (``first``).
         """
         reply = await self._call(
             "append", self._keys, token=self._token, fence=str(fence), to=str(to), first=str(segment.first),
@@ -301,7 +302,7 @@ class JournalStore(_ScriptCaller):
 
         Args:
             segment: Its new state, with the generation of the new blocks.
-            blocks: About :data:`STAGED_BYTES`, at most :data:`MAX_STAGED`.
+            blocks: New blocks, with about :data:`STAGED_BYTES` in total, at most :data:`MAX_STAGED` of them.
             begins: Whether this is the first call for these blocks, which removes earlier staged ones.
 
         Returns:
@@ -316,7 +317,7 @@ class JournalStore(_ScriptCaller):
         ))  # fmt: skip
 
     async def swap(self, segment: Segment, blocks: int) -> bool:
-        """Replace the raw blocks by the staged ones; may be repeated after a lost reply.
+        """Replace the raw blocks of a segment by the staged ones; may be repeated after a lost reply.
 
         Args:
             segment: Its new state.
@@ -334,7 +335,7 @@ class JournalStore(_ScriptCaller):
         """Remove the oldest segment; may be repeated after a lost reply.
 
         Returns:
-            Whether it is removed; False if it is not the oldest one, or is open.
+            True if the segment is removed; False if it is not the oldest one, or is open.
         """
         return self._is_changed(change := next(self._changes), await self._call(
             "drop", self._keys, token=self._token, first=str(first), change=change,
@@ -345,12 +346,12 @@ class JournalStore(_ScriptCaller):
         return bool(reply[0] == b"ok")
 
     async def scan(self, segment: Segment, after: bytes, max_bytes: int = REPLY_BYTES) -> list[bytes] | None:
-        """Members of a segment in their order: empty at the end, None where it has other blocks now; see :meth:`_scan`."""
+        """Read members of a segment: empty at the end, None if it was removed or has other blocks now; see :meth:`_scan`."""
         return await self._scan(self._keys, segment, after, max_bytes)
 
 
 class JournalShardReader(_ScriptCaller):
-    """Reads the shards of journals, without changing anything."""
+    """Reads the shards of journals, without writes."""
 
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         super().__init__(scripts)
@@ -380,7 +381,7 @@ class JournalShardReader(_ScriptCaller):
     async def status(self, keys: JournalKeys) -> ShardStatus | None:
         """Read fence, floor and segments of a shard; None if it has no state.
 
-        One request reads them, the fence first: later segments are left out.
+        One pipeline reads the fence first; segments that begin above it are left out.
         """
         pipeline = self._redis.pipeline(transaction=False)
         pipeline.hmget(keys.meta, ["fence", "clock", "topic_id", "partitions", "owner"])
@@ -401,12 +402,12 @@ class JournalShardReader(_ScriptCaller):
         return None if found is None else int(found)
 
     async def scan(self, keys: JournalKeys, segment: Segment, after: bytes, max_bytes: int = REPLY_BYTES) -> list[bytes] | None:
-        """Members of a segment in their order: empty at the end, None where it has other blocks now; see :meth:`_scan`."""
+        """Read members of a segment: empty at the end, None if it was removed or has other blocks now; see :meth:`_scan`."""
         return await self._scan(keys, segment, after, max_bytes)
 
 
 def script_source(name: str) -> str:
-    """Return the source of a script as it runs in Redis."""
+    """Return the text of a script with its included files, as it runs in Redis."""
     return with_included(script_text(name), lambda shared: script_text(f"shared/{shared}"))
 
 
@@ -424,7 +425,7 @@ def _of_segment(segment: Segment) -> bytes:
 
 
 def _segments(about: Mapping[bytes, bytes], fence: int) -> tuple[Segment, ...]:
-    """Return segments in their order; each ends where the next one begins, the last one at the fence."""
+    """Return the segments in the order of their offsets; each ends before the next one begins, the last one at the fence."""
     firsts = sorted(int(first) for first in about if first != b"staged" and int(first) <= fence)
     lasts = [*(first - 1 for first in firsts[1:]), fence][: len(firsts)]
     return tuple(_segment(first, last, about[b"%d" % first]) for first, last in zip(firsts, lasts, strict=True))
@@ -435,7 +436,7 @@ def _segment(first: int, last: int, packed: bytes) -> Segment:
     found = {name.decode(): value for name, value in about.items()}
     texts = {name: found[name].decode() for name in ("day", "form", "generation")}
     largest = tuple((key, count) for key, count in found.get("largest") or ())
-    # After an append that died half-way, at most this many events are not filed; they are counted again when they are.
+    # If an append failed half-way, the description already counts events above the fence: at most one per offset.
     beyond = max(0, (found.get("last") or 0) - last)
     entries = max(0, found["entries"] - beyond)
     return Segment(**{**found, **texts, "first": first, "last": last, "entries": entries, "largest": largest})

@@ -1,20 +1,20 @@
-"""Every Redis key of journals, in one table.
+"""The Redis keys of journals: content, writer and lifetime of each.
 
 =====================================================  ====  ====================================================================
 key (after ``{app/journal.NAME/topic/part}:v1:``)       type  holds
 =====================================================  ====  ====================================================================
 ``meta``                                               hash  token, owner, fence, clock, topic_id, partitions, log (fingerprints
-                                                             of what was appended), change (number of the last change of the
-                                                             owner that the fence does not tell)
+                                                             of the appended records), change (number of the owner's last change
+                                                             that did not move the fence)
 ``segments``                                           zset  first offset of a segment → itself
-``about``                                              hash  first offset of a segment → what it is, see ``Segment``; staged:
-                                                             which blocks are being written
+``about``                                              hash  first offset of a segment → its description, see ``Segment``;
+                                                             staged: names of the blocks that are being written
 ``blocks:<first>:<generation>``                        zset  blocks of a segment, all scores 0, see ``core/block.py``
 =====================================================  ====  ====================================================================
 
-Owner: the worker whose token is in ``meta``. Keys live as long as the journal is deployed, blocks until their segment is removed.
-All of it can be rebuilt from the topic, as far back as that reaches. ``about`` names every key of blocks. The dot in
-``journal.NAME`` keeps these hash tags apart from those of folds and subscribers, whose names have none.
+The only writer is the worker whose token is in ``meta``. The keys are stored as long as the journal is deployed; blocks until their
+segment is removed. All of them can be rebuilt from the topic, as far back as its retention reaches. ``about`` names every key of
+blocks. The dot in ``journal.NAME`` distinguishes these hash tags from those of folds and subscribers, whose names have no dot.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def journal_keys(app_id: str, journal: str, topic: str, partition: int) -> Journ
     """Return the keys of one journal and partition.
 
     Args:
-        app_id: Id of the application. Settings ensure that it, the journal and the topic have no brace and no slash.
+        app_id: Id of the application. Like the names of journal and topic, it has no brace and no slash; the settings check that.
         journal: Name of the journal.
         topic: The source.
         partition: Partition of the source.
@@ -54,5 +54,5 @@ def journal_keys(app_id: str, journal: str, topic: str, partition: int) -> Journ
 
 
 def journal_pattern(app_id: str, journal: str) -> str:
-    """Return the ``SCAN`` pattern of all keys of a journal, whatever the topic and the version of the state."""
+    """Return the ``SCAN`` pattern of all keys of a journal, with any topic and any version of the state."""
     return f"{{{app_id}/journal.{journal}/*"

@@ -1,18 +1,18 @@
 #!lua
--- Appends the blocks of a range of offsets to a segment, opens the segment where it is new, and moves the fence to the end of the range.
+-- Appends the blocks of a range of offsets to a segment, opens the segment if it is new, and moves the fence to the end of the range.
 --
 -- KEYS    of the shard, see keys.py
 -- token   text
--- fence   text: the fence this range continues
+-- fence   text: the expected fence
 -- to      text: last offset of the range; the fence afterwards
--- first   text: first offset of the segment; a new one begins right behind the fence
--- about   text: what the segment is once the blocks are in it; one of form "gap" has none
+-- first   text: first offset of the segment; a new one begins right after the fence
+-- about   text: description of the segment with these blocks; a segment of the form "gap" has no blocks
 -- blocks  array: members, at most some thousand
 -- clock   text: clock of the shard afterwards, ms
--- log     text: fingerprints of what was appended
+-- log     text: fingerprints of the appended records
 --
--- Returns {"ok"} or {"already"} where a reply was lost; or {"refused", "no-state" | "token" | "fence" | "closed" | "first"}: the segment
---         is over; it is new and does not begin behind the fence.
+-- Returns {"ok"}; {"already"} if an earlier call, whose reply was lost, has done it; or {"refused", "no-state" | "token" | "fence" |
+--         "closed" | "first"}. "closed": the segment receives no more events; "first": it is new and does not begin after the fence.
 -- Cost    O(blocks * log(blocks of the segment)): about 3 us each, and 1 ms a MB.
 -- include segments.lua
 
@@ -20,11 +20,11 @@ if state.token == arg.token and state.fence == arg.to then return {'already'} en
 local refused = refusal()
 if refused then return refused end
 local known, segment = segment_at(arg.first), unpacked(arg.about)
--- Not whether "about" has it: a script may have died before it was one of the segments.
+-- Being in "about" is not enough: a script may have failed before it added the segment to "segments".
 local is_new = not call('ZSCORE', segments, arg.first)
 if not is_new and ((known and known.is_closed) or first_after(arg.first)) then return {'refused', 'closed'} end
 if is_new and arg.first ~= text(tonumber(state.fence) + 1) then return {'refused', 'first'} end
--- First: whoever removes this segment finds its blocks by it.
+-- First, because the removal of this segment finds its blocks by it.
 call('HSET', about, arg.first, arg.about)
 if is_new then call('ZADD', segments, arg.first, arg.first) end
 local blocks, members = blocks_key(arg.first, segment), {}
@@ -35,6 +35,6 @@ for i, block in ipairs(arg.blocks) do
     members = {}
   end
 end
--- Last: a script that dies half-way is run again, from the same fence.
+-- Last: a script that failed half-way is repeated from the same fence.
 call('HSET', meta, 'clock', arg.clock, 'log', arg.log, 'fence', arg.to)
 return {'ok'}

@@ -1,18 +1,19 @@
 #!lua flags=allow-oom
--- Makes a fresh token the owner of a journal's partition, and removes what scripts and packings have left that did not come to an end.
+-- Makes a new token the owner of a journal's partition, and removes the leftovers of scripts and packings that were interrupted.
 --
 -- KEYS           of the shard, see keys.py
 -- token          text: of the claimant, random
 -- owner          text: name of the worker, for people
--- topic_id       text: of the source as the broker knows it; "" = unknown. Stored where none is; another one is left and returned
--- partitions     number: how many the source has, for whoever reads all of them
--- begin          text: fence of the state that is created where there is none; "" = create none
--- clock          text: clock of the state that is created, ms
--- fence_at_most  text: the log differs from this offset on: segments from that of this offset on are removed; "" = it does not
+-- topic_id       text: id of the source at the broker; "" = unknown. Stored if the state has none; a different one stays and is returned
+-- partitions     number of partitions of the source, for readers of the whole journal
+-- begin          text: fence of a new state; "" = do not create one
+-- clock          text: clock of a new state, ms
+-- fence_at_most  text: offset from which on the log differs: the segment with this offset and all later ones are removed; "" = it does
+--                not differ
 --
--- Returns {"ok" | "new", fence, clock, topic_id, log, array of first offset and what the segment is of all segments in their order}; {"more"}
---         where segments are left to be removed: call it again; {"none"} where there is no state and none is created.
--- Cost    O(segments): about 3 us each, and 10 us for each that is removed, at most 1 000 a call.
+-- Returns {"ok" | "new", fence, clock, topic_id, log, {first offset, description, ...} of all segments in their order}; {"more"} if further
+--         segments must be removed, so that the call must be repeated; {"none"} if there is no state and none is created.
+-- Cost    O(segments): about 3 us each, and 10 us for each that is removed, at most 1 000 per call.
 -- include segments.lua
 
 read_marks('clock', 'topic_id', 'log')
@@ -20,10 +21,12 @@ local REMOVED = 1000
 local outcome, firsts, is_whole = 'ok', call('ZRANGE', segments, 0, -1), true
 local fields, of_segments = call('HGETALL', about), {}
 for i = 1, #fields, 2 do of_segments[fields[i]] = fields[i + 1] end
--- "about" is written before and removed after: where it lacks a segment, Redis has lost it, and the log is read once more.
+-- The entry in "about" is written before the one in "segments", and removed after it. If it is missing, Redis has lost it, and the log is
+-- read again.
 for _, first in ipairs(firsts) do is_whole = is_whole and of_segments[first] end
--- A script that died leaves one that is not listed: one above the fence, or the oldest that it removed. Where none is listed and "about"
--- has some up to the fence, their list is lost; a last one whose removal died is read once more, too.
+-- A script that failed half-way may leave one segment in "about" that is not in "segments": one above the fence, or the oldest one, which it
+-- removed. If "segments" is empty and "about" has segments up to the fence, Redis has lost "segments". The log is then read again, also if
+-- that segment is only the rest of a failed removal.
 if not firsts[1] then
   for first in pairs(of_segments) do is_whole = is_whole and (tonumber(first) or math.huge) > tonumber(state.fence or -1) end
 end
@@ -36,7 +39,7 @@ local fence, is_known = tonumber(state.fence), outcome == 'ok'
 if is_known and arg.fence_at_most ~= '' and tonumber(arg.fence_at_most) <= fence then
   local other = tonumber(arg.fence_at_most)
   fence = tonumber(first_up_to(other) or other) - 1
-  -- First: what the segments above it hold is unread before it is removed.
+  -- First: the events above the fence count as not appended before their segments are removed.
   call('HSET', meta, 'fence', text(fence))
 end
 remove_staged()
@@ -50,7 +53,7 @@ for _, first in ipairs(firsts) do
   end
   of_segments[first] = nil
 end
--- What is left are no segments: of scripts that died half-way.
+-- The remaining entries are no segments, but leftovers of scripts that failed half-way.
 for first in pairs(of_segments) do lost[#lost + 1] = first end
 for i, first in ipairs(lost) do
   if i > REMOVED then return {'more'} end

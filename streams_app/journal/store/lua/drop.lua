@@ -6,9 +6,8 @@
 -- first   text: its first offset
 -- change  number: of this change, see segments.lua
 --
--- Returns {"ok"}, also where it is removed already; {"kept"} where it is not the oldest one, or may be appended to; or {"refused",
---         "no-state" | "token"}.
--- Cost    O(1): what is removed is freed by another thread.
+-- Returns {"ok"}, also if it was removed before; {"kept"} if it is not the oldest one, or is open; or {"refused", "no-state" | "token"}.
+-- Cost    O(1): another thread frees the memory.
 -- include segments.lua
 
 local refused = refusal()

@@ -1,19 +1,20 @@
 #!lua flags=allow-oom,no-writes
--- The next blocks of a key behind an offset, across segments, whatever their form is now.
+-- Reads the next blocks of a key after an offset, from all segments, raw or packed.
 --
 -- KEYS       of the shard, see keys.py
 -- prefix     text: the key and its terminator, as members begin with it
--- after      number: last offset that the reader has had; -1 = none
--- max_bytes  number: no further block is returned once there are so many bytes of them
+-- after      number: last offset that was read; -1 = none
+-- max_bytes  number: no further block is returned after this many bytes
 --
--- A segment and its form are looked up here, so that a swap or a drop comes before or after all of it. Blocks may begin at or below
--- "after", and one may hold other keys: the reader filters.
+-- One script finds the segments and reads their blocks, so that a swap or a drop happens entirely before or after it. Blocks may begin at
+-- or below "after", and may contain other keys: the reader must filter.
 --
--- Returns {"gone", floor, fence} where events behind "after" are removed; {"gap", first, last, fence, floor, why} where offsets are not kept
---         ("retention": the source had lost them; "damaged": Redis has); {"found", up to, fence, floor, array of blocks}: there is no
---         other event of the key up to that offset; {"nothing", up to, fence, floor}, which may be less than the fence; {"none"} where
---         there is no state.
--- Cost    O(blocks + segments): about 5 us each, at most 500 and 64 a call, and 1 ms a MB.
+-- Returns {"gone", floor, fence} if events after "after" were removed;
+--         {"gap", first, last, fence, floor, why} if offsets are missing ("retention": the source had lost them; "damaged": Redis has);
+--         {"found", up to, fence, floor, array of blocks}: the key has no other event up to that offset;
+--         {"nothing", up to, fence, floor}: the key has no event up to that offset, which may be below the fence;
+--         {"none"} if there is no state.
+-- Cost    O(blocks + segments): about 5 us each, at most 500 blocks and 64 segments per call, and 1 ms a MB.
 -- include segments.lua
 
 local BLOCKS, SEGMENTS = 500, 64
@@ -24,21 +25,21 @@ local floor = tonumber(oldest or fence + 1)
 if arg.after + 1 < floor then return {'gone', text(floor), text(fence)} end
 local up_to, bytes, found = arg.after, 0, {}
 
--- Collects the blocks of one segment; whether it has come to their end.
+-- Collects the blocks of the key in one segment. Returns false if it stopped at a limit.
 local function collect(blocks, last, is_packed)
   local start = '[' .. prefix .. struct.pack('>I8', up_to + 1)
   while true do
     local block = call('ZRANGEBYLEX', blocks, start, '+', 'LIMIT', 0, 1)[1]
     if not block then return true end
-    -- What follows the terminator is an offset, whose first byte is never 255; else it was an escaped byte of a longer key.
+    -- The first byte of an offset is never 255. If 255 follows the terminator, both are an escaped byte of a longer key.
     local is_of_key = block:sub(1, #prefix) == prefix and block:byte(#prefix + 1) ~= 255
     local to = is_of_key and struct.unpack('>I8', block, #prefix + 1)
     if not to then
-      -- Of a later key: in a packed segment it may begin with rows of this one, which are the last of them.
+      -- A block of a later key: in a packed segment, it may begin with the last rows of this key.
       if is_packed then found[#found + 1], bytes = block, bytes + #block end
       return true
     end
-    -- Of a script that died half-way: what is up to the fence is in other blocks, too.
+    -- Left by a script that failed half-way: its events up to the fence are in other blocks, too.
     if to > last then return true end
     found[#found + 1], bytes = block, bytes + #block
     up_to, start = to, '[' .. prefix .. struct.pack('>I8', to + 1)

@@ -1,16 +1,15 @@
 #!lua
--- Writes blocks that are to take the place of those of a closed segment, or only closes it.
+-- Closes a segment, and writes blocks that will replace its own.
 --
 -- KEYS        of the shard, see keys.py
 -- token       text
 -- first       text: first offset of the segment
--- generation  text: of the new blocks; "" = the segment is only closed
--- begins      boolean: the first call for these blocks, which removes what was staged before
+-- generation  text: generation of the new blocks; "" = only close the segment
+-- begins      boolean: the first call for these blocks, which removes the blocks that were staged before
 -- blocks      array: members, at most some thousand
 -- change      number: of this change, see segments.lua
 --
--- Returns {"ok"}; {"gone"} where the segment is no longer there, or no longer raw, or other blocks are staged; or {"refused",
---         "no-state" | "token"}.
+-- Returns {"ok"}; {"gone"} if the segment was removed or is not raw, or if other blocks are staged; or {"refused", "no-state" | "token"}.
 -- Cost    O(blocks * log(blocks)): about 3 us each, and 1 ms a MB.
 -- include segments.lua
 
@@ -31,7 +30,7 @@ if arg.begins then
   remove_staged()
   call('HSET', about, 'staged', pack({arg.first, arg.generation, segment.generation}))
 end
--- A late copy of a request for blocks that somebody has removed since would leave some that nobody names.
+-- Otherwise a late copy of a request, whose blocks were removed since, would write blocks that no entry names.
 local names = staged_names()
 if names[1] ~= arg.first or names[2] ~= arg.generation then return {'gone'} end
 local members = {}

@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- Puts staged blocks in the place of those that a segment has, which are removed.
+-- Replaces the blocks of a segment by the staged ones.
 --
 -- KEYS    of the shard, see keys.py
 -- token   text
 -- first   text: first offset of the segment
--- about   text: what the segment is afterwards, with the generation of the staged blocks
--- blocks  number: how many were staged
+-- about   text: description of the segment afterwards, with the generation of the staged blocks
+-- blocks  number of staged blocks
 -- change  number: of this change, see segments.lua
 --
--- Returns {"ok"}, also where it is done already; {"gone"} where the segment is no longer there, or other blocks are staged; or {"refused",
---         "no-state" | "token" | "fence"}: Redis may have lost the end of the segment since its blocks were read.
--- Cost    O(1): what is removed is freed by another thread.
+-- Returns {"ok"}, also if it was done before; {"gone"} if the segment was removed, or other blocks are staged; or {"refused", "no-state" |
+--         "token" | "fence"}. "fence": Redis may have lost the end of the segment since its blocks were read.
+-- Cost    O(1): another thread frees the memory.
 -- include segments.lua
 
 local refused = refusal()
