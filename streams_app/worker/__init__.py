@@ -1,6 +1,6 @@
-"""The worker process: the Faust application, the components besides it, signals and exit codes, and the watchdog.
+"""The worker process: the Faust application, the other components, signals and exit codes, and the watchdog.
 
-``app``, for ``faust -A streams_app.worker worker``, is configured by ``STREAMS_APP_CONFIG`` or ``./streams.toml``.
+``app``, for ``faust -A streams_app.worker worker``, reads its settings from ``STREAMS_APP_CONFIG`` or ``./streams.toml``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> FoldingApp:
-    # Created at the first access: importing a module of this package must not load settings.
+    # The application is created at the first access, because importing a module of this package must not load settings.
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from streams_app.settings import Settings

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS: Final = 12.0
-"""At shutdown, subscribers get this time to commit and leave their groups, after ``worker.grace``; read stores need less."""
+"""Time that subscribers have after ``worker.grace`` to commit and leave their groups at shutdown; read stores need less."""
 
 BEAT_SECONDS: Final = 1.0
 
@@ -58,14 +58,14 @@ Run = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 
 @dataclass(slots=True)
 class Components:
-    """Prepares, starts and stops what runs beside the folds of a worker; :func:`assemble` makes it.
+    """Prepares, starts and stops the components besides the folds of a worker; created by :func:`assemble`.
 
     Attributes:
-        selection: What is to run.
+        selection: The components to run.
         on_fatal: Ends the process because of an error; called from any thread.
-        is_folding: Whether folds run, too. Then Redis must answer at the start.
+        is_folding: Whether folds also run, so that Redis must answer at the start.
         stopping: Set when the worker begins to shut down.
-        folding: What the worker folds, once it is started; None: nothing.
+        folding: The folds of the worker, once it is started; None without folds.
         tracing: Starts spans; None if tracing is off.
     """
 
@@ -89,10 +89,10 @@ class Components:
     _runs: dict[str, Run] = field(default_factory=dict)
 
     async def prepare(self) -> None:
-        """Create the components, and check what must hold before any of them starts.
+        """Create the components, and check their requirements before any of them starts.
 
         Raises:
-            TryAgainError: Kafka cannot be reached; nor can Redis, if folds run.
+            TryAgainError: Kafka cannot be reached, or Redis, if folds run.
             ConfigurationError: A server denies access, topics are missing, or a component has wrong settings.
         """
         await self._check_redis()
@@ -151,10 +151,10 @@ class Components:
         return self.settings.events.catalogue is not None if selected is None else bool(selected)
 
     def start(self, folding: Folding | None = None) -> None:
-        """Start everything that was prepared.
+        """Start all prepared components.
 
         Args:
-            folding: What the worker folds; None: nothing.
+            folding: The folds of the worker; None without folds.
 
         Raises:
             TryAgainError: No port is free for the HTTP pages.
@@ -176,7 +176,7 @@ class Components:
             self._run(run(self.stopping), name)
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run a task; an error of it is unexpected and ends the process."""
+        """Start a task; any error in it is unexpected and ends the process."""
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(self._on_task_done)
         self.tasks.append(task)
@@ -189,11 +189,11 @@ class Components:
             self.on_fatal(error)
 
     def _unexpected_cancellation(self, task: asyncio.Task[None]) -> BaseException | None:
-        """Return the error of a task that was cancelled before the worker stops, because its work stops with it."""
+        """Return an error if a task was cancelled before the worker stops, because its work has then ended; else None."""
         return None if self.stopping.is_set() else TryAgainError(f"the task {task.get_name()!r} was cancelled")
 
     async def stop(self) -> None:
-        """Stop everything; takes a few seconds after the running functions of subscribers have completed."""
+        """Stop all components; this takes a few seconds after the running functions of subscribers have completed."""
         self.watchdog.stop()
         self.stopping.set()
         if others := [task for task in self.tasks if task is not self.heartbeat]:
@@ -207,7 +207,7 @@ class Components:
             await self.tracing.flush()
 
     async def _beat(self) -> None:
-        # Until the very end: functions of subscribers may take long to complete, and a worker that waits for them is alive.
+        # The heartbeat continues during the shutdown: a worker that waits for functions of subscribers is alive.
         while True:
             self.status.beat(self.clock.monotonic_ms())
             await asyncio.sleep(BEAT_SECONDS)
@@ -225,16 +225,16 @@ def assemble(
 
     Args:
         settings: Settings of the application.
-        selection: What runs beside folds.
+        selection: The components besides folds.
         on_fatal: Ends the process because of an error; called from any thread.
-        clock: Another clock than that of the machine, for tests.
-        is_folding: Whether the worker runs the folds, too.
+        clock: A clock for tests; None for that of the machine.
+        is_folding: Whether the worker also runs the folds.
 
     Raises:
         ConfigurationError: Tracing is on, and ``opentelemetry-api`` is not installed.
     """
     clock = clock or SystemClock()
-    # Read stores have nothing in Redis: without other components the client never connects, and its secrets need not exist.
+    # Read stores have no state in Redis. Without other components, the client never connects and its secrets need not exist.
     uses_redis = is_folding or selection.uses_redis
     access = settings.redis if uses_redis else settings.redis.model_copy(update=NO_SECRETS)
     metrics, status, redis = Metrics(settings), Status(), connect(access)
@@ -268,13 +268,13 @@ async def watch_redis(skew: SkewWatch, warn: Callable[[], Awaitable[None]] | Non
 
     Args:
         skew: Compares the clocks.
-        warn: Reports a wrong configuration of Redis once it answers; None: this was done.
+        warn: Reports a wrong configuration of Redis once it answers; None if that was already done.
         stop: Set when the worker stops.
     """
     watching, stopping = asyncio.create_task(_watch_forever(skew, warn)), asyncio.create_task(stop.wait())
     await asyncio.wait((watching, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
-    # A command to a frozen Redis may take longer to time out than a worker has for its shutdown.
+    # The cancelled task is not awaited, because a command to a frozen Redis may time out later than a shutdown may take.
     if not watching.cancel():
         watching.result()
 

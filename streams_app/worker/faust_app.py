@@ -48,7 +48,7 @@ REVOKED_SECONDS = 6.0
 
 
 class WithoutProducer(BootStrategy):
-    """A Faust application without Faust's own producer, which is not used."""
+    """Starts a Faust application without Faust's own producer, which is not used."""
 
     enable_kafka_producer = False
 
@@ -67,7 +67,7 @@ class FoldingApp(faust.App):
     fatal: BaseException | None = None
     has_failed: asyncio.Event
     is_served = False
-    """Called with the error that ends the process, to exit with its code; Faust's own worker would always exit with 1."""
+    """Whether ``streams-app worker`` runs the application and sets the exit code; Faust's own worker would always exit with 1."""
 
     def _new_consumer(self) -> FoldingConsumer:
         return FoldingConsumer(
@@ -79,7 +79,7 @@ class FoldingApp(faust.App):
         )
 
     async def on_start(self) -> None:
-        """Connect before anything is consumed; the caller has checked the topics."""
+        """Prepare and start the other components before the first record is consumed."""
         hold_back_libraries()  # Faust's own worker has set up its logging by now
         try:
             if not self.is_served:
@@ -93,7 +93,7 @@ class FoldingApp(faust.App):
 
     async def on_stop(self) -> None:
         """Commit while the consumer is still a member of its group."""
-        self.components.stopping.set()  # read stores and subscribers leave their own groups meanwhile
+        self.components.stopping.set()  # read stores and subscribers leave their own groups at the same time
         await self.ownership.stop()
         report_rejected_events(self.settings.folds, self.metrics)
         await super().on_stop()
@@ -101,30 +101,30 @@ class FoldingApp(faust.App):
     async def on_shutdown(self) -> None:
         """Stop the other components.
 
-        This happens after the consumer has left its group: functions of subscribers may take long, and other workers take over
-        the folds meanwhile.
+        This happens after the consumer has left its group, so that other workers take over the folds while functions of subscribers
+        still run.
         """
         await super().on_shutdown()
         await self.components.stop()
         self._exit_with(self.fatal)
 
     def _exit_with(self, fault: BaseException | None) -> None:
-        """Under ``faust -A``: exit with the code of an error that has one."""
+        """If Faust's own worker runs the application, exit with the code of the error."""
         if isinstance(fault, StreamsAppError) and not self.is_served:
             logger.critical("%s", fault)
             exit_now(fault.exit_code)
 
     def _create_directories(self) -> None:
-        """Do nothing: Faust would create folders for tables, and there are none."""
+        """Do nothing: Faust would create folders for tables, which this application does not have."""
 
     def on_seek(self, generation: int) -> None:
-        """Handle an assignment of partitions."""
+        """Handle an assignment of partitions: claim them."""
         self.components.producer.forget_trouble()
         self.status.clear("start")
         self.ownership.assigned(generation)
 
     async def on_revoke(self, tps: Iterable[TP]) -> None:
-        """Handle a revocation of partitions."""
+        """Handle a revocation of partitions: commit and release them."""
         await self.ownership.revoked(tps)
 
     def in_flight(self) -> int:
@@ -132,7 +132,7 @@ class FoldingApp(faust.App):
         return self.ownership.in_flight()
 
     def on_fatal(self, error: BaseException) -> None:
-        """End the process: an unexpected error, or one that only an operator can resolve."""
+        """End the process because of an unexpected error, or one that only an operator can resolve."""
         if self.fatal is not None:
             return
         self.fatal = error
@@ -145,11 +145,11 @@ class FoldingApp(faust.App):
 
 
 def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
-    """Create the Faust application for settings; it connects when it is started.
+    """Create the Faust application for settings, without connecting.
 
     Args:
         settings: See :class:`streams_app.settings.Settings`.
-        clock: A clock for tests; None: that of the machine.
+        clock: A clock for tests; None for that of the machine.
 
     Returns:
         A ``faust.App``; ``app.settings``, ``app.ownership``, ``app.metrics`` and ``app.status`` are this project's.
@@ -206,7 +206,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
 
 
 def _counted(settings: Settings, metrics: Metrics) -> Callable[[str, str], None]:
-    """Count the resyncs of declared folds."""
+    """Return a function that counts the resyncs of declared folds."""
     declared = {fold.name for fold in settings.folds}
 
     def count(fold: str, cause: str) -> None:
@@ -218,7 +218,7 @@ def _counted(settings: Settings, metrics: Metrics) -> Callable[[str, str], None]
 
 def _add_agents(app: FoldingApp) -> None:
     async def fold(stream: Any) -> None:
-        # It only hands batches over: an agent that waits would stop the delivery to every other one.
+        # An agent only passes batches on: if it waited, the delivery to all other agents would stop.
         async for message in stream:
             app.ownership.deliver(message.taken())
 

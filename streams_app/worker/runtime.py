@@ -32,7 +32,7 @@ def serve(declared: Settings | FoldingApp, only: Collection[str] = ()) -> None:
     """Run a worker until SIGTERM or SIGINT.
 
     Args:
-        declared: Settings, or an application made of them, which may have agents and timers of its own.
+        declared: Settings, or an application created from them, which may have further agents and timers.
         only: Names of read stores, subscribers, live views or journals to run instead of everything.
 
     Raises:
@@ -42,7 +42,7 @@ def serve(declared: Settings | FoldingApp, only: Collection[str] = ()) -> None:
         Exception: An unexpected error, or one of the catalogue's lifespan, has ended a worker without folds.
     """
     settings = declared if isinstance(declared, Settings) else declared.settings
-    tracing_of(settings)  # before any server is asked: without its package no waiting helps
+    tracing_of(settings)  # before any connection: no retry can resolve a missing package
     running = _serve_selection(settings, select(settings, only)) if only or not settings.folds else _serve_folds(declared)
     search_cycles_rarely()
     # The runner is not closed: see exit_now().
@@ -81,7 +81,7 @@ async def _serve_selection(settings: Settings, selection: Selection) -> None:
     """Run a worker without folds.
 
     It is a member of its consumer groups like any worker, and shares partitions with the others. Faust is not used. If a store, a
-    source, Redis or Kafka becomes unavailable later, it waits for it.
+    source, Redis or Kafka becomes unavailable later, the worker waits until it is available.
     """
     stop, fatal = _stop_on_signals(), _FatalError()
     selected = selection.subscribers
@@ -107,13 +107,13 @@ async def _serve_selection(settings: Settings, selection: Selection) -> None:
 
 
 class _FatalError:
-    """The first error after which the process cannot continue."""
+    """Stores the first error after which the process cannot continue."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
 
     def put(self, error: BaseException) -> None:
-        """Store an error; called from any thread."""
+        """Store an error unless one is stored already; safe to call from any thread."""
         self.error = self.error or error
 
 

@@ -13,11 +13,11 @@ from streams_app.subscribers.declaration.subscription import subscriptions_of
 
 
 class Selection(NamedTuple):
-    """What a worker runs beside folds.
+    """The components that a worker runs besides folds.
 
     Attributes:
         stores: Read stores.
-        subscribers: Names of subscribers; None: all that are enabled, if the settings name a catalogue.
+        subscribers: Names of subscribers; None for all enabled ones of the catalogue in the settings, if they name one.
         views: Live views.
         journals: Journals.
     """
@@ -29,18 +29,18 @@ class Selection(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """All names, for the log."""
+        """Names of all selected components, for the log."""
         stores, views = (store.name for store in self.stores), (view.name for view in self.views)
         return [*stores, *(self.subscribers or ()), *views, *(journal.name for journal in self.journals)]
 
     @property
     def uses_redis(self) -> bool:
-        """Whether anything selected has state in Redis; a read store has none there."""
+        """Whether a selected component has state in Redis; read stores do not."""
         return bool(self.subscribers or self.views or self.journals)
 
 
 def everything(settings: Settings) -> Selection:
-    """Select what a worker with folds runs beside them: all read stores, enabled subscribers, live views of topics and journals."""
+    """Select all read stores, enabled subscribers, live views of topics and journals, for a worker with folds."""
     return Selection(settings.read_stores, None, settings.live_of_topics, settings.journals)
 
 
@@ -50,7 +50,7 @@ def select(settings: Settings, names: Collection[str]) -> Selection:
     Without names, select all enabled subscribers, all live views of topics and all journals.
 
     Raises:
-        ConfigurationError: A name is unknown, a subscriber is not enabled, or there is nothing to run.
+        ConfigurationError: A name is unknown, a subscriber is not enabled, or no component is selected.
     """
     enabled: dict[str, bool] = {}
     if settings.events.catalogue is not None:

@@ -1,12 +1,13 @@
-"""Watches a worker from a thread of its own: outages of Kafka and Redis, lag, and progress.
+"""Watches a worker from a separate thread: outages of Kafka and Redis, lag, and progress.
 
-Faust can stop consuming while it sends heartbeats (faust-streaming #175, #523, #629), a client can retry for ever silently, and a
-main loop can hang. So this thread has its own event loop and its own connections to Kafka and Redis. Every second it asks both. An
-outage is shown by ``/health/ready`` and ``streams_app_up``, and logged once; ``streams_app_lag_events`` keeps rising by the answers
-of the other one.
+Faust can stop consuming while it sends heartbeats (faust-streaming #175, #523, #629), a client can retry forever silently, and a
+main loop can hang. So this thread has its own event loop and its own connections to Kafka and Redis, and queries both every second.
+An outage is shown by ``/health/ready`` and ``streams_app_up``, and logged once. If only one of them is down, the answers of the
+other still raise ``streams_app_lag_events``.
 
-If something with work makes no progress for a minute, without a known pause (see :mod:`streams_app.health.progress`), the process
-ends with exit code 75: a supervisor starts another one, and nothing is lost. After half a minute the worker is not ready.
+If a component with pending work makes no progress for half a minute without a known pause, the worker is not ready (see
+:mod:`streams_app.health.progress`). After a minute, the process ends with exit code 75. A supervisor starts another one, and no
+event is lost.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ KAFKA, REDIS = "kafka", "redis"
 
 
 class Folding(NamedTuple):
-    """What a worker folds.
+    """The partitions and shards of the folds of a worker.
 
     Attributes:
         ownership: Owns the partitions of the folds.
@@ -57,7 +58,7 @@ class Folding(NamedTuple):
 
 
 class Watchdog:
-    """Watches one worker."""
+    """Watches the dependencies, the lag and the progress of one worker."""
 
     def __init__(
         self,
@@ -76,8 +77,8 @@ class Watchdog:
             clock: Clock of the worker.
             metrics: Receives outages and lag.
             status: Receives reasons why the worker is not ready.
-            stuck_ms: See :class:`streams_app.health.progress.StallDetector`.
-            asks_redis: Whether the worker uses Redis; a read store alone does not.
+            stuck_ms: Duration of a stall after which the process ends.
+            asks_redis: Whether the worker uses Redis; read stores alone do not.
         """
         self._settings = settings
         self._clock = clock
@@ -122,14 +123,14 @@ class Watchdog:
         """Start to watch the added groups and the lag of the folds; servers count as up until they fail to answer.
 
         Args:
-            folding: What the worker folds; None: nothing.
+            folding: The folds of the worker; None without folds.
         """
         for component in self._answers:
             self._metrics.up.labels(component=component).set(1)
         threading.Thread(target=lambda: asyncio.run(self._watch(folding)), name="watchdog", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop; the thread ends by itself."""
+        """Request the thread to end, without waiting for it."""
         self._is_stopped.set()
 
     async def _watch(self, folding: Folding | None) -> None:
@@ -150,12 +151,12 @@ class Watchdog:
             try:
                 await step()
             except Exception as error:
-                # Any error: a watchdog that died silently is worse than one that tries again.
+                # Any error, because a watchdog must not end silently.
                 if logged != (logged := text_of(error)):
                     logger.exception("watchdog failed, checking again")
             await asyncio.sleep(every_seconds)
 
-    # ---- asking
+    # ---- requests
 
     async def _ask(self, component: str, question: Callable[[], Awaitable[None]]) -> None:
         answers = self._answers[component]
@@ -169,7 +170,7 @@ class Watchdog:
             answers.answered()
 
     async def _ask_redis(self) -> None:
-        # Read before: an end that is newer than a fence would look like lag.
+        # Copy the ends before the fences are read: an end that is newer than its fence would count as lag.
         ends, high = dict(self._sources.ends), dict(self._sources.high)
         try:
             await self._ask(REDIS, lambda: self._stored.ask_once(ends))
@@ -178,13 +179,13 @@ class Watchdog:
         for cause in WRITE_REJECTIONS:
             self._metrics.redis_refuses_writes.labels(cause=cause).set(cause == self._stored.rejection)
 
-    # ---- judging
+    # ---- evaluation
 
     async def _check(self, folding: Folding | None) -> None:
         now_ms = self._clock.monotonic_ms()
         for component, answers in self._answers.items():
             self._report(component, answers, now_ms)
-        # Before the first assignment there is no reader, and asking for it would create one in this thread.
+        # Before the first assignment, the reader does not exist, and accessing it would create one in this thread.
         has_begun = not self._status.is_waiting_for("start")
         ends = self._report_lag(folding, now_ms, has_begun=has_begun) if folding is not None else {}
         self._judge_sources(now_ms)
@@ -193,7 +194,7 @@ class Watchdog:
             self._transactions.observe(name, ownership.reader_views(), self._clock.now_ms())
 
     def _report_lag(self, folding: Folding, now_ms: int, *, has_begun: bool) -> dict[TP, int]:
-        """Set the lag of every fold up to the high watermarks; return the last stable offsets of its source."""
+        """Set the lag of every fold up to the high watermarks; return the last stable offsets of the sources."""
         read = {tp: folding.ownership.read_end(tp) for tp in self._ends} if has_begun else {}
         is_answering = not self._answers[KAFKA].is_away
         high = self._known_ends.combined(self._high, read, now_ms, is_answering=is_answering)
@@ -216,7 +217,7 @@ class Watchdog:
     def _report(self, component: str, answers: DependencyHealth, now_ms: int) -> None:
         change = answers.check(now_ms, self._clock.now_ms())
         if change == "away":
-            # As a warning: operators who hide INFO would see every outage but never its end.
+            # The end of an outage is also a warning, so that operators who hide INFO see it.
             logger.warning("%s is unavailable since %s error=%s", answers.what, answers.since, answers.error)
             self._metrics.up.labels(component=component).set(0)
         elif change == "back":
