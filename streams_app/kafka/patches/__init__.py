@@ -1,6 +1,6 @@
-"""Patches of aiokafka and Faust, a file each; ``README.md`` beside this file gives the reason and the gain of each.
+"""Patches of aiokafka and Faust, one per file; ``README.md`` beside this file gives the reason and the gain of each.
 
-:func:`install` patches classes and modules for the whole process. Patches of single objects are applied where these are created:
+:func:`install` patches classes and modules for the whole process. Patches of single objects are applied where they are created:
 :func:`.fetch_times.watch`, :class:`.frames.ReceivingLoop`, :func:`.records.taken`, :func:`.producer_end.end`.
 """
 
@@ -18,10 +18,12 @@ from streams_app.kafka.patches.record_batches import use_record_batches
 
 
 def install() -> None:
-    """Patch the clients of this process: they can run on uvloop, create no topic, read any header, raise all errors. Idempotent.
+    """Patch the Kafka clients of this process: they can run on uvloop, create no topics, read any header and raise all errors.
+
+    Further calls have no effect.
 
     Raises:
-        ConfigurationError: The installed versions lack a name that the patches use; nothing was patched.
+        ConfigurationError: The installed versions lack a name that the patches use; no patch was applied.
     """
     if missing := faults():
         raise ConfigurationError(missing)

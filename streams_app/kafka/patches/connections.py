@@ -1,7 +1,7 @@
-"""Connections of aiokafka on uvloop: a lost connection is an error of the connection.
+"""Patch of aiokafka's connections on uvloop: a write to a lost connection raises an error of the connection.
 
-Between the loss of a connection and the moment when aiokafka notices it, asyncio drops written data. uvloop raises
-``RuntimeError``, which aiokafka does not expect (0.14, ``conn.py``): the task that sends requests or fetches metadata would end.
+After the loss of a connection, until aiokafka notices it, asyncio drops written data. uvloop raises ``RuntimeError`` instead, which
+aiokafka does not expect (0.14, ``conn.py``): the task that sends requests or fetches metadata would end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _closing(send: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def expect_losses() -> None:
-    """Patch the connections of this process: they treat that error like an ``OSError``. Idempotent."""
+    """Patch the connections of this process to treat that ``RuntimeError`` like an ``OSError``. Further calls have no effect."""
     for name in ("send", "_send_sasl_token"):
         send = getattr(AIOKafkaConnection, name)
         if not hasattr(send, "__wrapped__"):

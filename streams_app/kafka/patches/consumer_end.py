@@ -1,7 +1,7 @@
-"""Ends an aiokafka consumer whose broker may not answer: no task and no connection of it remains.
+"""Ends an aiokafka consumer whose broker may not answer; no task or connection of the consumer remains.
 
-``AIOKafkaConsumer.stop`` (0.14) waits for the reply to its leave request before it ends anything else. Cancelled, it leaves
-everything running, and its heartbeats keep a member in the group that reads nothing (``consumer/group_coordinator.py``).
+``AIOKafkaConsumer.stop`` (0.14) waits for the reply to its leave request before it ends its tasks and connections. If it is
+cancelled, they continue, and heartbeats maintain a group member that reads no records (``consumer/group_coordinator.py``).
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from aiokafka import AIOKafkaConsumer
 logger = logging.getLogger(__name__)
 
 END_TIMEOUT_SECONDS = 1.0
-"""How long what was cancelled may take to end."""
+"""Time that cancelled tasks may take to end."""
 
 
 async def end(consumer: AIOKafkaConsumer, leave_seconds: float) -> None:
-    """End a consumer that has a group; the broker may take ``leave_seconds`` to answer the leave request.
+    """End a consumer that has a group; wait for the reply to its leave request for at most ``leave_seconds``.
 
     Raises:
-        CancelledError: The caller was cancelled. Tasks that the client cancels while it closes do not raise it.
+        CancelledError: The caller was cancelled. It is not raised because of tasks that the client cancels while it closes.
     """
     try:
         async with asyncio.timeout(leave_seconds):
             await consumer.stop()
-    except (Exception, asyncio.CancelledError) as error:  # whatever it is: nothing of the consumer may stay behind
+    except (Exception, asyncio.CancelledError) as error:  # any error, because no task or connection may remain
         logger.debug("a consumer did not leave its group", exc_info=error)
         await _break_off(consumer)
         task = asyncio.current_task()
@@ -35,7 +35,7 @@ async def end(consumer: AIOKafkaConsumer, leave_seconds: float) -> None:
 
 
 async def _break_off(consumer: AIOKafkaConsumer) -> None:
-    """End what ``stop`` would have ended later: tasks first, because each would connect anew."""
+    """End the tasks and connections that ``stop`` has not ended. Tasks end first, because they would reconnect."""
     coordinator, fetcher = consumer._coordinator, consumer._fetcher
     if coordinator:
         of_group = coordinator._coordination_task, coordinator._heartbeat_task, coordinator._commit_refresh_task

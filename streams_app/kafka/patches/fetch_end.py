@@ -1,8 +1,8 @@
-"""The end of a fetch that has failed: a consumer that is stopped while it waits for the next attempt closes without an error.
+"""Patch of aiokafka's fetcher: a consumer that is stopped while it waits after a failed fetch closes without an error.
 
-``Fetcher._proc_fetch_request`` of aiokafka (0.14, ``consumer/fetcher.py``) returns when it is cancelled while it waits for a reply,
-but raises ``CancelledError`` while it waits after a failure. ``Fetcher.close`` passes it on: connections stay open, and the thread
-of the consumer of Faust ends without notice to the worker, which then waits for it until its deadline.
+If ``Fetcher._proc_fetch_request`` of aiokafka (0.14, ``consumer/fetcher.py``) is cancelled while it waits for a reply, it returns.
+If it is cancelled while it waits after a failure, it raises ``CancelledError``, which ``Fetcher.close`` passes on. Then
+connections stay open, and the thread of Faust's consumer ends without notice to the worker, which waits for it until its deadline.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aiokafka.consumer.fetcher import Fetcher
 
 
 def return_when_cancelled() -> None:
-    """Patch the fetchers of this process: a cancelled fetch returns in both cases. Idempotent."""
+    """Patch the fetchers of this process so that a cancelled fetch returns in both cases. Further calls have no effect."""
     process: Any = Fetcher._proc_fetch_request
     if hasattr(process, "__wrapped__"):
         return

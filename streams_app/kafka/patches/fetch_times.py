@@ -1,7 +1,7 @@
-"""The time of a fetch reply is the time of its request.
+"""Patch of a fetcher: the time of a fetch reply is that of its request.
 
-aiokafka records when it *processed* a reply. In a process that was stopped meanwhile (SIGSTOP, a frozen machine) a reply may have
-waited for minutes: its end of the partition was current when the broker wrote it, not when it was processed.
+aiokafka records when it *processed* a reply. If the process was suspended (SIGSTOP, a frozen machine), a reply may have waited for
+minutes: its end of the partition was current when the broker sent it, not when it was processed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _clock: Final = SystemClock()
 
 
 def watch(fetcher: Any) -> None:
-    """Patch a fetcher: it records each reply with the time of its request. Idempotent."""
+    """Patch a fetcher to record the time of the request with each reply. Further calls have no effect."""
     if _ASKED in vars(fetcher):
         return
     setattr(fetcher, _ASKED, True)
@@ -42,6 +42,6 @@ def watch(fetcher: Any) -> None:
 
 
 def asked_ms(state: Any) -> int | None:
-    """Return when the last answered fetch of a partition was sent, by the wall clock; None before the first one."""
+    """Return the wall-clock time at which the last answered fetch of a partition was sent; None before the first reply."""
     found: int | None = getattr(state, _ASKED, None)
     return found

@@ -1,7 +1,7 @@
 """Receives replies of a broker into buffers that are reused.
 
-asyncio receives a reply in pieces, appends them to a growing buffer, and copies the reply from there: for 4 MB three times
-its memory, newly allocated each time. Here a reply is received into its final place, and copied once.
+asyncio receives a reply in pieces, appends them to a growing buffer, and copies the reply from there. A reply of 4 MB takes three
+times its size, newly allocated each time. The protocol of this module receives a reply into one buffer, and copies it once.
 """
 
 from __future__ import annotations
@@ -18,36 +18,37 @@ from aiokafka.conn import AIOKafkaProtocol
 _LENGTH: Final = struct.Struct(">i")
 LEAST_BUFFER_BYTES: Final = 256 * 1024
 KEPT_BUFFER_BYTES: Final = 8 * 1024 * 1024
-"""One that large, of a reply that is larger than asked for (KIP-74) or claims to be, is not kept."""
+"""Buffers of at least this size are not reused; they come from replies that exceed the requested size (KIP-74) or claim to."""
+
 KEPT_BUFFERS: Final = 2
 
 
 class Buffers:
-    """The free buffers of all connections of an event loop."""
+    """Pool of free buffers for all connections of an event loop."""
 
     def __init__(self) -> None:
         self._free: list[bytearray] = []
 
     def take(self) -> bytearray:
-        """Return the buffer that was used last, or a new one."""
+        """Return the most recently freed buffer, or a new one."""
         return self._free.pop() if self._free else bytearray(LEAST_BUFFER_BYTES)
 
     def give_back(self, buffer: bytearray) -> None:
-        """Make a buffer available to the next connection that receives."""
+        """Return a buffer to the pool, unless it is too large or the pool is full."""
         if len(self._free) < KEPT_BUFFERS and len(buffer) < KEPT_BUFFER_BYTES:
             self._free.append(buffer)
 
 
 class Frames(asyncio.BufferedProtocol):
-    """A protocol between the transport of a connection and that of aiokafka, which passes whole replies to its reader.
+    """A protocol between the transport of a connection and aiokafka's protocol, whose reader receives whole replies.
 
-    It must not be part of a reference cycle, and nothing may keep a buffer: a worker hardly ever collects garbage.
+    It must not be part of a reference cycle, and no object may retain a buffer, because a worker rarely collects garbage.
     """
 
     def __init__(self, protocol: AIOKafkaProtocol, buffers: Buffers) -> None:
         self._protocol = protocol
         reader: StreamReader = protocol._stream_reader
-        reader.readexactly = self.read  # type: ignore[method-assign]  # of this one only: aiokafka makes the reader itself
+        reader.readexactly = self.read  # type: ignore[method-assign]  # patches this reader only, because aiokafka creates it
         self._reader = weakref.ref(reader)
         self._buffers = buffers
         self._buffer: bytearray | None = None
@@ -77,20 +78,20 @@ class Frames(asyncio.BufferedProtocol):
             raise asyncio.IncompleteReadError(b"", size)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return room for the rest of the current reply, or for the next one."""
+        """Return buffer space for the rest of the current reply, or for the next one."""
         if self._buffer is None:
             self._buffer = self._buffers.take()
-        # Not at once to what a reply claims to be: who speaks another protocol claims a gigabyte.
+        # Grow in steps, not at once to the length in the reply: in another protocol, those bytes may mean a gigabyte.
         needed = min(self._wanted, max(KEPT_BUFFER_BYTES, 2 * self._filled))
         if len(self._buffer) < needed:
-            # Another one, as a view of this one may still be about, in the traceback of whoever received into it.
+            # Allocate another buffer, because the traceback of a receiver may still have a view of this one.
             grown = bytearray(needed)
             grown[: self._filled] = memoryview(self._buffer)[: self._filled]
             self._buffer = grown
         return memoryview(self._buffer)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass on complete replies."""
+        """Pass complete replies to the reader, after ``nbytes`` were received."""
         assert self._buffer is not None
         self._filled += nbytes
         self._wanted = 0
@@ -117,13 +118,13 @@ class Frames(asyncio.BufferedProtocol):
             self._wake()
 
     def connection_made(self, transport: Any) -> None:
-        """As aiokafka expects it."""
+        """Forward to aiokafka's protocol that the connection is open."""
         self._protocol.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Raise the error in the reader that waits for a reply."""
         if exc is not None:
-            exc.__traceback__ = None  # it holds a view of the buffer, and the reader holds it
+            exc.__traceback__ = None  # the traceback refers to a view of the buffer, and the reader retains the error
         if self._buffer is not None:
             self._buffers.give_back(self._buffer)
             self._buffer = None
@@ -131,17 +132,17 @@ class Frames(asyncio.BufferedProtocol):
         self._wake()
 
     def eof_received(self) -> bool | None:
-        """As above."""
+        """Forward to aiokafka's protocol that the broker has closed its side."""
         keeps_open: bool | None = self._protocol.eof_received()
         self._wake()
         return keeps_open
 
     def pause_writing(self) -> None:
-        """As aiokafka expects it."""
+        """Forward to aiokafka's protocol that the write buffer is full."""
         self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        """As above."""
+        """Forward to aiokafka's protocol that the write buffer has space."""
         self._protocol.resume_writing()
 
     def _wake(self) -> None:
@@ -150,10 +151,10 @@ class Frames(asyncio.BufferedProtocol):
 
 
 class ReceivingLoop(asyncio.SelectorEventLoop):
-    """Receives replies for aiokafka as :class:`Frames`, each with the minimum number of calls.
+    """Event loop that receives replies for aiokafka by :class:`Frames`, with the minimum number of calls per reply.
 
-    After every call its thread waits for Python's global lock, which folding keeps busy. Connections with TLS are received by
-    asyncio itself. uvloop would be faster, but a worker that ended while its thread was running died of a segmentation
+    After every call, its thread waits for Python's global lock, which folding occupies. On connections with TLS, asyncio itself
+    receives replies. uvloop would be faster, but a worker that ended while its thread was running crashed with a segmentation
     fault.
     """
 

@@ -1,7 +1,7 @@
-"""Committed offsets of a group: an error about the whole group is raised.
+"""Patch of aiokafka's requests for committed offsets: an error about the whole group is raised.
 
-Since version 2 of OffsetFetch, a coordinator that is about to move or has not loaded its log yet answers with an error and an
-empty list. aiokafka (0.14, ``consumer/group_coordinator.py``) reads only the list: the group seems to have committed nothing.
+Since version 2 of OffsetFetch, a coordinator that is moving, or has not loaded its log yet, answers with an error and an empty
+list. aiokafka (0.14, ``consumer/group_coordinator.py``) reads only the list, so that the group seems to have no commits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _heeding(send: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any
 
 
 def heed_group_errors() -> None:
-    """Patch the coordinators of this process: such an answer is not taken for a group without commits. Idempotent."""
+    """Patch the coordinators of this process to raise the error of an answer. Further calls have no effect."""
     send = GroupCoordinator._send_req
     if not hasattr(send, "__wrapped__"):
         GroupCoordinator._send_req = _heeding(send)

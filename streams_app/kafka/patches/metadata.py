@@ -1,8 +1,8 @@
-"""Metadata requests of aiokafka: they never create a topic, and are not repeated without a pause.
+"""Patch of aiokafka's metadata requests: they never create a topic, and are not repeated without a pause.
 
-aiokafka (0.14, ``protocol/metadata.py``) allows the broker to create each topic in a request, and the broker does so if
-``auto.create.topics.enable`` is on, which is Kafka's default: with one partition, for a command that only reads, or a worker whose
-source has been deleted. While a partition has no leader, its producer (``producer/sender.py``) repeats the request as soon as it is
+aiokafka (0.14, ``protocol/metadata.py``) allows the broker to create each topic in a request. With ``auto.create.topics.enable``,
+which is Kafka's default, the broker creates it with one partition, even for a command that only reads, or a worker whose source
+was deleted. While a partition has no leader, aiokafka's producer (``producer/sender.py``) repeats the request as soon as it is
 answered, several hundred times a second.
 """
 
@@ -17,13 +17,14 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 FIRST_VERSION_THAT_CAN_FORBID = 4
 PAUSE_SECONDS = 0.1
-"""Between two questions of one client."""
+"""Minimum time between two metadata requests of one client."""
+
 _PAUSE = "streams_app_pause"
-"""What is set at a client: an event, set when the pause is over."""
+"""Name of an attribute added to clients: an event that is set when the pause is over."""
 
 
 def ask_politely() -> None:
-    """Patch the clients of this process. Idempotent."""
+    """Patch the clients of this process to forbid creation and to pause between requests. Further calls have no effect."""
     if hasattr(MetadataRequest.build, "__wrapped__"):
         return
     ask, update = MetadataRequest.build, AIOKafkaClient._metadata_update
@@ -32,7 +33,7 @@ def ask_politely() -> None:
     def build(self: MetadataRequest, version: Any) -> Any:
         self._allow_auto_topic_creation = False
         if version.API_VERSION < FIRST_VERSION_THAT_CAN_FORBID and self._topics:
-            self._topics = None  # all topics: that makes none
+            self._topics = None  # a request for all topics creates none
         return ask(self, version)
 
     @wraps(update)

@@ -1,8 +1,8 @@
-"""aiokafka's SASL/OAUTHBEARER: a token that the broker rejects is an error of the connection.
+"""Patch of aiokafka's SASL/OAUTHBEARER: if the broker rejects a token, the connection fails with its error.
 
-A broker answers a token that it rejects with a challenge that names the reason, and waits for the client to end the exchange
-(RFC 7628, section 3.2.3). aiokafka 0.14 ignores the challenge, logs that it is authenticated, and its next request fails for no
-stated reason (``conn.py``, ``OAuthAuthenticator``).
+A broker that rejects a token answers with a challenge that names the reason, and waits for the client to end the exchange (RFC
+7628, section 3.2.3). aiokafka 0.14 (``conn.py``, ``OAuthAuthenticator``) ignores the challenge and logs that it is authenticated.
+Its next request fails without a reason.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ END_OF_EXCHANGE = b"\x01"
 
 
 def answer_rejections() -> None:
-    """Patch the clients of this process: they end the exchange after a challenge; the broker then sends its error. Idempotent."""
+    """Patch the clients of this process to end the exchange after a challenge, so that the broker sends its error.
+
+    Further calls have no effect.
+    """
     step = OAuthAuthenticator.step
     if hasattr(step, "__wrapped__"):
         return

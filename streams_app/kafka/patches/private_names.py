@@ -1,7 +1,7 @@
 """Private names of aiokafka, Faust, mode and asyncio that this project uses.
 
-A release that renames one of them would leave a patch without effect, or fail in the middle of a fold. They are listed once here,
-with the parameters of calls and replacements; ``tests/unit/kafka/test_private_names.py`` compares this table with the code.
+If a release renamed one of them, a patch would have no effect, or a worker would fail while it folds. So this table lists them with
+the parameters of calls and replacements, and ``tests/unit/kafka/test_private_names.py`` compares the table with the code.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 DISTRIBUTIONS: Final = {"aiokafka": "aiokafka", "faust": "faust-streaming", "mode": "mode-streaming"}
-"""Package → what pip calls it; asyncio comes with Python."""
+"""Package → name of its distribution for pip; asyncio is part of Python."""
 
 TOUCHED: Final[dict[str, tuple[str, ...]]] = {
     "aiokafka.admin:AIOKafkaAdminClient": ("_client", "_send_request(self, request, node_id)"),
@@ -104,22 +104,22 @@ TOUCHED: Final[dict[str, tuple[str, ...]]] = {
     "mode.services:Service": ("_crashed",),
     "mode.threads:ServiceThread": ("_start_thread(self)", "_stopped_set(self)", "thread_loop"),
 }
-"""Module and class → what is touched of it: private names, and others where the project depends on how they are used inside.
+"""``module:class`` → names that the project relies on: private ones, and public ones whose use inside the library matters.
 
-Behind a name stand the parameters it is called or replaced with; further ones must have defaults.
+The parentheses after a name contain the parameters with which the project calls or replaces it; further ones must have defaults.
 """
 
 _NOT_THERE: Final = object()
 
 
 def faults() -> list[str]:
-    """Return which names are missing, or have other parameters, in the loaded modules."""
+    """Return a text for each name in the loaded modules that is missing or has other parameters."""
     return [fault for owner in TOUCHED if owner.partition(":")[0] in sys.modules for fault in faults_of(owner)]
 
 
 @cache
 def faults_of(owner: str) -> tuple[str, ...]:
-    """Return the same for one loaded module or class of :data:`TOUCHED`; cached, because a client is created for each topic."""
+    """Return such texts for one loaded module or class of :data:`TOUCHED`; cached, because a client is created for each topic."""
     module_name, _, class_name = owner.partition(":")
     module = sys.modules[module_name]
     found = getattr(module, class_name, None) if class_name else module
@@ -143,7 +143,7 @@ def _fault(module_name: str, what: str, name: str) -> str:
 
 
 def has(owner: Any, name: str) -> bool:
-    """Return whether a module or class, or its objects, have a name: declared, or assigned in ``__init__``."""
+    """Return whether a module, a class or its instances have a name, which is declared or assigned in ``__init__``."""
     if inspect.getattr_static(owner, name, _NOT_THERE) is not _NOT_THERE:
         return True
     return any(

@@ -1,7 +1,7 @@
 """Ends an aiokafka producer that may have failed, within a time limit and without leaving tasks behind.
 
-``AIOKafkaProducer.stop`` (0.14) waits until everything is acknowledged. If it is cancelled, its tasks and connections remain, and a
-request in flight, once its connections are closed, waits for metadata that is no longer fetched (``producer/sender.py``).
+``AIOKafkaProducer.stop`` (0.14) waits until all records are acknowledged. If it is cancelled, its tasks and connections remain.
+Once the connections are closed, a request in flight waits for metadata that is no longer fetched (``producer/sender.py``).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from aiokafka.errors import KafkaError, ProducerClosed
 logger = logging.getLogger(__name__)
 
 END_TIMEOUT_SECONDS = 3.0
-"""How long an answer to what is in progress is waited for."""
+"""Timeout of each step: the answer to requests in flight, the end of the sender, and the end of the producer."""
 
 
 async def end(producer: AIOKafkaProducer) -> None:
-    """End a producer within a few seconds; whatever waits for it fails with ``ProducerClosed``."""
+    """End a producer within a few seconds; pending sends fail with ``ProducerClosed``."""
     sending = producer._sender.sender_task
     if sending is not None:
         sending.cancel()
@@ -30,7 +30,7 @@ async def end(producer: AIOKafkaProducer) -> None:
             await producer.client.close()
             await asyncio.wait({sending}, timeout=END_TIMEOUT_SECONDS)
     _fail_all(producer)
-    # In a task of its own: it waits for one that was cancelled above, whose CancelledError is not meant for the caller.
+    # A separate task, because it awaits a task that was cancelled above, whose CancelledError must not reach the caller.
     stopping = asyncio.create_task(producer.stop())
     try:
         await asyncio.wait({stopping}, timeout=END_TIMEOUT_SECONDS)
@@ -46,10 +46,10 @@ async def end(producer: AIOKafkaProducer) -> None:
 
 
 def _fail_all(producer: AIOKafkaProducer) -> None:
-    """Do the same as ``MessageAccumulator.fail_all``, and retrieve each exception, so that asyncio does not log it."""
+    """Fail all batches by ``MessageAccumulator.fail_all``, and retrieve each exception, so that asyncio does not log it."""
     accumulator = producer._message_accumulator
     batches = [*chain.from_iterable(accumulator._batches.values()), *accumulator._pending_batches]
-    # One that waits to be sent again is not among them, and its end would be looked for there: a KeyError in the log.
+    # A batch that waits for a retry is not in the pending batches, and its removal from them would log a KeyError.
     accumulator._pending_batches.update(batches)
     accumulator.fail_all(ProducerClosed())
     for future in [future for batch in batches for future in (batch.future, batch._drain_waiter)]:
@@ -58,4 +58,4 @@ def _fail_all(producer: AIOKafkaProducer) -> None:
 
 
 async def _at_once() -> None:
-    """Return at once."""
+    """Return at once; replaces a wait for metadata."""

@@ -1,9 +1,9 @@
-"""Record batches of one partition in a fetch reply: checked by an instruction of the CPU, and with any names of headers.
+"""Patch of aiokafka's record batches in a fetch reply: checksums by a CPU instruction, and any bytes in names of headers.
 
-aiokafka computes CRC-32C in portable C: 2 µs for an event of 4 kB, a tenth of the cost of folding it. The instruction that
-CPUs have for it takes a twelfth of that. And the parser of aiokafka (0.14) fails at a header whose name is not UTF-8, every time:
-a single such record, which Kafka accepts, would end every consumer of the topic for good. A batch with one is parsed
-a second time, slowly. Only the header of a replay matters here, so such an event is folded like any other.
+aiokafka computes CRC-32C in portable C: 2 µs for an event of 4 kB, a tenth of the cost of folding it. The CPU instruction for it
+takes a twelfth of that. Besides, the parser of aiokafka (0.14) fails at a header whose name is not UTF-8, which Kafka accepts. One
+record with that header would end every consumer of its topic for good. Here, a batch with an invalid name is parsed a second time,
+by a slower parser. Only the header of a replay matters to this project, so the event is folded like any other.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from aiokafka.record.legacy_records import LegacyRecordBatch
 from crc32c import crc32c
 
 _PREFIX: Final = struct.Struct(">qi")
-"""Base offset, and the length of what follows it."""
+"""Base offset, and the length of the rest of the batch."""
+
 _MAGIC_AT: Final = 16
 _MAGIC_OF_BATCHES: Final = 2
 _CHECKED_FROM: Final = 21
 _LEAST_LENGTH: Final = {0: 26, 1: 34, 2: 61}
-"""Magic → bytes of a batch without records, or of a record without key and value."""
+"""Magic (format version) → minimum bytes: of a batch without records, or of a record without key and value."""
+
 _NOT_RELEASED: Final = 0
-"""The checksum of a batch is computed sooner than Python's lock is got back from a thread that folds."""
+"""Mode of ``crc32c`` that retains Python's global lock: a checksum takes less time than acquiring it from a folding thread."""
 
 
 class _WithAnyNames(bytearray):
-    """Bytes of records whose text need not be UTF-8; only names of headers are decoded."""
+    """Bytes of records that decode as text even if they are not UTF-8; the parser decodes only names of headers."""
 
     def __getitem__(self, at: Any) -> Any:
         found = super().__getitem__(at)
@@ -41,7 +43,7 @@ class _WithAnyNames(bytearray):
 
 
 class ForgivingBatch(_DefaultRecordBatchPy):
-    """A batch with a header whose name is not UTF-8, parsed by aiokafka's parser in Python; such a byte is escaped in the name."""
+    """A batch with any names of headers, parsed by aiokafka's parser in Python; bytes that are not UTF-8 are escaped."""
 
     _buffer: bytearray
 
@@ -51,9 +53,9 @@ class ForgivingBatch(_DefaultRecordBatchPy):
 
 
 class WholeBatch:
-    """A batch for aiokafka's own consumers, which read one record after the other: the first one makes it parse all of them.
+    """A batch for aiokafka's own consumers, which parses all its records when the first one is read.
 
-    Everything else is delegated to the underlying batch.
+    All attributes are delegated to the underlying batch.
     """
 
     def __init__(self, batch: Any, reopen: Any) -> None:
@@ -74,7 +76,7 @@ class WholeBatch:
 
 
 class RecordBatches:
-    """Does the same as ``MemoryRecords`` of aiokafka (0.14, ``record/memory_records.py``), and can check its last batch.
+    """Replacement of ``MemoryRecords`` of aiokafka (0.14, ``record/memory_records.py``), which can also check its last batch.
 
     A batch that is cut off at the end of the reply is ignored (KIP-74).
     """
@@ -86,27 +88,29 @@ class RecordBatches:
         self._batch: Any = None
 
     def size_in_bytes(self) -> int:
-        """Return the size of the whole part, with or without batches."""
+        """Return the size of the partition's data in the reply, including a batch that is cut off."""
         return len(self._data)
 
     def has_next(self) -> bool:
-        """Return whether a complete batch is left."""
+        """Return whether another complete batch follows."""
         return self._next_end <= len(self._data)
 
     def next_batch(self) -> Any:
-        """Return the same as :meth:`open_batch`, for aiokafka's own consumers."""
+        """Return the next batch as :meth:`open_batch` does, in the form for aiokafka's own consumers."""
         batch = self.open_batch()
         return None if batch is None else WholeBatch(batch, self.reopened)
 
     def reopened(self) -> ForgivingBatch:
-        """Return the last batch once more, parsed with any names of headers."""
+        """Return the last batch once more, for parsing with any names of headers."""
         return ForgivingBatch(self._data[self._begin : self._end])
 
     def open_batch(self) -> Any:
-        """Return the next batch, not checked; None if no complete one is left. Names of headers that are not UTF-8 are errors.
+        """Return the next batch without checking it; None if no complete one follows.
+
+        Reading its records raises ``UnicodeDecodeError`` if a name of a header is not UTF-8, see :meth:`reopened`.
 
         Raises:
-            CorruptRecordException: Its length is not valid.
+            CorruptRecordException: The batch is shorter than any valid one.
         """
         if not self.has_next():
             return None
@@ -136,9 +140,9 @@ class RecordBatches:
 
 
 _BATCH: Final[Any] = ForgivingBatch if DefaultRecordBatch is _DefaultRecordBatchPy else DefaultRecordBatch
-"""The parser in C; where there is none, the other one at once."""
+"""The parser in C if aiokafka has it, otherwise the one in Python."""
 
 
 def use_record_batches() -> None:
-    """Patch the fetchers of this process: they parse replies by :class:`RecordBatches`. Idempotent."""
+    """Patch the fetchers of this process to parse replies by :class:`RecordBatches`. Further calls have no effect."""
     fetcher.MemoryRecords = RecordBatches

@@ -1,9 +1,9 @@
-"""Records of a fetch reply as aiokafka's parser returns them, many at a time.
+"""Takes the records of a fetch reply as aiokafka's parser returns them, many at a time.
 
-``PartitionRecords`` of aiokafka creates a ``ConsumerRecord`` for each, one step of a generator after the other: half of the cost of
-reading an event of 100 bytes. This class takes over such an object before its first record is read, and returns what the
-parser returns (``offset``, ``timestamp``, ``key``, ``value``, ``headers``), with the same rules for corrupt, aborted and control
-batches (aiokafka 0.14, ``consumer/fetcher.py``).
+``PartitionRecords`` of aiokafka (0.14, ``consumer/fetcher.py``) creates a ``ConsumerRecord`` for each record in a generator, which
+is half of the cost of reading an event of 100 bytes. :class:`FetchedRecords` replaces that object before its first record is read.
+It returns the records of the parser (``offset``, ``timestamp``, ``key``, ``value``, ``headers``), with the same rules for corrupt,
+aborted and control batches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aiokafka.structs import TopicPartition
 
 
 class FetchedRecords:
-    """The remaining records of one partition in a fetch reply, of :class:`.record_batches.RecordBatches`.
+    """The remaining records of one partition in a fetch reply that :class:`.record_batches.RecordBatches` has split.
 
     Attributes:
         next_fetch_offset: Offset at which the next fetch begins, after the records that were taken.
@@ -28,17 +28,17 @@ class FetchedRecords:
     def __init__(self, fetched: PartitionRecords) -> None:
         self.next_fetch_offset: int = fetched.next_fetch_offset
         self._fetched = fetched
-        fetched._records_iterator = None  # a cycle, which would keep the reply until it is looked for
+        fetched._records_iterator = None  # a reference cycle, which would retain the reply until garbage is collected
         self._batch: Any = None
         self._is_corrupt = False
         self._records: Iterator[Any] = iter(())
 
     def take(self, most: int) -> list[Any]:
-        """Return the next records, in offset order; fewer than ``most`` only if nothing is left.
+        """Return the next records in offset order; fewer than ``most`` only if no further ones are left.
 
         Raises:
-            CorruptRecordException: A checksum is wrong. What this call had read before is still in the log. From
-                then on each call raises it: later records must not take the place of these.
+            CorruptRecordException: A checksum is wrong. Records that this call has read before are not returned, but are still in
+                the log. So every later call raises the error, too, because it must not skip those records.
         """
         self._raise_if_corrupt()
         taken: list[Any] = []
@@ -49,29 +49,29 @@ class FetchedRecords:
             try:
                 found = list(islice(self._records, wanted))
             except UnicodeDecodeError:
-                # The name of a header. The whole batch is read once more; what was taken of it lies below the position.
+                # The name of a header is not UTF-8. The whole batch is read again, and records below the position are dropped.
                 self._records = iter(self._fetched._records.reopened())
                 continue
             is_exhausted = len(found) < wanted
             if found and found[0].offset < self.next_fetch_offset:
-                # A batch is fetched whole, although the position may lie within it.
+                # The broker sends whole batches, so the position may be within this one.
                 found = [record for record in found if record.offset >= self.next_fetch_offset]
             if found:
                 self.next_fetch_offset = found[-1].offset + 1
                 taken += found
             if is_exhausted:
-                # What was removed behind the last record by compaction is passed, too.
+                # Also skip offsets after the last record that compaction has removed.
                 self.next_fetch_offset = self._batch.next_offset
                 self._batch = None
         return taken
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing is left."""
+        """Whether no further records are left."""
         return self._batch is None and not self._fetched._records.has_next()
 
     def _open(self) -> bool:
-        """Advance to the next batch that contains events; return False if there is none."""
+        """Advance to the next batch with records for consumers; return False if there is none."""
         fetched = self._fetched
         while fetched._records.has_next():
             batch = fetched._records.open_batch()
@@ -80,7 +80,7 @@ class FetchedRecords:
             if self._is_skipped(batch):
                 self.next_fetch_offset = batch.next_offset
                 continue
-            # The parser's own iterator can be begun only once.
+            # The parser's own iterator can only be started once.
             self._batch, self._records = batch, chain(batch)
             return True
         return False
@@ -101,10 +101,10 @@ class FetchedRecords:
 
 
 def taken(result: FetchResult, tp: TopicPartition, most: int | None) -> list[Any]:
-    """Return the same as ``result.getall(most)``, without a ``ConsumerRecord`` for each record."""
+    """Take up to ``most`` records as ``result.getall(most)`` does, without a ``ConsumerRecord`` for each record."""
     assignment = result._assignment
     if assignment.active and assignment.state_value(tp).paused:
-        return []  # aiokafka would throw the reply away, to ask for it again after the pause
+        return []  # aiokafka would discard the reply, and fetch it again after the pause
     if not result.check_assignment(tp) or not result.has_more():
         return []
     if type(result._partition_records) is PartitionRecords:
