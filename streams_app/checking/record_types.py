@@ -222,7 +222,7 @@ def _description(schema: Schema) -> str:
 
 
 def _is_taken(payload: Any, field: str, made: Schema) -> bool:
-    """Return whether a pydantic model accepts a sample of the other type, because pydantic or a validator converts it."""
+    """Return whether a pydantic model accepts some value of the schema ``made``, because pydantic or a validator converts it."""
     return any(_takes(payload, field, sample) for sample in _samples(made))
 
 

@@ -17,7 +17,7 @@ import orjson
 METRICS: Final = ("likes", "shares", "comments", "impressions", "saves", "clicks")
 HOT_ACCOUNTS: Final = 3
 HOT_SHARE: Final = 0.15
-"""Share of all events that are of the hot accounts."""
+"""Share of the hot accounts in all events."""
 
 BURST_MEAN: Final = 28.0
 WAVE_MS: Final = 12_000

@@ -23,7 +23,7 @@ from streams_app.demo.stage import DEMO_FOLDER, FOLD
 from streams_app.formatting import counted, shown
 
 BUSY_EVERY: Final = 10
-"""Of this many records, one fails at its first attempt; a hash of its id decides which."""
+"""About one in this many records fails its first attempt, chosen by a hash of the record id."""
 
 CREATE: Final = """
 CREATE TABLE scores (account TEXT PRIMARY KEY, score NUMERIC, version INTEGER NOT NULL) WITHOUT ROWID;

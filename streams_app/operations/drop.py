@@ -84,7 +84,7 @@ async def drop(settings: Settings, fold: Fold, group: str, by: str, reason: str,
 
     Raises:
         ConfigurationError: The group is not open.
-        TryAgainError: Redis does not answer, or no worker has dropped the group in time. The request remains in Redis.
+        TryAgainError: Redis does not answer, or no worker has dropped the group in time; the request then remains in Redis.
     """
     async with redis_of(settings) as redis:
         requested = [(each, await _request(redis, each, by, reason)) for each in await _found(redis, settings, fold, group)]

@@ -47,7 +47,7 @@ async def flush(settings: Settings, fold: Fold, group: str | None, timeout_secon
 
     Raises:
         ConfigurationError: The group is not open.
-        TryAgainError: Redis does not answer, or no worker has emitted the groups in time. The request remains in Redis.
+        TryAgainError: Redis does not answer, or no worker has emitted the groups in time; the request then remains in Redis.
     """
     async with redis_of(settings) as redis:
         shards = await stored_shards(redis, settings, fold.name)

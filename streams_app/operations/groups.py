@@ -101,10 +101,13 @@ async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[byte
         members: Group keys as stored in Redis, with their timers.
 
     Returns:
-        One dict for each group that is still open: fold, source, partition, group (the key of its records as text), key (the same
-        with its JSON type, so that ``1`` and ``"1"`` differ), events, names (their number), bytes (size of the kept events, 0
-        if they are not kept), first_offset, last_offset, first_event_ms and last_event_ms (record time), quiet_in_ms, hold_in_ms
-        (0 or less: the group is due).
+        One dict for each group that is still open, with the fields:
+
+        * ``fold``, ``source``, ``partition``, ``events``, ``first_offset``, ``last_offset``;
+        * ``group``: record key of its records, as text; ``key``: the same with its JSON type, so that ``1`` and ``"1"`` differ;
+        * ``names``: number of changed names; ``bytes``: size of the stored events, 0 if the fold does not store them;
+        * ``first_event_ms``, ``last_event_ms``: record times;
+        * ``quiet_in_ms``, ``hold_in_ms``: time until quiet period and ``max_hold`` end; 0 or less: the group is due.
     """
     fold, keys = shard.fold, shard.keys
     async with redis.pipeline(transaction=False) as pipe:
@@ -290,7 +293,7 @@ ASKED: Final = 1_000
 
 
 async def open_groups(settings: Settings, fold: str, columns: Collection[str]) -> set[str]:
-    """Return those of the given groups that are open or wait in the outbox now.
+    """Return the given groups that are open now or wait in the outbox.
 
     Args:
         settings: Settings of the application.

@@ -46,7 +46,7 @@ async def create_missing_topics(settings: Settings) -> TopicChanges:
 
     Raises:
         ConfigurationError: The broker rejected a topic, or the catalogue has a fault.
-        TryAgainError: Kafka does not answer; or Redis does not, and partitions may be new.
+        TryAgainError: Kafka does not answer, or Redis does not answer and is needed to tell whether partitions are new.
     """
     topics = {topic.name: topic for topic in (*declared_topics(settings), *topics_of(settings))}
     async with admin_client(settings.kafka) as client:
