@@ -1,4 +1,4 @@
-"""Test kits for declared folds, subscribers and live views, with a virtual clock, without Kafka, Redis and waiting."""
+"""Test kits for declared folds, subscribers and live views: a virtual clock, and state in memory instead of Kafka and Redis."""
 
 from streams_app.testing.folds import START_MS, DeadLetter, FoldTester, Record
 from streams_app.testing.seen import Run, SubscriberDeadLetter, UnseenDeadLettersError

@@ -1,7 +1,7 @@
-"""A test kit for folds: send events, advance a virtual clock, expect records. No Kafka, no Redis, no waiting.
+"""Test kit for folds: send events, advance a virtual clock, check the records. It needs neither Kafka nor Redis.
 
-It reads events, closes groups and renders records with the code of the worker; open groups are in memory, in
-:class:`streams_app.folding.core.model.MemoryShard`, with which the worker's scripts are compared on a real Redis.
+The kit reads events, closes groups and renders records with the code of the worker. Open groups are in memory, in
+:class:`streams_app.folding.core.model.MemoryShard`; integration tests compare it with the worker's scripts on a real Redis.
 
 ::
 
@@ -58,7 +58,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """An event that could not be folded, as it was sent, with the reason."""
+    """An event that could not be processed, as it was sent, with the reason."""
 
     key: bytes | None
     value: bytes | None
@@ -97,8 +97,8 @@ class FoldTester:
         Args:
             fold: The declaration under test.
             start_ms: Wall clock at the beginning, ms since 1970.
-            tick: How often due groups are emitted, as ``worker.tick``.
-            limits: As ``[limits]``; None: the defaults.
+            tick: How often due groups are emitted, like the setting ``worker.tick``.
+            limits: Like the settings ``[limits]``; None: the defaults.
             partitions: Number of partitions of the source, which is part of the version of records.
         """
         self.now_ms = start_ms
@@ -123,7 +123,7 @@ class FoldTester:
 
     @property
     def open_groups(self) -> list[bytes]:
-        """Keys of the groups not yet emitted, oldest first."""
+        """Keys of the open groups, oldest first."""
         in_order = sorted(self._shard.open.items(), key=lambda item: item[1].first_offset)
         return [canonical_bytes(group) for group, _ in in_order]
 
@@ -131,12 +131,12 @@ class FoldTester:
         """Produce one event to a worker that has caught up.
 
         Args:
-            value: Bytes or None unchanged; anything else as JSON.
+            value: Value of the record: bytes or None are sent unchanged, other objects as JSON.
             key: Record key.
             at_ms: Record timestamp; None: now.
 
         Returns:
-            Records that the event emitted at once, because a bound was reached.
+            Records that were emitted at once, because the event closed its group.
         """
         return self._receive([(value, key, self.now_ms if at_ms is None else at_ms)], is_behind=False)
 
@@ -147,7 +147,7 @@ class FoldTester:
             events: (record timestamp in ms, value) in the order of the log.
 
         Returns:
-            What was emitted meanwhile.
+            Records that were emitted, in order.
         """
         emitted = self._receive([(value, None, at_ms) for at_ms, value in events], is_behind=True)
         return emitted + self._emit_due()
@@ -156,17 +156,17 @@ class FoldTester:
         """Let time pass without events, tick by tick.
 
         Returns:
-            What was emitted meanwhile, in order.
+            Records that were emitted, in order.
 
         Raises:
-            RuntimeError: The fold is connected to another kit, and uses its clock.
+            RuntimeError: The fold is connected to a :class:`.SubscriberTester`, and uses its clock.
         """
         if self._on_record is not None:
             raise RuntimeError("this fold is connected to a SubscriberTester: advance that one")
         return self.advance_to(self.now_ms + milliseconds(parse_duration(by)))
 
     def advance_to(self, until_ms: int) -> list[Record]:
-        """Let time pass up to a moment."""
+        """Let time pass until ``until_ms``, in ms since 1970; return the records that were emitted, in order."""
         emitted: list[Record] = []
         while (tick_ms := self.next_due_ms()) is not None and tick_ms <= until_ms:
             self.now_ms = tick_ms
@@ -175,15 +175,15 @@ class FoldTester:
         return emitted
 
     def next_due_ms(self) -> int | None:
-        """Return the next tick in which a group may be emitted; None: no group is open."""
+        """Return the time of the next tick that may emit a group; None if no group is open."""
         due_ms = self._shard.next_due_ms()
         return None if due_ms is None else self._tick_at(max(due_ms, self.now_ms + 1))
 
     def follow(self, now_ms: int, on_record: Callable[[FoldedRecord], None]) -> None:
-        """Use the clock of another kit, and pass each record to it; see :meth:`.SubscriberTester.connect`.
+        """Use the clock of another kit, and pass each record to it, see :meth:`.SubscriberTester.connect`.
 
         Raises:
-            ValueError: Events were sent by its own clock before.
+            ValueError: Events were sent to this kit before.
         """
         if self._offset:
             raise ValueError("this fold has received events already: connect it first")
@@ -191,11 +191,11 @@ class FoldTester:
         self._on_record = on_record
 
     def flush(self) -> list[Record]:
-        """Emit every open group now, as ``streams-app groups flush --all``."""
+        """Emit all open groups now, like ``streams-app groups flush --all``; return their records."""
         return self._emit(self._shard.seal(self.now_ms, everything=True))
 
     def drop(self, key: bytes) -> int:
-        """Drop the open groups with this key without a record, as ``streams-app groups drop``; return their number of events."""
+        """Discard the open groups with this key, like ``streams-app groups drop``; return their number of events."""
         members = [member for member in self._shard.open if canonical_bytes(member) == key]
         dropped = [self._shard.drop(member, self._shard.open[member].first_offset) for member in members]
         return sum(group.events for group in dropped if group is not None)
@@ -207,7 +207,7 @@ class FoldTester:
         return self._emit(self._shard.seal(clock_ms, quiet=quiet, late_ms=self._clock.stored.late_ms))
 
     def _tick_at(self, at_ms: int) -> int:
-        """Return the first tick at or after a moment."""
+        """Return the time of the first tick at or after ``at_ms``."""
         ticks = -(-(at_ms - self._start_ms) // self._tick_ms)
         return self._start_ms + ticks * self._tick_ms
 

@@ -1,4 +1,4 @@
-"""The input of a test kit: subscribers, or a catalogue."""
+"""Checks the arguments of a test kit: subscribers, or a catalogue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streams_app.subscribers.declaration.subscriber import Subscriber
 
 
 def given_faults(declared: Sequence[object], settings: object) -> list[str]:
-    """Return the faults of the arguments of a test kit, a sentence each."""
+    """Return the faults of the arguments of a test kit, one sentence each."""
     faults = [
         f"{one!r} is neither a subscriber nor a Catalogue" for one in declared if not isinstance(one, (Subscriber, Catalogue))
     ]
@@ -24,7 +24,7 @@ def given_faults(declared: Sequence[object], settings: object) -> list[str]:
 
 
 def catalogue_of_given(declared: Sequence[Subscriber[Any, Any, Any] | Catalogue]) -> Catalogue:
-    """Return the catalogue; for subscribers alone, one with the events that they handle."""
+    """Return the given catalogue, or a new one that contains the given subscribers and their events."""
     for one in declared:
         if isinstance(one, Catalogue):
             return one

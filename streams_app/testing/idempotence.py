@@ -1,7 +1,7 @@
-"""Checks that a function is idempotent: it is called once, twice, and interrupted at every possible point.
+"""Checks that a function is idempotent: compares one call with two calls, and with an interrupted call followed by a full one.
 
-A function is interrupted before each ``await`` in its own module, and before and after each publication, by an exception that it
-does not expect, like the end of its process. Then it is called again, like a worker does.
+A function is interrupted before each ``await`` in its own module, and before and after each publication. The interruption is an
+exception that it does not expect, as at a crash. Then it is called a second time, as by a worker.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _AWAIT: Final = dis.opmap["GET_AWAITABLE"]
 
 
 class Cut(BaseException):
-    """Ends the attempt."""
+    """Raised in a function to interrupt its attempt; a ``BaseException``, so that ``except Exception`` does not catch it."""
 
 
 class State(NamedTuple):
-    """The effects of attempts.
+    """Effects of attempts.
 
     Attributes:
-        observed: The state that the test observed.
+        observed: The result of ``observe()`` after the attempts.
         published: Id → event and payload.
     """
 
@@ -52,15 +52,15 @@ class AttemptCutter:
     """
 
     def __init__(self, at: int | None) -> None:
-        """Interrupt at point number ``at``, starting at 0; None: nowhere."""
+        """Interrupt at point number ``at``, starting at 0; None: do not interrupt."""
         self.places: list[str] = []
         self._at = at
 
     def passes(self, place: str) -> None:
-        """Record a point.
+        """Record that the attempt passes a point.
 
         Raises:
-            Cut: The attempt ends at this point.
+            Cut: The attempt is interrupted at this point.
         """
         self.places.append(place)
         if len(self.places) - 1 == self._at:
@@ -68,10 +68,10 @@ class AttemptCutter:
 
 
 class Recorder:
-    """A publisher that records what a function publishes."""
+    """Publisher that records the events of a function instead of sending them."""
 
     def __init__(self, cutter: AttemptCutter, published: dict[str, tuple[str, Any]], *, is_async: bool) -> None:
-        """Record into ``published``, for functions with and without ``async``."""
+        """Create a publisher that records into ``published``; ``is_async``: whether the function is ``async``."""
         self._cutter = cutter
         self._published = published
         self._is_async = is_async
@@ -79,7 +79,7 @@ class Recorder:
     def publish_child(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> Coroutine[Any, Any, str]:
-        """See :class:`streams_app.events.parent.Publisher`."""
+        """Record an event; the result is its id, as of :meth:`.Publisher.publish_child`."""
         if not self._is_async:
             raise RuntimeError(UNAWAITED)  # like a worker
         return self._recording_async(parent, event, data)
@@ -87,7 +87,7 @@ class Recorder:
     def publish_child_sync(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> str:
-        """See :class:`streams_app.events.parent.Publisher`."""
+        """Record an event and return its id, like :meth:`.Publisher.publish_child_sync`."""
         return self._record(parent, event, data)
 
     async def _recording_async(self, parent: Parent, event: Event[Any, Any], data: Any) -> str:
@@ -109,19 +109,19 @@ def assert_idempotent(
     observe: Callable[[], object],
     reset: Callable[[], object] | None,
 ) -> None:
-    """See :meth:`streams_app.testing.SubscriberTester.assert_idempotent`.
+    """Check that the function of a subscriber is idempotent, see :meth:`.SubscriberTester.assert_idempotent`.
 
     Args:
-        subscriber: Whose function.
+        subscriber: The subscriber that has the function.
         data: Payload of the event.
         now_ms: Wall clock.
         run: Runs an attempt to its end.
-        observe: Returns what is compared.
-        reset: Brings that back to the beginning; None: it stays as it is.
+        observe: Returns the state to compare.
+        reset: Restores the initial state; None: the state of earlier calls is not reset.
     """
 
     def left(*cuts: int | None) -> tuple[State, AttemptCutter]:
-        """Return the effects of attempts for one event, each interrupted somewhere or not."""
+        """Make one attempt for each of ``cuts``, interrupted at that point or not; return the effects of all of them."""
         if reset is not None:
             reset()
         published: dict[str, tuple[str, Any]] = {}
@@ -145,12 +145,12 @@ def assert_idempotent(
 
 
 def _copied(observed: object) -> object:
-    """Return a copy of the observed state: a test may return the very list to which its function appends."""
+    """Return a copy of the observed state, because a test may return the same list to which its function appends."""
     try:
         copied = copy.deepcopy(observed)
     except (TypeError, copy.Error):  # such as rows of a database, which do not change afterwards
         return observed
-    # Without its own ==, each copy of an object would be another state.
+    # Objects without __eq__ differ from their copies, so they are compared without a copy.
     return copied if copied == observed else observed
 
 
@@ -168,7 +168,7 @@ async def _attempt(function: Callable[[Any], Any], event: Any, cutter: AttemptCu
 
 @contextmanager
 def _cutting() -> Iterator[None]:
-    """Run an attempt that is interrupted: its errors, and coroutines that were not awaited, are not reported."""
+    """Suppress the errors of an interrupted attempt, and warnings about coroutines that it has not awaited."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         with suppress(Cut, Exception):
@@ -178,7 +178,7 @@ def _cutting() -> Iterator[None]:
 
 
 def _compare(subscriber: Subscriber[Any, Any, Any], expected: State, found: State, when: str) -> None:
-    """Compare effects.
+    """Compare the effects of attempts with those of one call.
 
     Raises:
         AssertionError: They differ; the message has a diff.
@@ -216,7 +216,7 @@ def _tracer(function: Callable[[Any], Any], cutter: AttemptCutter) -> Callable[[
 
 @coroutine
 def _traced(work: Awaitable[Any], tracer: Callable[[FrameType, str, Any], Any]) -> Generator[Any, Any, Any]:
-    """Await with a trace function that is set only during the steps of this coroutine."""
+    """Await an object with a trace function that is set only while its coroutine runs, and not while other tasks run."""
     steps = work.__await__()
     error: BaseException | None = None
     while True:

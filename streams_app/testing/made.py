@@ -1,4 +1,4 @@
-"""Builds records and events without a fold or publisher, for tests of their subscribers."""
+"""Builds folded records and events without a fold or a publisher, for tests of subscribers."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def record_of(source: Records[Any], data: Any, number: int, now_ms: int, fold_id
     Args:
         source: The fold of the record.
         data: Payload of the record.
-        number: Its position among the records of the fold.
+        number: Position of the record among those of the fold; becomes its version.
         now_ms: Time of its event.
-        fold_id: Its fold id; None: derived from the number.
-        group: Its key; None: empty.
+        fold_id: Its fold id; None: one is derived from the number.
+        group: Its key; None: an empty key.
 
     Raises:
         BadEventError: JSON cannot represent the payload, or the id is empty.

@@ -1,4 +1,4 @@
-"""The processes of a test kit: each runs a worker's code for subscribers on a virtual loop, and can be killed or frozen."""
+"""Simulated processes of a test kit: each runs the worker's code for subscribers on a virtual loop, and can be killed or frozen."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 
 class VirtualEvents(Events):
-    """Publishes into the log of a kit, from functions with and without ``async``."""
+    """Publisher that appends to the log of a kit, for functions with and without ``async``."""
 
     def __init__(
         self, settings: Settings, catalogue: Catalogue, producer: MemoryProducer, time: VirtualTime, *, knows_all: bool
@@ -43,7 +43,7 @@ class VirtualEvents(Events):
         Args:
             settings: Settings of the kit.
             catalogue: The events that may be published.
-            producer: Appends to the log.
+            producer: Appends records to the log.
             time: Clock for the times of events.
             knows_all: Whether to reject events that the catalogue does not declare, as in production.
         """
@@ -56,7 +56,7 @@ class VirtualEvents(Events):
         return self._producer_of_ours
 
     def _new_schemas(self) -> None:
-        """Use no registry: values are plain JSON."""
+        """Return no registry, so that values are plain JSON."""
 
     def _faults(self, event: Event[Any, Any], metadata: Any, context: Mapping[str, str], event_id: Any) -> list[str]:
         if not self._knows_all:
@@ -65,10 +65,10 @@ class VirtualEvents(Events):
         return super()._faults(event, metadata, context, event_id)
 
     def call_inline(self, function: Callable[[Any], Any], event: Any) -> None:
-        """Call a function without ``async``, which finds no running loop, as in a thread.
+        """Call a function without ``async`` in such a way that it finds no running event loop, as in a thread.
 
         Raises:
-            TypeError: It returned an awaitable.
+            TypeError: The function returned an awaitable.
         """
         loop = asyncio.get_running_loop()
         self._is_inline = True
@@ -81,12 +81,12 @@ class VirtualEvents(Events):
 
     def _waited_for(self, publish: Callable[[], Coroutine[Any, Any, str]]) -> str:
         if not self._is_inline:
-            # Within an ``async`` function: rejected, as in a worker.
+            # Called by an ``async`` function: the base class raises an error, as in a worker.
             return super()._waited_for(publish)
         work = publish()
         _set_running_loop(self._loop)
         try:
-            # The log is in memory: nothing has to be awaited.
+            # The log is in memory, so the coroutine ends without waiting.
             work.send(None)
         except StopIteration as ended:
             return str(ended.value)
@@ -97,25 +97,25 @@ class VirtualEvents(Events):
 
 
 class DyingProducer(MemoryProducer):
-    """A producer that sends nothing after the death of its process."""
+    """Producer that sends nothing after its process was killed."""
 
     def __init__(self, broker: LocalBroker, process: Process) -> None:
-        """Create the producer of a process."""
+        """Create the producer of a process, which appends to the log of ``broker``."""
         super().__init__(broker)
         self._process = process
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:
-        """See :class:`MemoryProducer`."""
+        """Append records to the log and return their outcomes; never return if the process was killed."""
         await self._process.living()
         return await super().send(records)
 
 
 class Process:
-    """One process.
+    """Simulated process that runs the subscribers of a worker.
 
     Attributes:
-        is_alive: Whether it was not killed.
-        is_frozen: Whether it is frozen.
+        is_alive: False after it was killed.
+        is_frozen: Whether it is stopped for a time, as by SIGSTOP.
         silences: Number of times it was killed or frozen.
         loop: Its event loop.
         events: Publishes the events of functions.
@@ -144,13 +144,13 @@ class Process:
             settings: Settings of the kit.
             catalogue: The catalogue, whose lifespan is entered.
             subscriptions: Its subscriptions.
-            broker: The log and the groups.
-            scripts: Replaces Redis.
+            broker: The log and the consumer groups, in memory.
+            scripts: The scripts and their state, in memory instead of Redis.
             time: Clock of the kit.
-            knows_all: See :class:`VirtualEvents`.
-            runs: Receives attempts.
-            dies: Called with where an attempt is, ``begun`` or ``done``, its subscriber and this process; returns whether it kills
-                the process and goes no further.
+            knows_all: Whether to reject events that the catalogue does not declare, as in production.
+            runs: Name of a subscriber → list to which its attempts are appended.
+            dies: Called when an attempt has ``begun`` or is ``done``, with that word, its subscriber and this process. If it
+                returns True, the process is being killed, and the attempt does not continue.
             on_fatal: Called with unexpected errors.
         """
         self.is_alive, self.is_frozen = True, False
@@ -183,22 +183,22 @@ class Process:
 
     @property
     def can_run(self) -> bool:
-        """Whether the process is neither dead nor frozen."""
+        """Whether the process is neither killed nor frozen."""
         return self.is_alive and not self.is_frozen
 
     def stop(self) -> asyncio.Task[None]:
-        """Release everything, as on SIGTERM or when another member takes over."""
+        """Start to release all partitions, as on SIGTERM or when another member takes over; return the task."""
         return self.loop.create_task(self._local.stop())
 
     def apart(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
-        """Run a coroutine beside the attempts."""
+        """Start a coroutine on the loop of the process, outside any attempt; return its task."""
         task = self.loop.create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
         return task
 
     def kill(self) -> None:
-        """Stop everything, as after SIGKILL; running attempts crash."""
+        """Stop the process as by SIGKILL; running attempts get the outcome ``crash``."""
         self.is_alive = False
         self._local.forget()
         for run in self._running.values():
@@ -207,7 +207,7 @@ class Process:
         self.loop.stop()
 
     async def living(self) -> None:
-        """Return while the process is alive, otherwise never."""
+        """Return at once if the process is alive; otherwise never return."""
         if not self.is_alive:
             await self.loop.create_future()
 
@@ -235,13 +235,13 @@ class Process:
 
         def ended(calls: list[Attempt]) -> None:
             if not self.is_alive:
-                # Its loop is closed with the kit, and what that ends is no outcome: a process that was killed says nothing.
+                # Attempts end when the kit closes the loop of a killed process; a real process would report no outcome.
                 return
             for one_call in calls:
                 self._record(one_call)
             on_ended(calls)
 
-        # Its sweep for time-outs finds nothing while no attempt runs, as the timers of members.
+        # The timer of its sweep counts as one of the worker: it finds no time-outs while no attempt runs.
         token = IN_TIMER.set(True)
         try:
             return AsyncExecutor(self.loop, call, declared.concurrency, declared.timeout_ms, self._time, ended)

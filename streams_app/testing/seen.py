@@ -1,4 +1,4 @@
-"""Attempts and dead letters of subscribers, as a test sees them."""
+"""Attempts and dead letters of subscribers, in the form in which a test kit returns them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Run:
 
     Attributes:
         attempt: Number of the attempt, starting at 1.
-        outcome: ``done``; ``retry``: it raised ``Retry``; ``error``: it raised something else; ``timeout``; ``interrupted``: its
-            partition was revoked; ``crash``: its process died; ``running``.
+        outcome: ``done``; ``retry``: it raised ``Retry``; ``error``: it raised another exception; ``timeout``; ``interrupted``: its
+            partition was revoked; ``crash``: its process crashed; ``running``.
         event_id: Id of the event.
         data: Payload of the event.
-        error: The raised error.
+        error: The exception that the function raised; None if it raised none.
     """
 
     attempt: int
@@ -32,11 +32,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberDeadLetter:
-    """A dead letter.
+    """Dead letter of a subscriber.
 
     Attributes:
-        reason: The reason, one word.
-        detail: What is wrong, as text.
+        reason: One of the documented reasons, such as ``failed``.
+        detail: Description of the fault.
         event_id: Id of the event; "" if it has no readable one.
         attempts: Number of attempts.
         exception: Class of the last error; "" if there was none.
@@ -56,7 +56,7 @@ class SubscriberDeadLetter:
 
     @classmethod
     def of(cls, record: LocalRecord) -> SubscriberDeadLetter:
-        """Parse a dead letter as its topic has it; its own headers come before those of its event."""
+        """Parse a record of a dead-letter topic, in which the headers of the dead letter precede those of its event."""
         said = {name: (value or b"").decode(errors="replace") for name, value in reversed(record.headers)}
         texts = (said.get(name, "") for name in ("reason", "detail", "event-id", "attempts", "exception", "trace"))
         reason, detail, event_id, attempts, exception, trace = texts
@@ -64,10 +64,10 @@ class SubscriberDeadLetter:
 
 
 class UnseenDeadLettersError(AssertionError):
-    """Events became dead letters that the test has not read."""
+    """Raised at the end of a test if events became dead letters that the test has not read."""
 
     def __init__(self, unseen: Iterable[tuple[str, SubscriberDeadLetter]]) -> None:
-        """List each dead letter with its traceback."""
+        """Create an error whose message lists each dead letter with its traceback."""
         lines = [
             f"{name}: {one.event_id or one.value!r} became a dead letter, {one.reason}: {one.detail}\n{one.trace}"
             for name, one in unseen

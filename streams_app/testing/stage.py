@@ -1,4 +1,4 @@
-"""The scheduler of a test kit: steps its loops, folds and timed calls through virtual time."""
+"""Scheduler of a test kit: steps its event loops, folds and timed calls through virtual time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from streams_app.testing.processes import Process
 from streams_app.testing.virtual_time import SHORT_SECONDS, VirtualLoop, VirtualTime
 
 TICK_SECONDS: Final = 1.0
-"""While no function runs, loops have their turn so often: what waits for a retry is looked at in each tick of a worker only.
+"""Interval at which loops are stepped while no function runs, because a worker checks for due retries only in its ticks.
 
-While nothing is unfinished the clock goes on to the next thing that can happen."""
+If every event is finished, the clock advances directly to the next timer of users' code, fold or timed call."""
 
 
 class Stage:
-    """Everything that runs by the virtual clock.
+    """Steps all loops, folds and timed calls by the virtual clock.
 
     Attributes:
         is_running: Whether loops are being stepped.
@@ -29,8 +29,8 @@ class Stage:
         """Create a stage without processes.
 
         Args:
-            time: The clock.
-            loops: Loops that are not processes.
+            time: The virtual clock.
+            loops: Loops that do not belong to a process.
             is_quiet: Whether every event is finished.
         """
         self.is_running = False
@@ -43,7 +43,7 @@ class Stage:
         self._numbers = count()
 
     def add_process(self, process: Process) -> None:
-        """Step a process from now on."""
+        """Step the loop of a process from now on."""
         self._processes.append(process)
 
     def add_fold(self, fold: FoldTester) -> None:
@@ -51,7 +51,7 @@ class Stage:
         self._folds.append(fold)
 
     def at(self, seconds: float, act: Callable[[], None]) -> None:
-        """Call a function at a time."""
+        """Schedule a call at a virtual time, in seconds."""
         heapq.heappush(self._arranged, (seconds, next(self._numbers), act))
 
     def settle(self) -> None:
@@ -66,11 +66,11 @@ class Stage:
             self.is_running = False
 
     def run_until(self, until_seconds: float, is_done: Callable[[], bool] = lambda: False) -> None:
-        """Let time pass.
+        """Advance the virtual clock, and run everything that becomes due.
 
         Args:
-            until_seconds: End time.
-            is_done: Ends earlier if it returns True.
+            until_seconds: Virtual time at which to stop.
+            is_done: Stops earlier if this returns True.
         """
         self.settle()
         while not is_done():
@@ -81,15 +81,15 @@ class Stage:
                 return
 
     def _step(self) -> bool:
-        """Run each loop once; return whether one had anything to do."""
-        # A list, not a generator: all loops run, also those after the first one with work.
+        """Run each loop once; return whether any of them had callbacks to run."""
+        # A list, not a generator, so that the loops after the first one with callbacks run, too.
         return any([loop.run_ready() for loop in self._stepped()])
 
     def _stepped(self) -> list[VirtualLoop]:
         return [*self._loops, *(process.loop for process in self._processes if process.can_run)]
 
     def _next(self) -> float:
-        """Return the time of the next event."""
+        """Return the virtual time to which the clock advances next."""
         loops, now = self._stepped(), self._time.seconds
         is_busy = any(process.is_busy for process in self._processes if process.can_run)
         is_quiet = not is_busy and self._is_quiet()

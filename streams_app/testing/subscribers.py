@@ -1,7 +1,7 @@
-"""A test kit for subscribers: publish, let time pass, check the attempts. No Kafka, no Redis, no waiting.
+"""Test kit for subscribers: publish events, advance a virtual clock, check the attempts. It needs neither Kafka nor Redis.
 
-Everything between a record and the function is the code that a worker runs: codec, windows, metadata, retries, timeouts, order, the
-protocol of claims and commits. The log, the consumer groups and the state in Redis are in memory; events are encoded to bytes.
+Between a record and the function runs the code of a worker: codec, offset tracker, commit metadata, retries, time-outs, order, and
+the protocol of claims and commits. The log, the consumer groups and the state in Redis are in memory; events are encoded to bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ APP_ID: Final = "test"
 
 
 class SubscriberTester:
-    """Subscribers of one application with a virtual clock; a context manager.
+    """Runs the subscribers of one application under a virtual clock; a context manager.
 
     ::
 
@@ -51,9 +51,9 @@ class SubscriberTester:
             kit.advance("1m")
             assert [(run.attempt, run.outcome) for run in kit.runs(ship)] == [(1, "retry"), (2, "done")]
 
-    A step returns when nothing is left to do at the current time. Only :meth:`advance` and faults that take time move the
-    clock. Functions that are ``async`` run on the virtual loop: ``asyncio.sleep`` takes no real time and passes in
-    :meth:`advance`, and until then the attempt is ``running``. Others run inline.
+    Each method returns when all work that is due at the current time is done. Only :meth:`advance` and simulated faults that take
+    time advance the clock. ``async`` functions run on the virtual loop: ``asyncio.sleep`` takes no real time and ends during
+    :meth:`advance`; until then the attempt is ``running``. Other functions run inline.
 
     The end of the block raises :class:`UnseenDeadLettersError` if events became dead letters that the test has not read.
     """
@@ -61,16 +61,16 @@ class SubscriberTester:
     def __init__(
         self, *declared: Declared | Catalogue, clock: str | datetime = "2026-01-01", settings: Settings | None = None
     ) -> None:
-        """Create a kit that is not started.
+        """Create a kit without starting it.
 
         Args:
-            declared: Subscribers, or a catalogue with its lifespan. Of a catalogue only declared events can be published, as in
-                production; without one any event can.
-            clock: When it begins: ISO 8601, of UTC where it names no time zone.
-            settings: What they override of subscribers, their limits and folds; None: defaults.
+            declared: Subscribers, or a catalogue with its lifespan. With a catalogue, only its events can be published, as in
+                production; without one, any event can.
+            clock: Initial time in ISO 8601, in UTC unless it contains a time zone.
+            settings: Settings with overrides of subscribers, limits and folds; None: defaults.
 
         Raises:
-            ConfigurationError: The declarations do not fit together.
+            ConfigurationError: The declarations contradict each other.
         """
         if faults := given_faults(declared, settings):
             raise ConfigurationError(faults)
@@ -91,7 +91,7 @@ class SubscriberTester:
         """Start a process with all subscribers.
 
         Raises:
-            RuntimeError: A loop is already running: the test is ``async``.
+            RuntimeError: An event loop is already running, because the test is ``async``.
         """
         try:
             asyncio.get_running_loop()
@@ -115,7 +115,7 @@ class SubscriberTester:
         if unseen and kind is None:
             raise UnseenDeadLettersError(unseen)
 
-    # ---- what happens
+    # ---- events and time
 
     @property
     def now(self) -> datetime:
@@ -136,16 +136,16 @@ class SubscriberTester:
         """Publish an event like a producer, and return its id.
 
         Args:
-            event: Its declaration; or ``records_of(…)``, for a record of a fold that no :class:`FoldTester` makes.
+            event: Its declaration; or ``records_of(…)``, for a folded record without a :class:`FoldTester`.
             data: Its payload.
-            before: The payload as it was before.
-            metadata: What stands beside the payload.
-            context: Text that follows the event.
-            event_id: None: a new one.
-            group: Of a record of a fold: its key.
+            before: The previous payload.
+            metadata: Metadata of the type that the event declares.
+            context: Text entries that are copied to the events that subscribers publish.
+            event_id: Its id; None: a new id.
+            group: Key of a folded record.
 
         Raises:
-            BadEventError: It does not fit its declaration.
+            BadEventError: It does not match its declaration.
         """
         workers, outside = self._workers, self._workers.outside
         if isinstance(event, Records):
@@ -159,7 +159,7 @@ class SubscriberTester:
     def produce(
         self, event: Event[Any, Any], value: bytes | None, *, key: bytes | None = None, headers: Sequence[tuple[str, bytes]] = ()
     ) -> None:
-        """Append bytes to the topic of an event, like a producer without the declaration."""
+        """Append a record with these bytes to the topic of an event, like a producer without its declaration."""
         self._workers.broker.append(Outgoing(event.topic, key, value, list(headers)))
         self._workers.settle()
 
@@ -167,18 +167,18 @@ class SubscriberTester:
         """Let time pass, and run everything that becomes due, in order."""
         self._workers.advance(_seconds(by))
 
-    # ---- what is seen
+    # ---- results
 
     def runs(self, subscriber: Declared) -> list[Run]:
         """Return the attempts of a subscriber, in the order in which they began."""
         return list(self._workers.runs[self._subscription_of(subscriber).subscriber.name])
 
     def published(self, event: Event[T, M]) -> list[Received[T, M]]:
-        """Return the events of one kind in the log, of all publishers, in order."""
+        """Return all events of one kind in the log, in order, regardless of their publisher."""
 
         @subscriber(event, idempotent="yes", description="Reads what was published.")
         def read(_: Received[T, M]) -> None:
-            """Never called."""
+            """Do nothing; only its declaration is used, to decode the records."""
 
         decode = decode_of(read, self._settings.limits, None)
         found = [decode(TP(event.topic, 0), record, 1) for record in self._workers.broker.records(event.topic)]
@@ -191,38 +191,38 @@ class SubscriberTester:
         self._seen[name] = len(dead_letters)
         return dead_letters
 
-    # ---- a bad night
+    # ---- simulated faults
 
     def crash(self, at: Literal["now", "begun", "done"] = "now", of: Declared | None = None) -> None:
         """Kill the process of the subscribers like SIGKILL; another one takes over after a session timeout.
 
         Args:
-            at: ``begun``: when the next attempt has begun, before its function runs; ``done``: when the next function has returned,
-                before anybody knows of it; ``now``.
-            of: The subscriber whose attempt that is; None: any.
+            at: ``now``; ``begun``: when the next attempt has begun, before its function runs; ``done``: when the next function has
+                returned, before its outcome is recorded.
+            of: The subscriber whose attempt counts for ``begun`` and ``done``; None: any.
 
         Raises:
-            ValueError: It is none of these.
+            ValueError: ``at`` is not one of these.
         """
         self._workers.crash(at, None if of is None else self._subscription_of(of).subscriber.name)
 
     def wipe_redis(self) -> None:
-        """Delete everything in Redis."""
+        """Delete all data in the simulated Redis."""
         self._workers.scripts.wipe()
         self._workers.settle()
 
     def rebalance(self) -> None:
-        """Move the subscribers to a new process, as soon as the former one has released them."""
+        """Move the subscribers to a new process after the former one has released them."""
         self._workers.hand_over()
 
     def freeze(self, lasting: str | timedelta) -> None:
-        """Stop the process, as SIGSTOP does, and continue it after a time.
+        """Stop the process like SIGSTOP, and continue it after a time.
 
-        After a session timeout another process owns its subscribers, and whatever the frozen one does is rejected.
+        After a session timeout another process owns its subscribers, and all writes of the frozen process are rejected.
         """
         self._workers.freeze(_seconds(lasting))
 
-    # ---- a second call
+    # ---- idempotence
 
     def assert_idempotent(
         self,
@@ -234,18 +234,18 @@ class SubscriberTester:
     ) -> None:
         """Check that a function has the same effects if it is called once, twice, or interrupted at any point and called once more.
 
-        The function is called apart from the log of this kit, also outside the ``with`` block. What it publishes is compared by ids
-        and payloads.
+        The calls do not use the log of this kit, and may also be made outside the ``with`` block. Published events are compared by
+        id and payload.
 
         Args:
             subscriber: The subscriber that has the function.
-            data: Payload of the event; or an event that has this payload.
-            observe: Returns what is compared, such as the rows of the tables that it writes.
-            reset: Restores the initial state before each of these; None: each call begins with the state of the previous one,
-                and an error that only a first call makes is not found.
+            data: Payload of the event, or an event with this payload.
+            observe: Returns the state to compare, such as the rows of the tables that the function writes.
+            reset: Restores the initial state before each case; None: each call begins with the state of the previous one, so an
+                error that only a first call makes is not found.
 
         Raises:
-            AssertionError: The effects differ; the message has a diff. Or, with ``reset``, a call has no effect at all.
+            AssertionError: The effects differ; the message has a diff. Or, with ``reset``, a call has no effect.
         """
         self._subscription_of(subscriber)
         if not self._is_open:
@@ -257,15 +257,15 @@ class SubscriberTester:
     # ---- folds
 
     def connect(self, tester: FoldTester) -> FoldTester:
-        """Pass the records of a fold to its subscribers, and the events of its source to the fold.
+        """Pass the events of a fold's source to the fold, and its records to its subscribers; return ``tester``.
 
         From then on the fold uses the clock of this kit.
 
         Args:
-            tester: The fold; it has not received an event yet.
+            tester: Kit of the fold, to which no events have been sent.
 
         Raises:
-            ValueError: It has received events by a clock of its own; or no subscriber handles its records.
+            ValueError: Events were sent to ``tester`` before; or no subscriber handles its records.
         """
         workers, source = self._workers, tester.fold.source
         topic = self._topic_of(tester.fold.name)
@@ -280,11 +280,11 @@ class SubscriberTester:
         self._workers.settle()
 
     def _fold(self, tester: FoldTester, offset: int) -> None:
-        """Pass to a fold what was published to its source."""
+        """Pass the record at an offset of a fold's source to the fold."""
         (record,) = self._workers.broker.records(tester.fold.source, offset, 1)
         tester.send(record.value, key=record.key, at_ms=record.timestamp)
 
-    # ---- what there is
+    # ---- look-ups
 
     def _topic_of(self, fold: str) -> str:
         """Return the topic of the records of a fold.

@@ -1,7 +1,7 @@
-"""A test kit for live views: send events, advance a virtual clock, check what a page shows. No Kafka, no Redis, no waiting.
+"""Test kit for live views: send events, advance a virtual clock, check the content of a page. It needs neither Kafka nor Redis.
 
-It decides with the code of the worker. The items are in memory, in :mod:`streams_app.live.core.model`, with which the worker's
-scripts are compared on a real Redis.
+The kit applies events with the code of the worker. The items are in memory, in :mod:`streams_app.live.core.model`; integration
+tests compare it with the worker's scripts on a real Redis.
 
 ::
 
@@ -33,7 +33,7 @@ from streams_app.testing.folds import START_MS, DeadLetter
 
 @dataclass(frozen=True, slots=True)
 class SentEvent:
-    """An event as the log has it."""
+    """Record of an event in the log of the kit."""
 
     offset: int
     timestamp: int
@@ -43,7 +43,7 @@ class SentEvent:
 
 
 class ViewTester:
-    """One partition of one view under a virtual clock, with a worker that has caught up.
+    """One partition of one live view under a virtual clock, with a worker that has caught up.
 
     Attributes:
         now_ms: Virtual wall clock.
@@ -54,12 +54,12 @@ class ViewTester:
         """Create an empty view at ``start_ms``.
 
         Args:
-            view: The declaration under test, of a topic.
+            view: The declaration under test, a view of a topic.
             start_ms: Wall clock at the beginning, ms since 1970.
-            limits: As ``[limits]``; None: the defaults.
+            limits: Like the settings ``[limits]``; None: the defaults.
 
         Raises:
-            ValueError: It is a presence view, which has no events.
+            ValueError: The view is a presence view, which has no events.
         """
         if not view.is_of_topic:
             raise ValueError(f"live view {view.name!r} is a presence view, which takes no events")
@@ -73,7 +73,7 @@ class ViewTester:
         """Produce one event.
 
         Args:
-            value: Bytes or None unchanged; anything else as JSON.
+            value: Value of the record: bytes or None are sent unchanged, other objects as JSON.
             type: Header ``ce_type``, to which conditions refer as ``@type``.
             at_ms: Record timestamp; None: now.
 
@@ -97,7 +97,7 @@ class ViewTester:
         self.now_ms += milliseconds(parse_duration(by))
 
     def shown(self, page: str) -> ViewState:
-        """Return what a page shows now."""
+        """Return the current state of a page."""
         view = self._view
         items = items_by_page(self._meant, self.now_ms, view.expiry_ms, view.keeps).get(page)
         one = EMPTY_PAGE if items is None else shard_page(items, view.show if view.kind == "list" else 0)

@@ -1,7 +1,7 @@
-"""Event loops under one virtual clock, which moves only when the caller that steps the loops moves it.
+"""Event loops under one virtual clock, which advances only when the caller that steps the loops advances it.
 
-Each process of the kit has a loop of its own, all in one thread. A loop that is no longer stepped is a process that was killed; one
-that is stepped later is a process that was frozen.
+Each simulated process of the kit has its own loop, and all loops run in one thread. A killed process is a loop that is no longer
+stepped; a frozen process is a loop that is stepped later.
 """
 
 from __future__ import annotations
@@ -18,45 +18,48 @@ from streams_app.local.member import IN_TIMER
 Ts = TypeVarTuple("Ts")
 
 START_SECONDS: Final = 1.0
-"""Not 0, which stands for "not yet" in places."""
+"""Initial time of the monotonic clock. It is not 0, because some code uses 0 for a time that is not set."""
 
 SHORT_SECONDS: Final = 1e-6
 REAL_SECONDS: Final = 0.01
-"""So long a connection that a function waits for is given before the clock goes on, at each step."""
+"""Real time for which each step waits for a connection that a function may use, before the virtual clock advances."""
 
 
 SPINS: Final = 2_000
 SPIN_SECONDS: Final = 0.1
-"""A function that never waits for anything, but for its turn, costs time, too: so much each so many turns. Else it would hang."""
+"""The virtual clock advances by this much after each :data:`SPINS` iterations of a loop without a wait.
+
+Otherwise a function that only yields to the loop, such as with ``asyncio.sleep(0)``, would never time out.
+"""
 
 
 class VirtualTime:
-    """The time of all loops and clocks of a kit.
+    """Virtual clock of all loops of a kit.
 
     Attributes:
-        seconds: Seconds since an arbitrary moment.
+        seconds: Monotonic time, in seconds.
     """
 
     def __init__(self, start_ms: int) -> None:
-        """Start at ``start_ms`` of the wall clock."""
+        """Create a clock whose wall clock shows ``start_ms``, in ms since 1970."""
         self.seconds = START_SECONDS
         self._wall_ms = start_ms - self.monotonic_ms()
 
     def now_ms(self) -> int:
-        """Return the wall clock."""
+        """Return the wall-clock time, in ms since 1970."""
         return self._wall_ms + self.monotonic_ms()
 
     def monotonic_ms(self) -> int:
-        """Return the monotonic clock."""
+        """Return the monotonic time, in ms."""
         return round(self.seconds * 1000)
 
     def seconds_at(self, wall_ms: int) -> float:
-        """Convert a time of the wall clock to seconds of virtual time."""
+        """Convert a wall-clock time to :attr:`seconds`."""
         return (wall_ms - self._wall_ms) / 1000
 
 
 class _Selector(selectors.DefaultSelector):
-    """A selector that ends the run of its loop instead of waiting."""
+    """Selector that stops its loop instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,10 +78,10 @@ class _Selector(selectors.DefaultSelector):
             return ready
         self._turns = 0
         if self.in_threads:
-            # Threads live by the real clock: the virtual one stands still until they have ended.
+            # Threads run by the real clock, so the virtual clock stops until they have ended.
             return super().select(None)
         if len(self.get_map()) > 1 and self.is_busy():
-            # Beside the loop's own pipe there is a connection, and a function that may wait for it.
+            # Besides the loop's own pipe there is a connection, and a running function may be waiting for it.
             ready = super().select(REAL_SECONDS)
         if not ready:
             self.on_idle(timeout)
@@ -86,14 +89,14 @@ class _Selector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop that runs until nothing is left to do at the current time."""
+    """Event loop that runs all callbacks that are due at the current virtual time, then stops."""
 
     def __init__(self, time: VirtualTime, is_busy: Callable[[], bool] = lambda: False) -> None:
-        """Create a loop without anything to do.
+        """Create a loop without callbacks.
 
         Args:
-            time: The clock.
-            is_busy: Returns whether something runs that may wait for a connection.
+            time: The virtual clock.
+            is_busy: Returns whether a function is running that may wait for a connection.
         """
         self._selector_of_ours = _Selector()
         self._time_of_all = time
@@ -106,7 +109,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._is_woken = False
 
     def time(self) -> float:
-        """Return the time of the virtual clock."""
+        """Return the monotonic time of the virtual clock, in seconds."""
         return self._time_of_all.seconds
 
     @property
@@ -115,14 +118,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._time_of_all.seconds if self._is_woken else self._next_seconds
 
     def next_of_users(self) -> float | None:
-        """Return the time of the next timer of users; timers of members have nothing to do while every event is finished."""
+        """Return the time of the next timer of users' code; None if there is none.
+
+        The other timers, of group members and executors, do nothing while every event is finished.
+        """
         self._timers = [timer for timer in self._timers if not timer.cancelled() and timer.when() > self.time()]
         if self._is_woken:
             return self._time_of_all.seconds
         return min((timer.when() for timer in self._timers), default=None)
 
     def run_ready(self) -> bool:
-        """Run everything that can run at the current time; return whether there was anything."""
+        """Run all callbacks that are due at the current time; return whether there were any."""
         due = self.next_seconds
         if due is None or due > self._time_of_all.seconds + SHORT_SECONDS:
             return False
@@ -139,19 +145,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.stop()
 
     def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> asyncio.Handle:
-        """Schedule a callback, also from outside while the loop does not run."""
+        """Schedule a callback; may also be called while the loop does not run."""
         self._is_woken = True
         return super().call_soon(callback, *args, context=context)
 
     def call_soon_threadsafe(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> asyncio.Handle:
-        """As above."""
+        """Schedule a callback; may be called from any thread."""
         self._is_woken = True
         return super().call_soon_threadsafe(callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """As above."""
+        """Schedule a callback for a virtual time, in seconds; may also be called while the loop does not run."""
         self._is_woken = True
         timer = super().call_at(when, callback, *args, context=context)
         if not IN_TIMER.get():
@@ -159,7 +165,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return timer
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]  # its stub has type variables that nobody else needs
-        """Run a function in a thread; the clock stands still until it has ended."""
+        """Run a function in a thread; the virtual clock stops until it has ended."""
         future = super().run_in_executor(executor, func, *args)
         self._selector_of_ours.in_threads += 1
         future.add_done_callback(self._left_thread)
@@ -169,7 +175,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._selector_of_ours.in_threads -= 1
 
     def end(self) -> None:
-        """Cancel all tasks, let them close what they have opened, and close the loop."""
+        """Cancel all tasks, run their clean-up, and close the loop."""
         for _ in range(3):
             left = asyncio.all_tasks(self)
             for task in left:

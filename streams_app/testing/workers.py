@@ -1,4 +1,4 @@
-"""The workers of a test kit, one after the other: each is started, may be killed or frozen, and is taken over by the next one."""
+"""Simulated worker processes of a test kit: each may be killed or frozen, and the next one takes over its consumer groups."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from streams_app.testing.virtual_time import VirtualLoop, VirtualTime
 R = TypeVar("R")
 
 LONGEST_SECONDS: Final = 600.0
-"""What takes longer than this, by the virtual clock, never ends."""
+"""A wait that takes longer than this, by the virtual clock, fails with a ``TimeoutError``."""
 
 DYING_SECONDS: Final = 0.1
-"""So long an attempt has begun, or ended, when it kills its process: Redis has been told of it, as it is now and then."""
+"""Delay of a simulated crash after an attempt has begun or ended, so that Redis has already stored the attempt, as may happen."""
 
 
 class Workers:
-    """The application under test: its log, its state in Redis, and its processes.
+    """Application under test: its log, its state in Redis, and its processes.
 
     Attributes:
-        time: The clock.
-        broker: The log and the consumer groups.
-        scripts: Replaces Redis.
+        time: The virtual clock.
+        broker: The log and the consumer groups, in memory.
+        scripts: The scripts and their state, in memory instead of Redis.
         stage: The scheduler of all loops.
         events: Publishes like a producer outside the application.
         runs: Name of a subscriber → its attempts.
@@ -42,7 +42,7 @@ class Workers:
     def __init__(
         self, settings: Settings, catalogue: Catalogue, subscriptions: Sequence[Subscription], start_ms: int, *, knows_all: bool
     ) -> None:
-        """Create an application that is not started.
+        """Create an application without starting it.
 
         Args:
             settings: Settings of the kit.
@@ -68,12 +68,16 @@ class Workers:
 
     @property
     def outside(self) -> VirtualLoop:
-        """The loop of the outside producer; raises as :attr:`stage`."""
+        """Event loop of the producer outside the application.
+
+        Raises:
+            RuntimeError: The application is not started.
+        """
         return self._within()[0]
 
     @property
     def stage(self) -> Stage:
-        """The scheduler of all loops.
+        """Scheduler of all loops.
 
         Raises:
             RuntimeError: The application is not started.
@@ -82,7 +86,7 @@ class Workers:
 
     @property
     def owner(self) -> Process:
-        """Process that owns the groups, or owned them when it was killed or frozen."""
+        """Process that owns the consumer groups, or owned them until it was killed or frozen."""
         return self._processes[-1]
 
     def open(self) -> None:
@@ -92,7 +96,7 @@ class Workers:
         try:
             self.wait_for(self.outside.create_task(self._publishing()))
             self.wait_for(self._start())
-        except BaseException:  # whatever it is, nobody else closes the loops
+        except BaseException:  # after any error, because no other code closes the loops
             self._end_loops()
             raise
 
@@ -111,7 +115,7 @@ class Workers:
         """Run everything that can run at the current time.
 
         Raises:
-            BaseException: An error that the code of the worker does not expect.
+            BaseException: An unexpected error of the worker's code.
         """
         self.stage.settle()
         if self._dies_at is not None:
@@ -119,12 +123,12 @@ class Workers:
         self._raise_errors()
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; raises as :meth:`settle`."""
+        """Advance the virtual clock; raises the errors of :meth:`settle`."""
         self.stage.run_until(self.time.seconds + seconds)
         self._raise_errors()
 
     def wait_for(self, task: asyncio.Task[R]) -> R:
-        """Let time pass until a task has ended; raises what the task raises."""
+        """Advance the virtual clock until a task has ended; return its result, or raise its error."""
         self._run_until(task.done, task.get_name())
         self._errors[:] = [error for error in self._errors if task.cancelled() or error is not task.exception()]
         result = task.result()
@@ -132,9 +136,9 @@ class Workers:
         return result
 
     def apart(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine beside the attempts on the loop of the process, and let time pass until it has ended.
+        """Run a coroutine on the loop of the process, outside any attempt, and advance the clock until it has ended.
 
-        If the process was killed, the process that takes over runs it.
+        If the process was killed, the process that takes over runs the coroutine.
         """
         if not self.owner.can_run:
             self._run_until(lambda: self.owner.can_run, "the session of a process that was killed")
@@ -144,7 +148,15 @@ class Workers:
     # ---- processes
 
     def crash(self, at: str, subscriber: str | None) -> None:
-        """Kill the process like SIGKILL: now, or at a moment of the next attempt of one subscriber or of any."""
+        """Kill the process like SIGKILL, now or when the next attempt has begun or is done.
+
+        Args:
+            at: ``now``, ``begun`` or ``done``.
+            subscriber: Name of the subscriber whose attempt counts; None: any.
+
+        Raises:
+            ValueError: ``at`` is not one of these.
+        """
         if at == "now":
             self._kill(self.owner)
             self.settle()
@@ -154,13 +166,13 @@ class Workers:
             raise ValueError(f"at = {at!r} must be 'now', 'begun' or 'done'")
 
     def hand_over(self) -> None:
-        """Move the groups to another process, once the former one has released them."""
+        """Move the consumer groups to another process after the former one has released them."""
         if self.owner.can_run:
             self._stop(self.owner)
         self.wait_for(self._start())
 
     def freeze(self, seconds: float) -> None:
-        """Stop the process like SIGSTOP, and continue it like SIGCONT after a time."""
+        """Stop the process like SIGSTOP, and continue it like SIGCONT after ``seconds``."""
         frozen = self.owner
         frozen.is_frozen = True
         self._take_over_later(frozen)
@@ -168,12 +180,12 @@ class Workers:
         frozen.is_frozen = False
         self.settle()
         if frozen is not self.owner and frozen.is_alive:
-            # By its next heartbeat it learns that its group has gone on without it.
+            # Its next heartbeat is rejected, because another process has taken over its groups.
             frozen.stop()
             self.settle()
 
     def _start(self) -> asyncio.Task[None]:
-        """Start a process, which takes the groups over."""
+        """Start a process that takes over the consumer groups."""
         process = Process(
             f"p{len(self._processes)}", self._settings, self._catalogue, self._subscriptions, broker=self.broker,
             scripts=self.scripts, time=self.time, knows_all=self._knows_all, runs=self.runs, dies=self._dies,
@@ -184,7 +196,7 @@ class Workers:
         return process.starting
 
     def _stop(self, process: Process) -> None:
-        """Release everything that a process owns; stop waiting if an attempt that ends meanwhile kills it."""
+        """Release all partitions of a process; stop waiting if an attempt kills the process in the meantime."""
         stopping = process.stop()
         self._run_until(lambda: stopping.done() or not process.is_alive, stopping.get_name())
         if process.is_alive:
@@ -192,7 +204,7 @@ class Workers:
         self.settle()
 
     def _dies(self, where: str, subscriber: str, process: Process) -> bool:
-        """Return whether an attempt kills its process, and so does not continue."""
+        """Return whether an attempt crashes its process at this point; if so, the caller must not continue it."""
         if self._crash_at is None or where != self._crash_at[0] or self._crash_at[1] not in (None, subscriber):
             return False
         self._crash_at = None
@@ -206,7 +218,7 @@ class Workers:
         self._take_over_later(process)
 
     def _take_over_later(self, former: Process) -> None:
-        """Move the groups to another process after a session timeout, unless the former one has returned meanwhile."""
+        """Move the groups to another process after a session timeout, unless the former one runs by then."""
         former.silences += 1
         silence = former.silences
 
@@ -217,7 +229,7 @@ class Workers:
         self.stage.at(self.time.seconds + self._settings.kafka.session_timeout_ms / 1000, take_over)
 
     def _is_quiet(self) -> bool:
-        """Return whether every event is finished according to the committed offsets."""
+        """Return whether every event is finished, according to the committed offsets."""
         return all(
             (commit := self.broker.groups[one.group].committed.get(TP(one.topic, 0))) is not None
             and commit.offset == self.broker.end(one.topic)
