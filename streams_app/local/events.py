@@ -38,7 +38,8 @@ class LocalEvents(Events):
     """Publishes as :class:`streams_app.Events` does, and calls the subscribers of the catalogue in this process.
 
     Each subscriber receives each event, with retries, timeouts, order and dead letters as in production; dead letters are logged.
-    All state is in memory and lost with the process. Nothing is folded: subscribers to the records of a fold are never called.
+    All state is in memory and lost with the process. Events are not folded, so subscribers to the records of a fold are never
+    called.
     """
 
     def __init__(self, catalogue: Catalogue, settings: Settings | None = None, *, clock: Clock | None = None) -> None:

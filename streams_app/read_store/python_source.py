@@ -64,10 +64,10 @@ class PythonSource:
         return found
 
     async def check(self) -> None:
-        """Call the function without pairs, for each fold.
+        """Call the function without pairs, once for each fold, to detect errors.
 
         Raises:
-            SourceFailedError: It does not return an empty dict.
+            SourceFailedError: The function raises, or does not return an empty dict.
         """
         for fold in self._folds:
             await self._answer(fold, {})

@@ -1,1 +1,1 @@
-"""The part of the worker that fills live views."""
+"""The part of the worker that updates live views from Kafka."""

@@ -81,7 +81,7 @@ class ViewBatch:
 
     @property
     def changes(self) -> list[Change]:
-        """Changes in the form of the script's argument."""
+        """The changes as the argument of the *apply* script."""
         return [Change(page, list(change.removed), list(change.puts.values())) for page, change in self.pages.items()]
 
     def add(self, decider: ViewRule, partition: int, record: ViewRecord, now_ms: int) -> None:

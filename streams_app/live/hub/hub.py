@@ -273,7 +273,7 @@ class Hub:
         return shown
 
     def _unconfirmed(self, place: tuple[str, str], now_ms: int) -> ViewState:
-        """Return the state for a new connection while Redis is unavailable: the last known values, always marked as behind."""
+        """Return the state for a new connection while Redis is unavailable: the last polled values, always marked as behind."""
         state = self._state(place, now_ms)
         if state.state == "reading":
             return reading(self._views[place[0]])

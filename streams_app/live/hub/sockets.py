@@ -27,7 +27,7 @@ def pages_within(pages: int) -> int:
 
 
 def max_descriptors() -> int:
-    """Return the maximum number of descriptors that a process started here may request."""
+    """Return the hard limit of file descriptors, to which a process started from this one can raise its own limit."""
     return _counted(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
 

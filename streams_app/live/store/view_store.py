@@ -109,7 +109,7 @@ class PollReply:
 
     Attributes:
         head: Metadata of the shard, read at the same time.
-        pages: Page → its current content, for pages whose version differs from the known one.
+        pages: Page → its current content, for pages whose version differs from the one that the hub has.
     """
 
     head: ShardHead
@@ -312,11 +312,11 @@ class ViewReader:
         return await self._scripts[script](keys, arguments)
 
     async def poll(self, keys: ViewKeys, known: Mapping[str, str], token: str = "") -> PollReply | None:
-        """Return the pages of a shard whose version differs from the known one.
+        """Return the pages of a shard whose version differs from the one that the hub has.
 
         Args:
             keys: Keys of the shard.
-            known: Page → its known version; "" if none is known.
+            known: Page → the version that the hub has; "" if it has none.
             token: Token of the shard when those versions were read; "" if none were read.
 
         Returns:

@@ -44,6 +44,6 @@ class BatchSize:
         return True
 
     def parts(self, items: Sequence[T]) -> list[Sequence[T]]:
-        """Split a batch into parts; a batch without items is one empty part."""
+        """Split a batch into parts of the current size; an empty batch becomes one empty part."""
         size = max(1, self.most or len(items))
         return [items[begin : begin + size] for begin in range(0, len(items), size)] or [items]

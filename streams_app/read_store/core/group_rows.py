@@ -78,7 +78,7 @@ def rows_of(changes: Iterable[CellChange], columns: Mapping[str, str]) -> dict[R
 
 
 def rejection_of(change: CellChange, columns: Mapping[str, str], types: Mapping[str, ColumnType]) -> str | None:
-    """Return the reason why a row can never hold a change, as far as the types are known, or None if it can.
+    """Return the reason why a row can never hold a change, or None; a column whose type is not loaded accepts any value.
 
     Args:
         change: The change to be written.

@@ -94,7 +94,7 @@ class ReadStore(Protocol):
     """
 
     async def initialise(self) -> list[str]:
-        """Create whatever is missing, and return a sentence for each action. The call can be repeated."""
+        """Create missing tables or indices, and return a sentence for each action. The call can be repeated."""
 
     async def missing(self) -> list[str]:
         """List what :meth:`initialise` would create."""

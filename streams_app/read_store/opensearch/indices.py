@@ -61,7 +61,7 @@ class Indices:
         self._written = write_alias(table, shape.name)
 
     async def missing(self) -> list[str]:
-        """List objects that are missing, or differ from what the store needs."""
+        """List scripts, templates and aliases that are missing, or differ from those that the store needs."""
         things = [f"script {self._shape.script_name}"] if await self._client.found(self._script) is None else []
         if await self._client.found(self._template) is None:
             things.append(f"index template {self._table}")
@@ -197,11 +197,11 @@ class WriteBlock:
             await self._client.ask("PUT", f"/{self._table}{part}/_block/write")
 
     async def trial_or_commit(self) -> list[Action]:
-        """Return actions for the request of the switch that remove the alias; the server rejects the request if it is gone."""
+        """Return actions that remove the alias ``<table>_switching``; a switch with these actions fails if the alias is gone."""
         return [_remove(index, self._switching_alias) for index in await self._of(self._table)]
 
     async def remove(self) -> None:
-        """Remove the block of the current indices, even if another process has set it, and then the alias."""
+        """Remove the block of the current indices, even if another process has set it, and then the alias ``<table>_switching``."""
         for part in PARTS:
             try:
                 await self._client.ask("PUT", f"/{self._table}{part}/_settings", {"index.blocks.write": None})

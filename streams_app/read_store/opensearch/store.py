@@ -156,7 +156,7 @@ class OpenSearchStore:
         return {cell: known[cell] for cell in cells if cell in known}
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """List the cells of some groups, including those that were just written."""
+        """List the stored cells of the given groups, including those that were just written."""
         await self._client.ask("POST", f"/{self._table}/_refresh")
         return [cell for group in possible(groups, surrogate_fault) for cell in await self._names_of(*group)]
 
@@ -252,7 +252,7 @@ class OpenSearchStore:
             raise self._away(error.fault) from error
 
     async def _retry_rejected(self, outcome: BulkOutcome, now_ms: int) -> None:
-        """Check whether the store itself is the cause; if not, write rejected values outside of fields.
+        """Check whether the store itself is the cause of the rejections; if not, write the rejected values outside of fields.
 
         If the script is missing, or an alias has two indices, the server rejects every document as a bad request. If a name cannot
         have a field, because the index has too many or another type for it, its value is stored in the object that is not indexed.

@@ -142,7 +142,7 @@ class PostgresGroupStore(PostgresStore):
         return await super().progress()
 
     def rejection(self, change: CellChange) -> str | None:
-        """Reject a name without a column, and a value that does not fit its column, as far as the types are known."""
+        """Reject a name without a column, and a value that does not fit the type of its column, if the types are loaded."""
         return rejection_of(change, self._columns, self._types) or key_fault(row_key(change))
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
@@ -253,7 +253,7 @@ class PostgresGroupStore(PostgresStore):
     async def _written(self, connection: Connection, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
         converted, rejected = fit_to_columns(changes, self._columns, self._types or await self._load_types(connection))
         if rejected:
-            raise NotStorableError(rejected)  # the types were not known when `rejection` was called
+            raise NotStorableError(rejected)  # the types were not loaded when `rejection` was called
         try:
             return await super()._written(connection, converted, step, now_ms)
         except (NotStorableError, *REJECTIONS):

@@ -70,7 +70,7 @@ class PostgresSource:
         """Run the SQL with empty lists of groups and names, to detect errors.
 
         Raises:
-            TryAgainError: It does not run, or does not return three columns.
+            TryAgainError: The SQL fails, or does not return three columns.
         """
         self._is_checked = False
         await self._query([[] for _ in self._used])

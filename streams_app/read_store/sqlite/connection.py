@@ -49,7 +49,7 @@ class SqliteThread:
     """
 
     def __init__(self, path: Path, what: str, *, prepare: Callable[[sqlite3.Connection], None] | None = None) -> None:
-        """Create the object, without opening the file.
+        """Create the owner of a connection, without opening the file.
 
         Args:
             path: The database file.

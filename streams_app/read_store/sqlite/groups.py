@@ -91,7 +91,7 @@ class SqliteGroupStore(SqliteStore):
         self._types: dict[str, ColumnType] = {}
 
     def rejection(self, change: CellChange) -> str | None:
-        """Reject a name without a column, and a value that does not fit its column, as far as the types are known."""
+        """Reject a name without a column, and a value that does not fit the type of its column, if the types are loaded."""
         return rejection_of(change, self._columns, self._types) or super().rejection(change)
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
@@ -198,7 +198,7 @@ class SqliteGroupStore(SqliteStore):
     def _write(self, connection: sqlite3.Connection, changes: Sequence[CellChange], now_ms: int) -> Counts:
         fitting, rejected = fit_to_columns(changes, self._columns, self._types)
         if rejected:
-            raise NotStorableError(rejected)  # the types were not known when `rejection` was called
+            raise NotStorableError(rejected)  # the types were not loaded when `rejection` was called
         converted = [replace(change, value=sqlite_column_value(change.value)) for change in fitting]
         return bisecting_rejected(connection, converted, lambda part: self._merge(connection, part, now_ms))
 

@@ -57,7 +57,7 @@ class SqliteSource:
         """Run the SQL with empty lists of groups and names, to detect errors.
 
         Raises:
-            TryAgainError: It does not run, or does not return three columns.
+            TryAgainError: The SQL fails, or does not return three columns.
         """
         await self._query([], [])
 

@@ -18,8 +18,8 @@ PROBE_SECONDS: Final = 5.0
 async def require_store_access(stores: Sequence[ReadStoreSettings]) -> None:
     """Read the progress, try a write that is rolled back, and send the source an empty request; all servers concurrently.
 
-    A server that is unavailable, slow or not initialised passes, because the worker waits for it. Files and user functions are not
-    tried, because they need no login.
+    A server that is unavailable, slow or not initialised passes the check, because the worker waits for it. Files and users'
+    functions are not checked, because they need no login.
 
     Args:
         stores: The stores that the worker runs.

@@ -27,7 +27,7 @@ MAX_REMEMBERED: Final = 4
 """Number of groups per fold that are remembered because the source has answered for them."""
 
 MAX_SAMPLES: Final = 8
-"""Number of groups of a batch that are requested one by one to find out whether the source answers at all."""
+"""Number of groups of a batch that are requested one by one, to find one for which the source answers."""
 
 
 class CurrentValues:
@@ -124,7 +124,7 @@ class CurrentValues:
         """Find a request that the source answers while it fails for a batch: one group, or an empty request.
 
         Raises:
-            SourceFailedError: It answers none.
+            SourceFailedError: The source answers none of these requests.
         """
         groups: dict[RowKey, CellChange] = {}
         for change in changes:

@@ -38,7 +38,7 @@ MAX_BYTES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """The result of one pass.
+    """The result of syncing one batch.
 
     Attributes:
         records: Number of records that were read.
@@ -47,7 +47,7 @@ class SyncResult:
         written: Number of cells that were written.
         stale: Number of cells of which the store had a newer version.
         unchanged: Number of cells that already had the value.
-        next_offset: Progress of the store after the pass.
+        next_offset: Progress of the store after the batch.
         unstorable: Number of changes that the store can never hold, or for which the source fails; their records became dead
             letters.
     """
