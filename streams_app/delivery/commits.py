@@ -1,12 +1,13 @@
-"""Commits to Kafka: all processors of a partition share one commit, one commit is in flight, and no offset goes back.
+"""Commits to Kafka: all processors of a partition share one commit, and at most one commit is in flight.
 
 Low watermarks are committed every few seconds, on revocation and at shutdown. If the outcome of a commit is unknown, the next one
 repeats it. A low watermark remains valid, so a repeated or late commit of it is harmless under its own generation.
 
 Metadata does not remain valid: metadata that lists started work must not be overwritten by older metadata. A broker handles the
-requests of a connection in order, so a commit can only be late if it is still in flight or its connection was cut. If metadata
-matters, the member makes no further commit after that one, except the last commit of a claim, which starts nothing. Instead, the
-member rejoins its group, and the broker rejects the late commit because it names the previous member and generation.
+requests of a connection in order, so a commit can only be late if it is still in flight or its connection was cut. In a group whose
+metadata matters, the member makes no further commit after an unanswered one, except the last commit of a claim, which starts no
+work. Instead, the member rejoins its group, and the broker rejects the late commit because it names the previous member and
+generation.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Commits:
     """
 
     def __init__(self, host: GroupConsumer, on_doubt: Callable[[InDoubtError], None] | None = None) -> None:
-        """Commit through ``host``; call ``on_doubt`` as :class:`streams_app.delivery.ownership.OwnershipConfig` describes."""
+        """Commit through ``host``; after a commit without an answer, ``on_doubt`` makes the member rejoin its group."""
         self.lock = asyncio.Lock()
         self._host = host
         self._on_doubt = on_doubt
@@ -122,7 +123,7 @@ class Commits:
         Args:
             positions: Offsets and metadata to commit.
             member: Member that made the claim.
-            is_last: Whether this is the last commit of a claim, which starts nothing.
+            is_last: Whether this is the last commit of a claim, which starts no work.
 
         Raises:
             NotOwnerError: Kafka rejected the commit, or an earlier commit of this member had no answer, so that it must rejoin.

@@ -99,7 +99,7 @@ async def common_end(kept: Sequence[Fingerprint], checksum_at: Callable[[int], A
         checksum_at: Returns the checksum of the record at an offset of the current log; :data:`GONE` or :data:`OTHER`.
 
     Returns:
-        None if no change is found. Else the highest known offset below which everything is unchanged; 0 if no fingerprint matches.
+        None if no change is found. Else the highest known offset below which the log is unchanged; 0 if no fingerprint matches.
     """
     went_back = False
     for offset, checksum in reversed(kept):

@@ -52,7 +52,7 @@ class GroupConsumer(Protocol):
         """Return the number of partitions of a topic by the cluster metadata; 1 while it is unknown."""
 
     async def topic_id(self, topic: str) -> str:
-        """Return the id that the broker gave the topic when it was created; "" if it gives none.
+        """Return the id that the broker gave the topic when it was created; "" if the broker has no topic ids.
 
         Raises:
             KafkaError: The broker does not answer, or the topic does not exist.

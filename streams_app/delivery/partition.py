@@ -165,7 +165,7 @@ class Partition:
         await self._owner.commit_now(self, name, position)
 
     async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
-        """Read the offsets of a processor in the other partitions of the topic from their commits, by partition number."""
+        """Return the committed offset of a processor in each other partition of the topic, by partition number."""
         found: dict[int, OffsetAndMetadata | None] = {}
         for number, committed in (await self._host.commits(self.tp.topic)).items():
             in_commit = offsets_in(committed)

@@ -1,7 +1,7 @@
-"""The port to the users of this layer: a :class:`Processor` handles one partition for one declaration, under a :class:`Claim`.
+"""The port between the delivery layer and its users: a :class:`Processor` handles one partition for one declaration.
 
-The delivery layer decides who owns a partition, in which ranges its log is delivered, and what is committed. A processor decides
-what happens to the records of a range, and where its state is kept.
+The delivery layer decides which member owns a partition, in which ranges its log is delivered, and which offsets are committed. A
+processor handles the records of a range, and stores its own state. A :class:`Claim` connects the two.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.health.progress import Progress
 
 NO_OFFSET: Final = 2**63 - 1
-"""Result of :meth:`Processor.claim` if nothing is to be delivered: an offset beyond the end of every log."""
+"""Result of :meth:`Processor.claim` if the processor needs no records: an offset beyond the end of every log."""
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -64,7 +64,7 @@ class ClaimedPartition(Protocol):
         """Commit the offset of one processor together with those of the others, and wait for the answer."""
 
     async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
-        """Read the offsets of a processor in the other partitions of the topic from their commits, by partition number."""
+        """Return the committed offset of a processor in each other partition of the topic, by partition number."""
 
     async def log_bounds_now(self) -> LogBounds:
         """Query the broker for the current bounds of the log."""
@@ -147,7 +147,7 @@ class Claim:
         await self._partition.commit_now(self.name, position)
 
     async def offsets_in_other_partitions(self) -> Mapping[int, OffsetAndMetadata | None]:
-        """Read the offsets of this processor in the other partitions of the topic from their commits.
+        """Return the committed offset of this processor in each other partition of the topic.
 
         Returns:
             Partition number → offset and metadata; None if that commit has no metadata, so that the offset is unknown. Partitions
@@ -176,7 +176,7 @@ class Claim:
 
         Args:
             kept: Fingerprints of records that were read, of a topic with the same id as :attr:`topic_id`.
-            read_to: Offset below which everything was read.
+            read_to: Offset below which all records were read.
 
         Returns:
             None if the log is unchanged. Else the offset from which to read again: records from there on may have been replaced.

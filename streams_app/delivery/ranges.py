@@ -43,7 +43,7 @@ class Ranges:
         served: The partition's processors by their names.
         seek_number: Number of the last seek; batches with another one were fetched before it.
         position: Offset at which the next range begins.
-        applied: Offset below which everything is applied.
+        applied: Offset below which all records are applied.
         progress_ms: When records were last delivered or applied.
     """
 

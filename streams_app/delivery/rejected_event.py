@@ -19,7 +19,7 @@ class RejectedEvent:
     Attributes:
         record: The record as received: its offset, key and value are used.
         reason: Reason of its dead letter.
-        detail: What is wrong, as text.
+        detail: Description of the fault.
         addressee: Processor for which the record was replayed, if that is not the one that rejects it.
         headers: Additional headers of the dead letter.
     """

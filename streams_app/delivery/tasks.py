@@ -1,4 +1,4 @@
-"""The tasks of a processor, which live as long as its claim."""
+"""Starts and cancels the tasks of a processor, which live as long as its claim."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_WORDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def run(claim: Claim, work: Coroutine[Any, Any, None], name: str, words: Mapping[str, str] = NO_WORDS) -> asyncio.Task[None]:
-    """Start a task; if it fails with a FencedError, call :meth:`.Claim.resync`, on any other error :meth:`.Claim.fatal`.
+    """Start a task. If it fails, a FencedError calls :meth:`.Claim.resync`, and any other error calls :meth:`.Claim.fatal`.
 
     Args:
         claim: Claim of the processor, which cancels the task when it is revoked.

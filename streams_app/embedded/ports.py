@@ -63,7 +63,10 @@ def free_port() -> int:
 
 
 def _reserve(port: int) -> bool:
-    """Reserve a port and return whether it was free; on Linux until this process ends or has received many more ports."""
+    """Reserve a port and return whether it was free.
+
+    On Linux, the reservation lasts until this process ends or has received many more ports; elsewhere, there is none.
+    """
     if sys.platform != "linux":
         return is_free(port)
     reservation = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

@@ -109,7 +109,7 @@ SESSIONS: Final = 3
 
 
 def gone_ms(session_timeout_ms: int) -> int:
-    """Return how long a worker waits for a deleted source, which may be created again, in milliseconds."""
+    """Return the time for which a worker waits until a deleted source is created again, in milliseconds."""
     return max(GONE_MS, SESSIONS * session_timeout_ms)
 
 

@@ -20,7 +20,7 @@ IDLE_SECONDS: Final = 75.0
 
 MAX_CONNECTIONS: Final = 64
 DESCRIPTORS_A_CONNECTION: Final = 8
-"""The server may use at most one of this many file descriptors that the process may have."""
+"""Divisor of the descriptor limit of the process: the server uses at most that part of the file descriptors."""
 
 BACKLOG: Final = 32
 """Maximum number of connections that wait until the server accepts them, each of which then takes a file descriptor."""
@@ -122,22 +122,22 @@ class BoundedConnection(asyncio.Protocol):
         self._expect(self._connections.idle_seconds)
 
     def eof_received(self) -> bool | None:
-        """Forward that the client has finished sending."""
+        """Forward to aiohttp that the client has finished sending."""
         return self._handler.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove a lost connection."""
+        """Remove the connection after it was closed."""
         self._expect(None)
         if self._transport is not None:
             self._connections.closed(self._transport)
         self._handler.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Forward that the client reads too slowly and the write buffer is full."""
+        """Forward to aiohttp that the write buffer is full, because the client reads too slowly."""
         self._handler.pause_writing()
 
     def resume_writing(self) -> None:
-        """Forward that the client has read enough of the write buffer."""
+        """Forward to aiohttp that the write buffer has space."""
         self._handler.resume_writing()
 
     def abort(self) -> None:

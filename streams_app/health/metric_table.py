@@ -1,4 +1,4 @@
-"""The table of all metrics: name, help, and what to do when it changes (pure).
+"""The table of all metrics: name, help, and advice for operators (pure).
 
 Metrics have base units (seconds, bytes, counts). Group keys are never labels, because a time series per group would overload
 Prometheus.
@@ -29,8 +29,8 @@ class Description:
         name: Name in Prometheus.
         kind: Type of the metric.
         labels: Names of its labels.
-        help: What it measures.
-        advice: What to do when it changes.
+        help: Description of the measured value.
+        advice: Action for operators when the value changes.
         buckets: Bucket bounds of a histogram, in the unit of its name.
         initial: Value before the first measurement.
     """

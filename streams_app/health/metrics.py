@@ -113,7 +113,7 @@ class Metrics:
     build_info: Gauge
 
     def __init__(self, settings: Settings) -> None:
-        """Create all series whose labels are known in advance, because ``rate`` and ``increase`` ignore the first value of one."""
+        """Create all series with known labels at once, because ``rate`` and ``increase`` ignore the first value of a series."""
         self.registry = CollectorRegistry()
         for metric in METRICS:
             setattr(self, metric.attribute, made(metric, self.registry))

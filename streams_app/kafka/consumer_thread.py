@@ -33,7 +33,7 @@ METADATA_MAX_AGE_MS = 30_000
 
 
 class FoldingThread(AIOKafkaConsumerThread):
-    """The thread in which aiokafka runs; all calls of its consumer are made here."""
+    """The thread in which Faust's aiokafka consumer runs; all calls of that consumer are made in it."""
 
     consumer: Any
     """The :class:`streams_app.kafka.consumer.FoldingConsumer` that owns the thread; a type would be a circular import."""

@@ -85,7 +85,7 @@ class KafkaQueries(ABC):
         return {tp.partition: commit for tp, commit in (await self._asked(ask)).items()}
 
     async def commit(self, positions: Mapping[TP, Committed], claim: Member) -> None:
-        """Commit under the generation and member id of a claim.
+        """Commit offsets under the generation and member id of a claim.
 
         Raises:
             NotOwnerError: Kafka rejected the commit.

@@ -231,7 +231,7 @@ class _PrimaryPool(SentinelConnectionPool):
 
 
 def connect_by_sentinels(settings: RedisSettings, **options: Any) -> Redis:
-    """Create a client of the primary that the Sentinels name, without connecting.
+    """Create a client for the primary that the Sentinels name, without connecting.
 
     Args:
         settings: The ``[redis]`` section, whose URL names Sentinels.
