@@ -31,11 +31,11 @@ Progress = Callable[[str, int, int | None], None]
 
 @dataclass(slots=True)
 class JournalComparison:
-    """The result of a comparison.
+    """Result of the comparison of a journal with its topic.
 
     Attributes:
         segments: Number of segments that were read.
-        entries: Number of their events.
+        entries: Number of events in these segments.
         compared: Number of events that Kafka still has and that were compared.
         faults: Number of faults.
         named: Descriptions of the first faults.
