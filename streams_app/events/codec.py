@@ -84,7 +84,7 @@ class Decoder(Generic[T, M]):
         object.__setattr__(self, "_read_metadata", None if self.metadata is None else _reader(self.metadata))
 
     def __call__(self, key: bytes | None, value: bytes | None) -> Decoded[T, M]:
-        """Decode one event.
+        """Decode the value of one event.
 
         Raises:
             BadEventError: ``too-large``; or ``not-valid``, with the path of the field that does not fit.
@@ -148,7 +148,7 @@ class Decoder(Generic[T, M]):
 
 
 def decoder_of(event: Event[T, M], limits: Limits) -> Decoder[T, M]:
-    """Return the decoder of an event."""
+    """Return the decoder for the values of a declared event."""
     return Decoder(event.payload, limits, event.metadata, event.decode)
 
 
@@ -277,7 +277,7 @@ def _checked(path: str, read: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _not_valid(path: str, error: BaseException) -> BadEventError:
-    """Return the error of an event for an exception that reading a part of it has raised."""
+    """Convert an exception that was raised by decoding a part of an event; the detail names the path of the part."""
     if isinstance(error, msgspec.MsgspecError):
         text = str(error)
         if isinstance(error, msgspec.ValidationError) and "`$" not in text:

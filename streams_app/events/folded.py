@@ -1,4 +1,4 @@
-"""Content of the field ``fold`` of a folded record (pure)."""
+"""Type of the field ``fold`` of a folded record (pure)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unwraps events for subscribers that arrive in another format than plain JSON (pure).
+"""Unwraps events that arrive in another format than plain JSON, for subscribers (pure).
 
 The result is an event as this project publishes it, so that later code needs no case for each format: the fields of the payload,
 ``before`` and ``metadata`` at the top level of the value, and the attributes of CloudEvents in headers.

@@ -66,7 +66,7 @@ class Envelope(NamedTuple):
 
 
 def header(headers: Headers, name: str) -> str | None:
-    """Return the text of the last header with a name, or None; bytes that are not UTF-8 are replaced, as the text is only shown."""
+    """Return the text of the last header with a name, or None; invalid UTF-8 is replaced, because the text is only displayed."""
     for key, value in reversed(headers):
         if key == name and value is not None:
             return value.decode("utf-8", "replace")
@@ -108,7 +108,7 @@ def header_bytes(headers: Headers) -> int:
 
 
 def context_of(headers: Headers) -> dict[str, str]:
-    """Return the context in the headers of an event, also of other producers."""
+    """Return the context entries in the headers of an event, of this or any other producer."""
     return {
         key.removeprefix(PREFIX): value.decode("utf-8", "replace")
         for key, value in headers

@@ -41,7 +41,7 @@ START_MS = 1_700_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A folded record.
+    """A folded record that a test kit has emitted.
 
     Attributes:
         key: Group key, in bytes.
@@ -118,7 +118,7 @@ class FoldTester:
 
     @property
     def fold(self) -> Fold:
-        """The declaration under test."""
+        """Declaration of the fold under test."""
         return self._fold
 
     @property

@@ -79,7 +79,7 @@ class Recorder:
     def publish_child(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> Coroutine[Any, Any, str]:
-        """Record an event; the result is its id, as of :meth:`.Publisher.publish_child`."""
+        """Record an event, and return an awaitable of its id, like :meth:`.Publisher.publish_child`."""
         if not self._is_async:
             raise RuntimeError(UNAWAITED)  # like a worker
         return self._recording_async(parent, event, data)
@@ -155,7 +155,7 @@ def _copied(observed: object) -> object:
 
 
 async def _attempt(function: Callable[[Any], Any], event: Any, cutter: AttemptCutter, *, is_async: bool) -> None:
-    """Call a function once.
+    """Call a function once, with interruption points before each ``await`` if it is ``async``.
 
     Raises:
         Cut: The attempt was interrupted.

@@ -12,7 +12,7 @@ from streams_app.subscribers.execution.subscriber_metrics import Attempted
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """One attempt of a function.
+    """One attempt: a call of a subscriber's function for one event.
 
     Attributes:
         attempt: Number of the attempt, starting at 1.

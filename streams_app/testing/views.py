@@ -70,7 +70,7 @@ class ViewTester:
         self._meant: list[Put | Removal | None] = []
 
     def send(self, value: Any, *, type: str | None = None, at_ms: int | None = None) -> Put | Removal | None:  # as in ce_type
-        """Produce one event.
+        """Produce one event to the topic of the view.
 
         Args:
             value: Value of the record: bytes or None are sent unchanged, other objects as JSON.

@@ -1,4 +1,4 @@
-"""The catalogue of an application: its events and its subscribers (pure)."""
+"""Catalogue of an application: its events and its subscribers (pure)."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _named(events: EventsSettings) -> Catalogue:
 
 
 def subscription_named(settings: Settings, name: str) -> Subscription:
-    """Return the subscription of a subscriber.
+    """Return the subscription of the subscriber with a given name.
 
     Raises:
         ConfigurationError: The catalogue has no subscriber of that name; or as for :func:`catalogue_of`.

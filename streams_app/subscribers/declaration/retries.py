@@ -1,4 +1,4 @@
-"""How often and how soon an event is retried, as its subscriber declares it (pure)."""
+"""Retry rule of a subscriber: how often and how soon an event is retried (pure)."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def duration(label: str, value: Any, faults: list[str]) -> timedelta:
 
 
 def _faults(rule: Any, *, are_spans: bool) -> list[str]:
-    """Return the faults of a rule; durations are only compared if they are valid."""
+    """Return the faults of a rule; ``are_spans``: whether its durations are valid, and can be compared."""
     faults = []
     if type(rule.attempts) is not int or not 1 <= rule.attempts <= MAX_ATTEMPTS:
         faults.append(f"attempts = {rule.attempts!r} must be a whole number between 1 and {MAX_ATTEMPTS}")

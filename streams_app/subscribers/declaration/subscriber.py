@@ -1,4 +1,4 @@
-"""The declaration of a subscriber: its function, its source and its delivery guarantee (pure).
+"""Declaration of a subscriber: its function, its source and its delivery guarantee (pure).
 
 A declaration is immutable and validated when it is created; all faults are reported at once. The decorator registers nothing: a
 subscriber runs only if the catalogue lists it.

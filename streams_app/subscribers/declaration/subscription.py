@@ -51,10 +51,10 @@ def subscriptions_of(catalogue: Catalogue, settings: Settings) -> tuple[Subscrip
 
 
 def overridden(catalogue: Catalogue, settings: Iterable[SubscriberSettings]) -> tuple[list[Subscriber[Any, Any, Any]], list[str]]:
-    """Apply ``[subscribers.NAME]`` to the subscribers of a catalogue.
+    """Apply the settings sections ``[subscribers.NAME]`` to the subscribers of a catalogue.
 
     Returns:
-        The subscribers, and all faults of the settings.
+        The subscribers with their settings applied, and all faults of the settings.
     """
     overrides = {one.name: one for one in settings}
     names = [one.name for one in catalogue.subscribers]

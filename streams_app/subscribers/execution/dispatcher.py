@@ -33,19 +33,19 @@ SOON_ROUNDS: Final = 4
 
 
 class Ahead(Enum):
-    """How many attempts may be queued for an executor slot, in addition to the running ones."""
+    """Limit on the number of attempts that may be queued for an executor slot, in addition to the running ones."""
 
     MANY = "many"
     SOON = "soon"
-    """As many as have ended in the last :data:`SOON_MS`, at most :data:`SOON_ROUNDS` for each slot: their begins are recorded while
-    others run. After a crash they count as interrupted, although their function was not called; the limit keeps their number small
-    when long attempts follow short ones."""
+    """As many as have ended in the last :data:`SOON_MS`, at most :data:`SOON_ROUNDS` for each slot. Their begins are recorded while
+    others run, so after a crash they count as interrupted, although their function was not called. The limit keeps their number
+    small when long attempts follow short ones."""
     NONE = "none"
     """No attempts are queued, so every event whose begin is recorded is really running."""
 
 
 class RecentEnds:
-    """Measures how many attempts have ended in the last :data:`SOON_MS`."""
+    """Measures how many attempts end in each :data:`SOON_MS`."""
 
     def __init__(self) -> None:
         self._ended = self._count = self._since_ms = 0
@@ -70,7 +70,7 @@ class EventSource(Protocol):
         """Number of unfinished events if they are so many that the reader is paused, otherwise 0."""
 
     def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Attempt]:
-        """Take the next events as attempts; returns fewer than requested only if no more may start now.
+        """Take the next events as attempts; fewer than requested are returned only if no more may start now.
 
         Args:
             most: Maximum number of attempts.

@@ -43,7 +43,7 @@ class AttemptOutcome(Enum):
 
 
 class Attempt(msgspec.Struct, eq=False):
-    """One call of the function for one event. A msgspec struct is created faster than a dataclass.
+    """One call of the function for one event; a msgspec struct, because that is created faster than a dataclass.
 
     Attributes:
         event: Argument of the function.

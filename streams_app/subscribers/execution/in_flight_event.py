@@ -24,7 +24,7 @@ LONGEST_IN_ALL_MS: Final = milliseconds(LONGEST_IN_ALL)
 
 
 class InFlightEvent(msgspec.Struct, eq=False, gc=False):
-    """One unfinished event. A msgspec struct without garbage collection is created faster than a dataclass.
+    """One unfinished event; a msgspec struct without garbage collection, because that is created faster than a dataclass.
 
     Attributes:
         record: Its record.

@@ -46,7 +46,7 @@ class LoopMonitor:
         threading.Thread(target=self._watch, name="users-loop-watch", daemon=True).start()
 
     def add(self, subscriber: str, executor: AsyncExecutor) -> None:
-        """Add the slots of a subscriber, so that lags are attributed to it."""
+        """Add the executor slots of a subscriber, so that lags that they cause are attributed to it."""
         self._executors[subscriber] = executor
 
     def lag_ms(self, subscriber: str) -> int:

@@ -29,7 +29,7 @@ class KeyQueue(Generic[T]):
         return (behind[0] for behind in self._behind.values() if behind)
 
     def arrived(self, key: bytes | None, event: T) -> bool:
-        """Add an event that was read.
+        """Add the next event of the log.
 
         Returns:
             Whether it may start now. If not, :meth:`finished` returns it later.

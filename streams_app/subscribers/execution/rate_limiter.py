@@ -72,7 +72,7 @@ class RateLimiter:
         return self._is_away and not self._workers
 
     def use(self, count: int) -> None:
-        """Use leases for attempts that start."""
+        """Record that ``count`` leases are used by attempts that start."""
         self._left -= count
         self._used += count
 

@@ -126,7 +126,7 @@ class AtLeastOnceGuarantee(Guarantee):
         return context.crash_isolation.may_begin(self, is_last=is_last, kick=context.dispatcher.kick)
 
     def _together(self, events: Sequence[InFlightEvent]) -> int:
-        """Return how many of these events may start together, from the first on."""
+        """Return how many of the first of these events may start together."""
         if not events or not (self._isolated_below or any([event.deaths for event in events])):
             return len(events)
         if not self._needs_isolation(events[0]):

@@ -144,7 +144,7 @@ class AtMostOnceGuarantee(Guarantee):
         self._write_ahead.after_end(attempts)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Return True, so that the event starts later, only if this attempt has not started."""
+        """Return whether this attempt has not started, so that its event may start later."""
         if event.offset in self._without_room:
             self._without_room.remove(event.offset)
             return True

@@ -30,7 +30,7 @@ stream of short attempts only some are written, because writing each of them wou
 
 
 class AttemptLog:
-    """Writes the attempts of one partition to its entries in Redis."""
+    """Writes the attempts of one partition to Redis, as one entry for each event that runs or waits."""
 
     def __init__(
         self, store: SubscriberStore, progress: OffsetAndMetadata, now_ms: Callable[[], int], running: Collection[Attempt] = ()
@@ -100,7 +100,7 @@ class AttemptLog:
             self._changed.set()
 
     def schedule_write(self) -> None:
-        """Schedule a write: attempts are about to start."""
+        """Schedule a write, because attempts are about to start."""
         self._changed.set()
 
     def drop(self, offsets: Iterable[int]) -> None:

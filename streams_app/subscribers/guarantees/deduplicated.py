@@ -60,7 +60,7 @@ class DeduplicatedGuarantee(Guarantee):
         self._write_ahead.after_end(attempts)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Return True, so that the event starts later, only if this attempt has not started."""
+        """Return whether this attempt has not started, so that its event may start later."""
         return self._write_ahead.on_interruption(event, attempt)
 
     def position_to_commit(self) -> OffsetAndMetadata:

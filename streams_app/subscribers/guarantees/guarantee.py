@@ -99,10 +99,10 @@ class Guarantee(Protocol):
         """Record the outcomes of attempts, before their events are finished, retried or dead-lettered."""
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Decide about an attempt that was cancelled, before or after it started.
+        """Decide whether an event starts once more after its attempt was cancelled, before or after it started.
 
         Returns:
-            Whether the event starts once more, and this attempt does not count.
+            True if the event starts once more; then the cancelled attempt does not count.
         """
 
     def position_to_commit(self) -> OffsetAndMetadata:
@@ -130,7 +130,7 @@ class Guarantee(Protocol):
         """Handle a batch before its events are queued."""
 
     def on_tick(self) -> None:
-        """Run timers, every ``worker.tick``."""
+        """Do periodic work; called at the interval ``worker.tick``."""
 
     def on_commit(self, position: OffsetAndMetadata) -> None:
         """Record the position that is about to be committed."""

@@ -232,7 +232,7 @@ class WriteAhead:
                     self._partition.dead_letters.send_late_soon(attempt.in_flight_event, LATE)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Return whether this attempt has not started, so that the event may; otherwise the next owner dead-letters it."""
+        """Return whether this attempt has not started, so that its event may start; otherwise the next owner dead-letters it."""
         if not attempt.begun_ms:
             return True
         # A function in a thread continues, and so does one that ignores its cancellation.
@@ -271,7 +271,7 @@ class WriteAhead:
 
 
 async def _common_end(claim: Claim, restored: RestoredPosition, metadata: OffsetMetadata | None, fence: int) -> int | None:
-    """Return the offset from which on the log differs from the one that was read, by Redis or the commit; None if it does not.
+    """Return the first offset at which the log differs from the one that was read, by Redis or the commit; None if there is none.
 
     If a broker is restored from an older copy, its commits are old, too. Then only Redis has the fingerprints of what was read.
     """

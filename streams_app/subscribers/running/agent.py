@@ -72,13 +72,13 @@ MakeExecutor: TypeAlias = Callable[[OnEnded], Executor]
 
 
 def release_seconds(subscriber: Subscriber[Any, Any, Any]) -> float:
-    """Return the maximum duration of a release: running and cancelled attempts, the last writes and the last commit."""
+    """Return the maximum duration of a release in seconds: time for running and cancelled attempts, last writes and last commit."""
     running_seconds = RERUN_SECONDS if subscriber.idempotent == "yes" else subscriber.timeout.total_seconds()
     return running_seconds + RELEASE_SECONDS + LAST_COMMIT_SECONDS
 
 
 def stop_seconds(settings: Settings) -> float:
-    """Return the maximum duration of a shutdown, which is that of a release with the grace period for running attempts."""
+    """Return the maximum duration of a shutdown in seconds: that of a release, but with the grace period for running attempts."""
     return settings.worker.grace_seconds + RELEASE_SECONDS + LAST_COMMIT_SECONDS
 
 
@@ -101,7 +101,7 @@ class SubscriberProcessors(Processors):
         return self._context.dispatcher.is_full() or (schemas is not None and schemas.is_away)
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, SubscriberProcessor]:
-        """Create the processor of a partition, as a dictionary with the name of the subscriber as its key."""
+        """Create the processor of a partition, and return it by the name of the subscriber."""
         guarantee = GUARANTEES[self._context.subscriber.idempotent]
         return {self._context.subscriber.name: SubscriberProcessor(tp, self._context, guarantee)}
 

@@ -182,7 +182,7 @@ class SubscriberProcessor(Processor):
         self._waiter.shorten_deadline(max(0.0, seconds - RELEASE_SECONDS))
 
     async def on_commit_rejected(self) -> None:
-        """Let the guarantee handle outcomes that no commit includes."""
+        """Let the guarantee handle outcomes that no commit includes, because Kafka rejected the last one."""
         await self._guarantee.on_commit_rejected()
 
     # ---- called by the dispatcher

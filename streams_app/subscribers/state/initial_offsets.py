@@ -147,7 +147,7 @@ async def place(settings: Settings, one: Subscription, offsets: Mapping[TP, Comm
 
 
 async def commit_initial_offsets(settings: Settings, one: Subscription) -> int:
-    """Commit the offsets given by ``start`` of a subscriber in all partitions that have no commit.
+    """Commit the initial offsets of a subscriber, according to its ``start``, in all partitions that have no commit.
 
     Returns:
         Number of those partitions.

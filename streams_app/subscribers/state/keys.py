@@ -1,4 +1,4 @@
-"""All Redis keys of subscribers.
+"""Redis keys of subscribers, with their types, content, owners and lifetimes.
 
 =========================================  ======  =======================================================================
 key (after ``{app/sub/topic/part}:v1:``)   type    holds

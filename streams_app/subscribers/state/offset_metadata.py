@@ -83,7 +83,7 @@ def fitted(low: int, metadata: OffsetMetadata, max_bytes: int = MAX_METADATA_BYT
 
 
 def decoded(text: str, low: int, log_end: int) -> OffsetMetadata | None:
-    """Decode metadata.
+    """Decode and validate the metadata of a commit.
 
     Args:
         text: Metadata as it was read from the commit.

@@ -107,7 +107,7 @@ class OffsetTracker:
         self._recorded, self._ran = IntervalSet(known), IntervalSet(known)
 
     def is_finished(self, offset: int) -> bool:
-        """Return whether an offset is known to be finished."""
+        """Return whether an offset is finished; False also if its state is unknown."""
         return offset < self.low or offset in self._recorded or (offset < self.end and offset not in self._unfinished)
 
     def is_open(self, claim: int, offset: int) -> bool:
