@@ -133,7 +133,7 @@ class LocalMember:
         return set(self._readers) if self._is_assigned else set()
 
     def partition_count(self, topic: str) -> int:
-        """Return 1: each topic has one partition."""
+        """Return 1, because each topic has one partition."""
         return 1
 
     async def topic_id(self, topic: str) -> str:

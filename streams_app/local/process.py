@@ -85,7 +85,7 @@ class LocalProcess:
             ))  # fmt: skip
 
     async def start(self) -> None:
-        """Enter the lifespan of the catalogue, and take over the groups."""
+        """Enter the lifespan of the catalogue, and take over the consumer groups from a previous process."""
         await self._shared.__aenter__()
         self._is_open = True
         worker = self._settings.worker

@@ -111,7 +111,7 @@ class ViewRule:
             now_ms: Wall clock; a timestamp in the future counts as now.
 
         Returns:
-            None if the view ignores the record: its value is empty, it is no event, or no condition matches.
+            None if the view ignores the record: its value is empty, it is not an event, or its conditions do not match.
 
         Raises:
             NotFetchedError: The schema of its value has not been fetched.

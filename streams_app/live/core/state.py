@@ -68,7 +68,7 @@ class ShardPage:
     Attributes:
         version: Changes with the content; "" if the page is empty. Versions under different tokens cannot be compared.
         count: Number of items.
-        items: The newest items, newest first; empty for a count.
+        items: The newest items, newest first, up to the requested number.
     """
 
     version: str = ""
@@ -107,7 +107,7 @@ class ViewState:
     people: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields of the message; payloads are embedded as JSON. While ``reading`` there are no values."""
+        """Return the fields of the message; payloads are embedded as JSON. In the state ``reading``, values are omitted."""
         found: dict[str, Any] = {
             "view": self.view, "kind": self.kind, "state": self.state, "since_ms": self.since_ms, "expiry_ms": self.expiry_ms,
         }  # fmt: skip
@@ -134,7 +134,7 @@ class ViewState:
 
 
 def reading(view: LiveView) -> ViewState:
-    """Return the state of a view whose values are unknown."""
+    """Return the state ``reading``, without values, of a view."""
     return ViewState(view.name, view.kind, "reading", view.expiry_ms)
 
 

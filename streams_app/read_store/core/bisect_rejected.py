@@ -1,4 +1,4 @@
-"""Find the changes that a database rejects when it rejects a batch as a whole (pure).
+"""Finds the changes that make a database reject a whole batch (pure).
 
 If a change violates a constraint of a user's table, the database rejects the whole batch without naming the change.
 """
@@ -21,7 +21,7 @@ def bisect_rejected(changes: Sequence[CellChange]) -> Generator[Sequence[CellCha
         Changes to write on their own; the write must be rolled back.
 
     Sends:
-        The reason for which they are rejected, or None if they are accepted.
+        The reason why the database rejects them, or None if it accepts them.
 
     Returns:
         The rejected cells, each with the reason. If changes are rejected only together, all of them are returned, because any of

@@ -1,7 +1,7 @@
 """Types of columns (pure): which values a column accepts unchanged, which are converted, and which it can never hold.
 
-A text that reads as a number fits a column of numbers, because long numbers are often quoted; a number fits a column of texts. True
-is not a number, a number is not a time, and a fraction is not an integer: an ambiguous conversion is rejected.
+A text that contains a number fits a column of numbers, because long numbers are often quoted; a number fits a column of texts.
+Ambiguous conversions are rejected: true is not a number, a number is not a time, and a fraction is not an integer.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _integer(value: Value, column: ColumnType) -> Value | Misfit:
     number = _number(value)
     if isinstance(number, Misfit):
         return number
-    # The exponent is checked first: a text of ten characters can be a number that fills the memory.
+    # Check the exponent first: int() of a short text such as 1e999999999 would use all memory.
     if number.adjusted() > MAX_BITS or not -(2 ** (column.size - 1)) <= number < 2 ** (column.size - 1):
         return Misfit(f"is beyond {column.declared}")
     whole = int(number)

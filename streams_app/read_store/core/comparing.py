@@ -30,7 +30,7 @@ class Difference:
         kind: The kind of the difference.
         change: The expected value, as the store would hold it, and its version.
         stored: The stored value; None: there is none.
-        why: The reason for which a value is rejected.
+        why: The reason why the store rejects the value.
     """
 
     kind: DifferenceKind

@@ -137,7 +137,7 @@ def check_table_names(declared: ReadStoreSettings, tables: Collection[str]) -> N
 
 
 def columns_not_copied(declared: ReadStoreSettings, columns: Collection[str]) -> list[str]:
-    """Return a warning about the columns that users have added to a table with a row a group (pure); empty if there are none.
+    """Return a warning about columns that users have added to a table with a row per group (pure); empty if there are none.
 
     Args:
         declared: Settings of the current store.

@@ -144,7 +144,7 @@ class OpenSearchStore:
         return [one for hit in await self._hits(body) for one in self._of(hit["_source"])]
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
-        """Read the current state of some cells."""
+        """Return the stored version and value of each of the given cells."""
         ids = list(dict.fromkeys(self._shape.document(cell) for cell in possible(cells, surrogate_fault)))
         if not ids:
             return {}
@@ -184,7 +184,7 @@ class OpenSearchStore:
         return self._shape.rejection(change)
 
     async def count_versioned(self, fold: str) -> int | None:
-        """Count the values of a fold that have a version; None: an index is missing."""
+        """Count the values of a fold whose version was not reset; None if an index is missing."""
         if await self.missing():
             return None
         await self._ask("POST", f"/{self._table}/_refresh")

@@ -52,7 +52,7 @@ class CurrentValues:
         self.size = BatchSize(declared.timeout_ms)
 
     async def of(self, changes: Sequence[CellChange]) -> tuple[list[CellChange], dict[Cell, str]]:
-        """Request the values of changes of one fold, at most one change a cell.
+        """Request the values of changes of one fold, at most one change per cell.
 
         Returns:
             The changes with their values; and the cells that make the source fail, each with the reason. Their changes are omitted.
