@@ -55,18 +55,18 @@ _OF_FOLDS: Final[dict[Reason, str]] = {
     "no-group": "has no group: a field of `group_key` is missing, null or not a scalar; the detail names it",
     "no-changed": "has no changed names: the field is missing or of a wrong type",
     "no-value": "has a value that `keep` cannot take: a sum needs a number, a maximum a number or text; or it is nested too deeply",
-    "too-large": "exceeds `limits.value_bytes`, `limits.key_bytes` or `limits.name_bytes`; or alone the `max_bytes` of its fold",
+    "too-large": "exceeds `limits.value_bytes`, `limits.key_bytes` or `limits.name_bytes`; or, as a single event, `max_bytes`",
     "too-many-names": "exceeds `limits.names_per_event`",
     "record-too-large": "was folded into a record that is too large for Kafka; the dead letter has no value but a header `fold-id`",
     "user-error": "made a function of the fold raise, or return a value that JSON cannot represent",
     "unknown-fold": "was replayed for a fold that was renamed or removed since",
     "unknown-schema": "is framed by a schema id that the schema registry does not have",
-    "wrong-format": "is not in the declared `format`, such as a change event of Debezium without a row; the detail says why",
+    "wrong-format": "is not in the declared `format`, such as a change event of Debezium without a row; the detail has the fault",
 }
 
 _OF_READ_STORES: Final[dict[Reason, str]] = {
     "not-a-record": "of a read store: is in an output topic but is not a folded record of its fold",
-    "not-storable": "of a read store: a folded record with a name or value that the store can never hold; other names are written",
+    "not-storable": "of a read store: a folded record with a name or value that the store cannot accept; other names are written",
     "source-failed": "of a read store: a folded record with a group or name for which the source fails; other names are written",
 }
 
@@ -74,7 +74,7 @@ _OF_SUBSCRIBERS: Final[dict[Reason, str]] = {
     "not-valid": "does not fit the declared payload; the detail has the path of the fault",
     "failed": "made the function of a subscriber raise in its last attempt, or raise an error that is never retried",
     "timed-out": "exceeded the `timeout` of a subscriber in its last attempt",
-    "rejected": "was rejected by the function of a subscriber; the detail says why",
+    "rejected": "was rejected by the function of a subscriber; the detail has its reason",
     "interrupted": "was interrupted in a subscriber that must not be called twice: its process died or lost the partition",
     "crashed": "was being handled three times in a row when the process of a subscriber died, the last time during its solo retry",
     "finished-late": "was handled by a subscriber after all, after its dead letter `interrupted` or `timed-out` had been written",

@@ -21,10 +21,10 @@ COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 def command(settings: Settings) -> int:
     """Check whether a worker can run with these settings; changes nothing.
 
-    For Kafka, it checks topics, recreated topics, rights on topics and groups, and retention compared with max_hold; for Redis,
-    version, eviction policy, memory, persistence and clock skew; for read stores, tables and source; for subscribers, topics,
-    retention compared with retries and patience, keys, fields of folded records and their types, commits, and memory for ids; for
-    journals, retention compared with keep, and memory for max_bytes.
+    Kafka: topics, recreated topics, rights on topics and groups, retention compared with max_hold. Redis: version, eviction
+    policy, memory, persistence, clock skew. Read stores: tables and source. Subscribers: topics, retention compared with
+    retries and patience, keys, fields of folded records and their types, commits, memory for ids. Journals: retention
+    compared with keep, memory for max_bytes.
 
     Redis and read stores are tested by a write that is undone. Each finding has advice. The exit code is 1 if there is an error.
     """

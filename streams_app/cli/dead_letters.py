@@ -190,8 +190,8 @@ def command() -> None:
 def list_dead_letters(settings: Settings, fold: str | None, limit: int, as_json: bool, **chosen: Any) -> None:
     """List rejected events, the reasons, and whether they were replayed.
 
-    A dead letter of a subscriber also has the id of its event and the number of attempts. --json shows everything: the whole value,
-    the traceback of the last error, and the headers of the event.
+    A dead letter of a subscriber also has the id of its event and the number of attempts. --json also shows the whole value, the
+    traceback of the last error, and the headers of the event.
 
     With the reason `interrupted`, the process died or lost the partition during the attempt, so the event may have been handled.
     With `interrupted, finished-late` or `timed-out, finished-late`, the function completed later, so the event was handled.

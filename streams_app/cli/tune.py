@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     "time",
     metavar="FIELD",
     help="With --file: the field with the time of an event; a dotted path. A number below 100 000 000 000 is seconds since 1970, "
-    "a larger one milliseconds; a text is ISO 8601, UTC unless it says otherwise.",
+    "a larger one milliseconds; a text is ISO 8601, in UTC if it has no time zone.",
 )
 @click.option("--key", metavar="FIELD", help="With --file, for a fold by @key: the field that replaces the record key.")
 @click.option("--live", is_flag=True, help="Use the gaps that running workers count, without reading the topic: takes a moment.")
@@ -101,7 +101,8 @@ def command(
 
     Replays past events of a fold with a virtual clock, once for each candidate X of the quiet period. For each X it shows records,
     folding ratio, latency from an event to its record, and the peak of open groups and Redis memory. It recommends the knee of the
-    curve, or the best X for --target-ratio or --max-latency. It writes nothing, joins no consumer group, and disturbs no worker.
+    curve, or the best X for --target-ratio or --max-latency. It changes no data, joins no consumer group, and does not affect
+    workers.
 
     \b
         streams-app tune                                  the source, the last 24 hours

@@ -12,7 +12,7 @@ HOLE, RESET, IDLE = "hole", "reset", "idle"
 CAUSES: Final = {
     HOLE: "a fetched batch does not continue the previous one",
     RESET: "the client has reset its position to another offset",
-    IDLE: "the reader is ahead of the fence and nothing arrives",
+    IDLE: "the reader is ahead of the fence, but no records arrive",
 }
 """Cause of a resync by the chain rule → its explanation for logs."""
 

@@ -64,7 +64,7 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_groups_dropped_total", "counter", ("fold",), "Open groups dropped on request, without a record.",
-        "Above 0: somebody ran `streams-app groups drop`; the log of the worker has who, which group and why.",
+        "Above 0: a user ran `streams-app groups drop`; the log of the worker has the user, the group and the reason.",
     ),
     Description(
         "streams_app_outbox_records", "gauge", ("fold",), "Records sealed and not yet acknowledged by the broker.",
@@ -72,12 +72,13 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_lag_events", "gauge", ("fold",),
-        "Source offsets not yet folded, of all partitions, whoever owns them: the maximum over workers, not the sum.",
+        "Source offsets not yet folded, of all partitions, including those of other workers: use the maximum over workers, "
+        "not the sum.",
         "Rising: see /health/ready; else add workers up to the number of partitions.",
     ),
     Description(
         "streams_app_oldest_overdue_seconds", "gauge", ("fold",),
-        "By how much the oldest due group, or the oldest record that waits for the broker, is overdue.",
+        "Time by which the oldest due group, or the oldest record that waits for the broker, is overdue.",
         "Above a few ticks: emission is behind; see outbox and /health/ready.",
     ),
     Description(
@@ -109,7 +110,7 @@ METRICS: Final = (
     Description(
         "streams_app_groups_begun_total", "counter", ("fold",),
         "Groups seen for the first time by this worker, or again after it forgot them; from the sample.",
-        "Nearly as many as events: there is nothing to fold by this key.",
+        "Nearly as many as events: this key leaves no events to fold.",
     ),
     Description(
         "streams_app_added_latency_seconds", "histogram", ("fold",),
@@ -118,7 +119,8 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_sample_share", "gauge", ("fold",),
-        "Share of groups from which gap, split_folds, groups_begun and added_latency are estimated; 1: all groups, exact.",
+        "Share of groups from which gap, split_folds, groups_begun and added_latency are estimated; 1: all groups, so the "
+        "values are exact.",
         "Halves when 1024 groups are watched, and rises again with the next start.", initial=1,
     ),
     Description(
@@ -150,8 +152,8 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_log_went_back_events_total", "counter", ("name",),
-        "Events that were read and that the broker has lost since, because its log went back; by fold, subscriber, read store "
-        "or view.",
+        "Events that were read and then lost by the broker, because its log went back; by fold, subscriber, read store or "
+        "view.",
         "Find out why the broker lost them (unclean election, restored disk). The events that are now at these offsets are read.",
     ),
     Description(
@@ -160,22 +162,22 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_read_store_dead_letters_total", "counter", ("store", "reason"),
-        "Folded records kept in the dead-letter topic of a read store.",
-        "`streams-app dead-letters list --store NAME` says why; fix the source or the store, then `replay`.",
+        "Folded records that a read store sent to its dead-letter topic.",
+        "`streams-app dead-letters list --store NAME` shows why; fix the source or the store, then `replay`.",
     ),
     Description(
         "streams_app_read_store_known_loss_records_total", "counter", ("store",),
         "Offsets of output topics removed by retention before the read store had read them.",
-        "Must stay 0: names of those groups may be out of date, `streams-app read-store verify` says which; `rebuild`.",
+        "Must stay 0: names of those groups may be out of date, `streams-app read-store verify` lists them; `rebuild`.",
     ),
     Description(
         "streams_app_read_store_lag_records", "gauge", ("store",), "Folded records not yet in the read store.",
-        "Rising: the store or its source is down or slow; the log says which.",
+        "Rising: the store or its source is down or slow; the log has the cause.",
     ),
     Description(
         "streams_app_read_store_oldest_unsynced_seconds", "gauge", ("store",),
         "Age of the oldest folded record not yet in the read store.",
-        "Above a few seconds: as for the lag. It also rises while nothing new is folded.",
+        "Above a few seconds: as for the lag. It also rises while no new events are folded.",
     ),
     Description(
         "streams_app_published_total", "counter", ("event", "result"),
@@ -190,7 +192,7 @@ METRICS: Final = (
         "streams_app_subscriber_finished_total", "counter", ("subscriber", "event", "result"),
         "Events that a subscriber has finished: done, dead-letter, duplicate, skipped (another event), or lost (removed by "
         "retention).",
-        "Rate 0 while events wait: nothing is processed, see suspended, waiting_for and running. Lost must stay 0.",
+        "Rate 0 while events wait: no event is processed, see suspended, waiting_for and running. Lost must stay 0.",
     ),
     Description(
         "streams_app_subscriber_attempts_total", "counter", ("subscriber", "event", "outcome"),
@@ -219,7 +221,7 @@ METRICS: Final = (
     Description(
         "streams_app_subscriber_oldest_waiting_seconds", "gauge", ("subscriber",),
         "Age, from the time of its record, of the oldest event whose first attempt has not begun.",
-        "Rises while nothing else moves: see running (back-pressure), suspended and waiting_for.",
+        "Rises while other metrics are constant: see running (back-pressure), suspended and waiting_for.",
     ),
     Description(
         "streams_app_subscriber_handler_seconds", "histogram", ("subscriber", "outcome"), "Duration of one call of the function.",
@@ -235,7 +237,7 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_subscriber_suspended", "gauge", ("subscriber",),
-        "1 while the circuit breaker is open: all attempts fail, and one at a time is made, up to a minute apart.",
+        "1 while the circuit breaker is open: all attempts fail, and probes are made one at a time, up to a minute apart.",
         "Fix the dependency of the function; the first success ends the suspension.",
     ),
     Description(
@@ -261,7 +263,7 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_live_expired_total", "counter", ("view",), "Items of a live view that have expired.",
-        "Constant while put rises: the clock of the view stands still, see lag_records and the clock of the worker.",
+        "Constant while put rises: the clock of the view does not advance, see lag_records and the clock of the worker.",
     ),
     Description(
         "streams_app_live_pages", "gauge", ("view",), "Pages of a live view that have items, in the partitions of this worker.",
@@ -273,8 +275,8 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_live_reading", "gauge", ("view",),
-        "1 while a live view is read again, after a loss of Redis or with another definition: it shows nothing meanwhile.",
-        "1 for long: lag_records says how much is left.",
+        "1 while a live view is read again, after a loss of Redis or with another definition; pages get no values meanwhile.",
+        "1 for long: lag_records shows how much is left.",
     ),
     Description(
         "streams_app_live_connections", "gauge", (), "Open pages that are connected to this live view server.",
@@ -311,10 +313,10 @@ METRICS: Final = (
         "streams_app_live_refused_total", "counter", ("reason",),
         "Rejected requests for live views: token, page-not-in-token, origin, view, views, page, tab, full or redis; stalled: "
         "connections of browsers that read nothing.",
-        "token: sessions end, or the secrets differ; full: see live_connections; origin: live_server.origins lacks one.",
+        "token: sessions end, or the secrets differ; full: see live_connections; origin: add it to live_server.origins.",
     ),
     Description(
-        "streams_app_journal_entries_total", "counter", ("journal",), "Events filed in a journal.",
+        "streams_app_journal_entries_total", "counter", ("journal",), "Events stored in a journal.",
         "Zero while lag_records rises: see /health/ready and the log of the worker.",
     ),
     Description(
@@ -345,16 +347,16 @@ METRICS: Final = (
     Description(
         "streams_app_journal_compressed_bytes_total", "counter", ("journal", "side"),
         "Bytes of segments before and after they were compressed.",
-        "Constant while raw segments rise: the log of the worker says why.",
+        "Constant while raw segments rise: the log of the worker has the cause.",
     ),
     Description(
         "streams_app_journal_gap_offsets_total", "counter", ("journal",),
-        "Offsets that retention removed from the source before they were filed; readers receive them as gaps.",
+        "Offsets that retention removed from the source before they were stored; readers receive them as gaps.",
         "Keep the source for longer than an outage, and the workers running.",
     ),
     Description(
         "streams_app_journal_unkeyed_total", "counter", ("journal", "reason"),
-        "Events filed without a key: not-json, not-an-object, wrong-format, unknown-schema, no-key or key-too-large.",
+        "Events stored without a key: not-json, not-an-object, wrong-format, unknown-schema, no-key or key-too-large.",
         "Check the producers, or journals.NAME.key.",
     ),
     Description(
@@ -364,12 +366,12 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_waiting_for", "gauge", ("subscriber", "what"),
-        "1 while a subscriber waits: for redis, redis-memory, schema-registry, broker, dead-letters (their topic does not "
-        "acknowledge them), window (too many unfinished events), note (it is full) or operator (nothing but a command mends it). "
-        "One with yes goes on without redis.",
-        "redis-memory: raise maxmemory; redis, broker: see up; schema-registry: the log says why; dead-letters: the remarks of "
-        "/health/ready name the topic; window: 1 for long is back-pressure; note: see note_bytes; operator: the remarks of "
-        "/health/ready name the command.",
+        "1 while a subscriber waits for redis, redis-memory, schema-registry, broker, dead-letters (their topic does not "
+        "acknowledge), window (too many unfinished events), note (full commit metadata) or operator (a command is required). "
+        "With yes, a subscriber continues without redis.",
+        "redis-memory: raise maxmemory; redis, broker: see up; schema-registry: see the log. window: 1 for long is "
+        "back-pressure; note: see note_bytes. dead-letters, operator: the remarks of /health/ready name the topic or the "
+        "command.",
     ),
     Description(
         "streams_app_script_seconds", "histogram", ("script",), "Duration of one Redis script, reply included.",
@@ -392,18 +394,19 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_up", "gauge", ("component",), "1 while kafka, redis or a store (read_store.NAME) answers, otherwise 0.",
-        "0: the log says since when and why; lag, open groups and overdue keep their last known values and continue to rise.",
+        "0: the log has the cause and the time; lag, open groups and overdue keep their last known values and continue to rise.",
     ),
     Description(
         "streams_app_not_ready", "gauge", ("cause",),
-        "1 while /health/ready says that the worker is not ready, by cause: start, claim, kafka, redis, redis-memory, "
-        "schema-registry, topic (missing, or not acknowledging), subscriber, clock-skew, stuck, lifespan, loop (it hangs), poll (a "
-        "hub's failed), end (about to end) or other.",
-        "/health/ready says more, and what to do for each is in operations.md, Health.",
+        "1 while the worker is not ready, by the cause in /health/ready: start, claim, kafka, redis, redis-memory, "
+        "schema-registry, topic (missing, or not acknowledging), subscriber, clock-skew, stuck, lifespan, loop (it hangs), "
+        "poll (of a hub, failed), end (about to end) or other.",
+        "/health/ready has the details; the action for each is in operations.md, Health.",
     ),
     Description(
         "streams_app_redis_refuses_writes", "gauge", ("cause",),
-        "1 while Redis answers and refuses writes: memory (it is full), read-only (it is a replica) or other, asked every second.",
+        "1 while Redis answers but rejects writes: memory (it is full), read-only (it is a replica) or other; checked every "
+        "second.",
         "memory: raise maxmemory; read-only: name the primary; other: look at the log and the disk of Redis.",
     ),
     Description(
