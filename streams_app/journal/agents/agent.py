@@ -1,6 +1,6 @@
-"""The journals of a worker: each is a member of a consumer group of its own, ``<app_id>.journal.<name>``.
+"""The journals of a worker. Each one has its own consumer group, ``<app_id>.journal.<name>``.
 
-A rebuild of a journal, a rebalance of its group or a failing client delays no fold, view or subscriber.
+So a rebuild of a journal, a rebalance of its group or a failing client delays no fold, view or subscriber.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class JournalAgent:
         """Create an agent, without connecting.
 
         Args:
-            settings: Of the application.
+            settings: Settings of the application.
             journal: The journal.
             redis: The application's Redis.
             scripts: The scripts of journals in this Redis.
@@ -87,7 +87,7 @@ class JournalAgent:
             self._processors,
             OwnershipConfig(
                 clock,
-                Status(),  # of its own: during a rebuild the worker folds, readers get what is filed, and so it is ready
+                Status(),  # not the worker's: a worker is ready during a rebuild, because it folds, and readers get stored events
                 on_fatal=self._member.fail,
                 on_resync=lambda name, cause: None,
                 on_went_back=metrics.went_back,
@@ -97,7 +97,7 @@ class JournalAgent:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Fill the journal until the worker stops, then commit and leave the group. Outages are waited for.
+        """Fill the journal until the worker stops, then commit and leave the group. During outages, wait and retry.
 
         Args:
             stop: Set when the worker stops.
@@ -113,7 +113,7 @@ class JournalAgent:
             self._report_segments()
             try:
                 places = await self._member.places(self.ownership.positions())
-            except Exception as error:  # any error: asked again in the next round
+            except Exception as error:  # any error: the next round retries
                 logger.debug("cannot read the lag of a journal", exc_info=error)
             else:
                 lag = sum(max(0, end - position) for position, end in places.values())
@@ -161,7 +161,7 @@ class Journals:
         """Create the agents of all journals, without connecting.
 
         Args:
-            settings: Of the application.
+            settings: Settings of the application.
             redis: The application's Redis.
             clock: Trusted clock of the worker.
             metrics: Counters of the worker.

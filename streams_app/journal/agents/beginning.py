@@ -1,4 +1,4 @@
-"""Where filing of a partition starts: after the fence of the state in Redis, or as far back as the journal keeps events."""
+"""Determines where a journal continues a partition: after the fence in Redis, or without state as far back as it keeps events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clo
     """Take over the state of a shard under the token of a claim; create it if there is none; truncate it if the log was truncated.
 
     Raises:
-        OtherLogError: The journal was filed from another log than the current one.
+        OtherLogError: The state was written from another log than the current one.
         FencedError: Another owner intervened.
     """
     found = await store.claim(claim.topic_id, claim.partitions)
@@ -27,12 +27,12 @@ async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clo
         raise _other_log(journal, claim, "is another log than the one that was filed: the topic was deleted and created again")
     common = await claim.common_end(found.log, found.fence + 1)
     if common is None:
-        # The embedded broker reports log ends that are too low: there, only a reset of the reader reveals another log.
+        # The embedded broker returns log ends that are too low, so only a reset of the reader shows that the log is another one.
         if found.fence + 1 > bounds.end and (claim.was_reset or (claim.topic_id and not found.log)):
             raise _other_log(journal, claim, f"ends at offset {bounds.end}, but was filed up to {found.fence}")
         return found
     cut = await store.claim(claim.topic_id, claim.partitions, fence_at_most=common)
-    assert cut is not None  # it existed and was taken over
+    assert cut is not None  # the state exists: the first claim has found it
     logger.warning(
         "the log of a journal went back: filed anew from offset %d journal=%s source=%s", cut.fence + 1, journal.name, claim.tp
     )  # fmt: skip
@@ -40,19 +40,19 @@ async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clo
 
 
 def lost(fence: int, bounds: LogBounds) -> range:
-    """Return the offsets that retention removed before they were filed (pure)."""
+    """Return the offsets that retention removed before they were appended to the journal (pure)."""
     return range(fence + 1, max(fence + 1, bounds.begin))
 
 
 async def _created(store: JournalStore, journal: JournalSettings, claim: Claim, clock: TrustedClock) -> Claimed:
-    """Create a state that starts as far back as the journal keeps events, regardless of what is committed."""
+    """Create a state that starts as far back as the journal keeps events, even below the committed offset."""
     oldest_ms = clock.now_ms() - journal.keep_ms
     start = await claim.offset_at(oldest_ms)
     bounds = await claim.log_bounds_now()
     begin = max(bounds.begin, start)
     logger.info("journal is filed from its source journal=%s source=%s offset=%d", journal.name, claim.tp, begin)
     created = await store.claim(claim.topic_id, claim.partitions, begin=Beginning(begin - 1, oldest_ms))
-    assert created is not None  # it did not exist
+    assert created is not None  # with a beginning, the claim creates the state
     return created
 
 

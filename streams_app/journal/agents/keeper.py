@@ -1,8 +1,8 @@
 """The keeper of a shard: removes segments by age and size, then compresses closed ones.
 
 It drops first, so that failing compression never delays cleanup. It packs one segment at a time: it reads the blocks in order,
-stages packed blocks, reads them back, and swaps them in if they hold the same rows. A crash at any point leaves either the raw or
-the packed blocks; the next claim removes what was staged. The token of the claim ensures that a shard has only one keeper.
+stages packed blocks, reads them back, and swaps them in if they contain the same rows. A crash at any point leaves either the raw
+or the packed blocks in place; the next claim removes staged ones. The token of the claim ensures that a shard has only one keeper.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ IDLE_SECONDS: Final = 0.5
 """How often an idle keeper checks its shard."""
 
 SLICE_SECONDS: Final = 0.5
-"""How often a throttled keeper checks whether filing waits for it."""
+"""How often a throttled keeper checks whether a processor waits for it."""
 
 READ_BYTES: Final = 4_000_000
 """Bytes of raw blocks that are read and packed at a time."""
 
 MAX_LAG: Final = 10_000
-"""Lag in records above which a keeper does not pack: folding and filing come first."""
+"""Lag in records above which a keeper does not pack, because folding and appending have priority."""
 
 MAX_DUE: Final = 2
-"""Number of segments waiting to be packed at which filing waits for the keeper, so that a rebuild never holds many raw days."""
+"""With this many segments to pack, the processor waits for the keeper, so that a rebuild never stores many uncompressed days."""
 
 
 class KeptShard(Protocol):
@@ -87,7 +87,7 @@ class Keeping:
         on_dropped: Called with a removed segment and the cause: ``age``, ``size`` or ``memory``.
         on_packed: Called with the bytes of a segment in Redis before and after packing.
         on_damaged: Called with the number of damaged blocks.
-        lock: Held by the keeper that packs.
+        lock: Acquired by the keeper that packs, one at a time.
         running: All running keepers.
     """
 
@@ -99,7 +99,7 @@ class Keeping:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether filing waits for any keeper; then no keeper is throttled."""
+        """Whether a processor waits for any keeper; then no keeper is throttled."""
         return any(keeper.is_behind for keeper in self.running)
 
 
@@ -126,14 +126,14 @@ class Keeper:
         self._is_woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Run the next pass at once: another segment is closed, and filing may wait for it to be packed."""
+        """Run the next pass at once, because another segment is closed and the processor may wait until it is packed."""
         self._is_woken.set()
 
     @property
     def is_behind(self) -> bool:
-        """Whether filing waits until a segment is packed.
+        """Whether the processor must wait until a segment is packed.
 
-        It does not wait if Redis has no room for packed blocks: then only filing drops the oldest segments.
+        False if Redis is too full for packed blocks: then the processor must continue, because it drops the oldest segments.
         """
         return self._has_room and len(self._due()) >= MAX_DUE
 
@@ -202,7 +202,7 @@ class Keeper:
         if not closed or not await self._shard.store.drop(closed[0].first):
             return False
         if closed[0].first not in {segment.first for segment in self._shard.segments}:
-            return True  # filing and keeper may both have removed it: count it once
+            return True  # processor and keeper may both have removed it: count it once
         self._shard.dropped(closed[0])
         self._keeping.on_dropped(closed[0], cause)
         logger.info(
@@ -214,7 +214,7 @@ class Keeper:
     # ---- packing
 
     async def pack_once(self) -> bool:
-        """Pack the oldest due segment unless the shard lags; return whether one was packed."""
+        """Pack the oldest due segment; if the shard lags, only if :data:`MAX_DUE` are due. Return whether one was packed."""
         if len(self._due()) < (1 if self._is_at_rest() else MAX_DUE):
             return False
         async with self._keeping.lock:
@@ -271,9 +271,9 @@ class Keeper:
 
         Raises:
             DamagedBlockError: A raw or a staged block is damaged.
-            _NotPackedError: Redis has lost raw blocks, or the staged blocks hold other rows.
+            _NotPackedError: Redis has lost raw blocks, or the staged blocks contain other rows.
         """
-        assert raw.last is not None  # true of every segment that was claimed or appended to
+        assert raw.last is not None  # every segment that was claimed or appended to has one
         packer = Repacker(raw.first, raw.last)
         packed = replace(raw, form="packed", generation=secrets.token_hex(8), is_closed=True)
         staged = _Staged(self._shard.store, packed)
@@ -294,7 +294,7 @@ class Keeper:
         return done if await self._swap(done, staged.blocks) else None
 
     async def _swap(self, packed: Segment, blocks: int) -> bool:
-        """Swap staged blocks in; retry until Redis replies, because after a lost reply only the retry tells whether it was done.
+        """Swap staged blocks in; retry until Redis replies, because after a lost reply only the retry shows whether it was done.
 
         Returns:
             False if the segment was removed, or staged blocks are missing.
@@ -312,7 +312,7 @@ class Keeper:
         logger.debug("the keeper of a journal cannot reach Redis, trying again", exc_info=error)
 
     async def _read(self, segment: Segment, after: bytes) -> list[bytes] | None:
-        """Read the next members of a segment, some MB; None if they no longer belong to it."""
+        """Read the next members of a segment, about :data:`READ_BYTES`; None if the segment was removed or has other blocks now."""
         found: list[bytes] = []
         size = 0
         while size < READ_BYTES:
@@ -335,7 +335,7 @@ class Keeper:
         return digest.value
 
     async def _throttle(self, received_bytes: int) -> None:
-        """Sleep to stay below ``compress_rate``, unless filing waits for a keeper of this worker."""
+        """Sleep to stay below ``compress_rate``, unless a processor waits for a keeper of this worker."""
         left = received_bytes / self._shard.journal.compress_rate
         while left > 0 and not self._keeping.is_urgent:
             await asyncio.sleep(min(left, SLICE_SECONDS))
@@ -343,11 +343,11 @@ class Keeper:
 
 
 class _Staged:
-    """Stages blocks in Redis, several a script.
+    """Stages blocks in Redis, several per script call.
 
     Attributes:
         blocks: Number of staged blocks.
-        bytes: What they take in Redis.
+        bytes: Bytes that they need in Redis.
     """
 
     def __init__(self, store: JournalStore, segment: Segment) -> None:

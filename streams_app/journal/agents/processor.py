@@ -1,6 +1,6 @@
-"""The processors of one journal: each files the events of one partition of its source.
+"""The processors of one journal: each appends the events of one partition of its source.
 
-The fence in Redis decides where filing continues; the committed offset only serves lag monitoring. If Redis loses the state, the
+A processor continues after the fence in Redis; the committed offset is only for lag monitoring. If Redis loses the state, the
 journal is rebuilt from the log, as far back as it keeps events, even below the committed offset.
 """
 
@@ -39,7 +39,7 @@ from streams_app.settings import JournalSettings, Limits
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS: Final = 1.0
-"""Longest wait before the next attempt after Redis failed: filing and ticks wait meanwhile."""
+"""Maximum wait between attempts while Redis fails; appends and checks wait meanwhile."""
 
 WORDS: Final = {
     "token": "another worker has claimed the journal",
@@ -56,15 +56,15 @@ class JournalContext:
     Attributes:
         app_id: Id of the application.
         journal: The journal.
-        limits: ``[limits]``.
+        limits: Settings of ``[limits]``.
         redis: The application's Redis.
         scripts: The scripts of journals in this Redis.
         clock: Trusted clock of the worker.
         keeping: Shared by the keepers of a worker.
-        throttle: Limits filing while the folds of the worker have a backlog.
+        throttle: Limits appends while the folds of the worker have a backlog.
         outage: Backoff and log lines of an outage of Redis.
-        on_filed: Called with each filed chunk.
-        on_lost: Called with the number of offsets that retention removed before they were filed.
+        on_filed: Called with each appended chunk.
+        on_lost: Called with the number of offsets that retention removed before they were appended.
         schemas: The schema registry; None if the journal does not need one.
     """
 
@@ -83,7 +83,7 @@ class JournalContext:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an outage of Redis or the schema registry explains that no events are filed."""
+        """Whether an outage of Redis or the schema registry explains that no events are appended."""
         return self.outage.fault is not None or (self.schemas is not None and self.schemas.is_away)
 
 
@@ -91,7 +91,7 @@ class JournalProcessors(Processors):
     """Creates the processors of a journal."""
 
     def __init__(self, context: JournalContext) -> None:
-        """Create the factory."""
+        """Create the factory of a journal; no partition is claimed."""
         self.context = context
         self._claimed: dict[TP, JournalProcessor] = {}
 
@@ -106,7 +106,7 @@ class JournalProcessors(Processors):
         return {self.context.journal.name: processor}
 
     def is_paused(self, topic: str) -> bool:
-        """Return whether filing pauses for a known reason: an outage, a full Redis, or that folding or compression comes first."""
+        """Return whether appending pauses for a known reason: an outage, a full Redis, or priority of folds or of compression."""
         if self.context.is_waiting or self.context.throttle.is_limiting:
             return True
         return any(one.is_behind for one in self._claimed.values())
@@ -117,9 +117,9 @@ class JournalProcessors(Processors):
 
 
 class JournalProcessor(Processor):
-    """Files one partition.
+    """Appends the events of one partition to a journal.
 
-    A single task files events and closes days, so that no two appends of a shard overlap. The keeper runs beside it.
+    A single task appends events and closes days, so that no two appends of a shard overlap. The keeper runs concurrently.
 
     Attributes:
         shard: The state of the partition while it is claimed.
@@ -145,24 +145,24 @@ class JournalProcessor(Processor):
 
     @property
     def is_behind(self) -> bool:
-        """Whether filing waits until a closed segment is compressed."""
+        """Whether appending waits until a closed segment is compressed."""
         return self.shard is not None and self._keeper is not None and self._keeper.is_behind
 
-    # ---- the delivery
+    # ---- called by the delivery layer
 
     async def claim(self, claim: Claim) -> int:
         """Continue after the fence; without state, start as far back as the journal keeps events.
 
         Raises:
             NotOwnerError: Kafka rejected the first commit.
-            OtherLogError: The journal was filed from another log than the current one.
+            OtherLogError: The state was written from another log than the current one.
             KafkaError, RedisError, OSError, TimeoutError: The claim is tried again.
         """
         context = self._context
         self._meta = (keys := journal_keys(context.app_id, context.journal.name, *self._tp)).meta
         store = JournalStore(context.scripts, keys, claim.token, claim.member_id)
         if claim.committed is None:
-            # Nobody has committed for this partition before: only an accepted commit proves that this member owns it.
+            # The partition has no commit that could be repeated as proof, so only an accepted new commit proves ownership.
             await claim.commit_now(OffsetAndMetadata(claim.log_bounds.begin))
         claimed = await taken(store, context.journal, claim, context.clock)
         shard = JournalShard(context.journal, claim.tp, claim.partitions, context.limits, store, claim.token, claimed, self._values)
@@ -187,16 +187,16 @@ class JournalProcessor(Processor):
         self._wake.set()
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the offset after the fence; None while nothing is claimed."""
+        """Return the offset after the fence; None before the claim and after the release."""
         return None if self.shard is None else OffsetAndMetadata(self.shard.fence + 1)
 
     def tick(self, now_ms: int) -> None:
-        """Request a check of the state: a day may have ended, and an idle shard must notice that Redis lost it."""
+        """Request a check of the state, because a day may have ended, and an idle shard must detect that Redis lost its state."""
         self._is_due = True
         self._wake.set()
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Return the progress of the checks that ticks request."""
+        """Return the progress of the checks that :meth:`tick` requests; None during an outage, or if nothing is claimed."""
         if self._context.is_waiting or self.shard is None:
             return None
         journal = self._context.journal.name
@@ -210,7 +210,7 @@ class JournalProcessor(Processor):
         self._context.outage.forget(self)
 
     async def _skip_lost(self, shard: JournalShard, claim: Claim) -> None:
-        """File a gap for offsets that retention removed before they were filed."""
+        """Append a gap for offsets that retention removed before they were appended."""
         gone = lost(shard.fence, await claim.log_bounds_now())
         if not gone:
             return
@@ -230,7 +230,7 @@ class JournalProcessor(Processor):
                 await self._with_retries(lambda: self._check_state(claim, shard), keeper)
                 self._served += 1
             if self._batches and not keeper.is_behind:
-                await self._prepare(self._batches[0])  # other journals may file while this one waits for the registry
+                await self._prepare(self._batches[0])  # before the turn: other journals may append while this one waits
                 async with self._context.throttle.turn():
                     await self._file(claim, shard, keeper)
             elif not self._is_due:
@@ -239,10 +239,10 @@ class JournalProcessor(Processor):
             await asyncio.sleep(0)
 
     async def _file(self, claim: Claim, shard: JournalShard, keeper: Keeper) -> None:
-        """File the next chunk; retry until it succeeds."""
+        """Append the next chunk; retry until it succeeds."""
         batch = self._batches.popleft()
         if shard.fence < batch.end - 1:
-            await self._prepare(batch)  # without a wait, unless the turn took so long that the schemas were replaced
+            await self._prepare(batch)  # usually without a request: the schemas are cached
             filing = shard.filing_of(batch.records, batch.end, self._context.clock.now_ms())
             await self._with_retries(lambda: shard.write(filing), keeper)
             self._context.on_filed(filing)
@@ -256,7 +256,7 @@ class JournalProcessor(Processor):
         claim.on_progress()
 
     async def _prepare(self, batch: Batch) -> None:
-        """Fetch the schemas by which the next chunk is keyed; waits until the registry answers."""
+        """Fetch the schemas that are needed to find the keys of the next chunk; wait until the registry answers."""
         schemas = self._context.schemas
         if schemas is not None and not self._context.journal.is_by_record_key:
             await schemas.prepare(self._values.framed_parts(batch.records[:MAX_CHUNK_EVENTS]), self)
@@ -265,13 +265,13 @@ class JournalProcessor(Processor):
         """Advance the clock of a shard that has caught up, close its day, and check that the state is still owned.
 
         Raises:
-            FencedError: Another owner has it, or Redis has lost writes.
+            FencedError: Another owner has claimed the shard, or Redis has lost writes.
         """
         clock, view = self._context.clock, claim.reader_view()
         now_ms = clock.now_ms()
         shard.lag = None if view.stable_offset is None else max(0, view.stable_offset - shard.fence - 1)
         is_known = clock.is_trusted() and is_caught_up(shard.fence, view, now_ms)
-        # Only up to the last fetch request: records that arrived later may be unread and belong to the day before.
+        # Only up to the last fetch request: records that arrived later may be unread, and may belong to the former day.
         shard.clock_ms = advanced(shard.clock_ms, min(now_ms, view.fetched_at_ms or now_ms), caught_up=is_known)
         await shard.close_day()
         changed = shard.store.changed  # read before the request: the keeper continues meanwhile
@@ -287,7 +287,7 @@ class JournalProcessor(Processor):
         """Retry a step until Redis executes it; if Redis is full, drop the oldest closed segment first.
 
         Raises:
-            FencedError: Another owner has the state, or Redis has lost writes.
+            FencedError: Another owner has claimed the shard, or Redis has lost writes.
         """
         outage = self._context.outage
         while True:

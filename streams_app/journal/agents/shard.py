@@ -1,4 +1,4 @@
-"""The owner's copy of the state of one shard: what it claimed, and what it has filed since."""
+"""The owner's copy of the state of one shard: as claimed, and updated with each append."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FORMS: Final[tuple[Form, ...]] = ("raw", "packed", "gap")
 
 @dataclass(frozen=True, slots=True)
 class Filing:
-    """A chunk that is ready to be written. Writing is idempotent: it is repeated until Redis replies.
+    """A chunk that is ready to be appended. The append is idempotent, and is repeated until Redis replies.
 
     Attributes:
         chunk: The records.
-        blocks: Its blocks.
-        segment: Its segment after the write.
+        blocks: The encoded records.
+        segment: State of its segment after the append.
     """
 
     chunk: JournalChunk
@@ -35,7 +35,7 @@ class Filing:
 
 
 class JournalShard:
-    """One claimed shard. The filing task appends and closes segments; the keeper packs and drops closed ones.
+    """One claimed shard. The processor's task appends to segments and closes them; the keeper packs and drops closed ones.
 
     Attributes:
         journal: The journal.
@@ -43,9 +43,9 @@ class JournalShard:
         partitions: Number of partitions of the journal.
         store: The state in Redis.
         segments: All segments, the oldest first.
-        fence: Highest filed offset.
-        clock_ms: Clock of the partition, which decides about days and age.
-        lag: Number of readable records that are not filed; None if unknown.
+        fence: Highest appended offset.
+        clock_ms: Clock of the partition, which determines days and ages of segments.
+        lag: Number of readable records that are not appended; None if unknown.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class JournalShard:
         claimed: Claimed,
         values: ValueReader = PLAIN,
     ) -> None:
-        """Continue from a claimed state.
+        """Initialize from a claimed state.
 
         Args:
             journal: The journal.
             tp: The partition of the source.
             partitions: Number of partitions of the journal.
-            limits: ``[limits]``.
+            limits: Settings of ``[limits]``.
             store: The state in Redis.
             token: Token of the claim.
             claimed: The state that the claim found.
-            values: Reads the values whose fields are the key.
+            values: Decodes the values that contain the key fields.
         """
         self.journal = journal
         self.tp = tp
@@ -93,7 +93,7 @@ class JournalShard:
 
     @property
     def floor(self) -> int:
-        """First kept offset; the offset after the fence if nothing is kept."""
+        """First stored offset; the offset after the fence if there is no segment."""
         return self.segments[0].first if self.segments else self.fence + 1
 
     @property
@@ -104,7 +104,7 @@ class JournalShard:
     # ---- filing
 
     def filing_of(self, records: Sequence[object], end: int, now_ms: int) -> Filing:
-        """Build the next chunk of a range, see :meth:`.JournalChunker.chunk_of`."""
+        """Build and encode the next chunk of a range, see :meth:`.JournalChunker.chunk_of`."""
         known = self.open
         segment = None if known is None else Open(known.day, known.received_bytes, known.stored_bytes)
         chunk = self._chunker.chunk_of(records, end, self.clock_ms, now_ms, segment)
@@ -127,7 +127,7 @@ class JournalShard:
         )
 
     async def write(self, filing: Filing) -> None:
-        """Write a chunk.
+        """Append a chunk in Redis, and update this copy of the state.
 
         Raises:
             FencedError: Another owner has the shard, or Redis has lost writes; nothing was written.
@@ -138,7 +138,7 @@ class JournalShard:
         self._took(filing.segment)
 
     async def skip(self, to: int) -> None:
-        """Record a gap from the fence to an offset.
+        """Append a gap, from the fence to this offset.
 
         Raises:
             FencedError: As in :meth:`write`.
@@ -148,7 +148,7 @@ class JournalShard:
         self._took(segment)
 
     async def close_day(self) -> None:
-        """Close the open segment if its day is over: an idle shard may wait long for the event that would begin the next one.
+        """Close the open segment if its day is over, because an idle shard may get no event that begins the next segment.
 
         Raises:
             FencedError: As in :meth:`write`.

@@ -1,6 +1,6 @@
-"""Folding comes first: limits filing to a small share of a worker's time while the folds of that worker have a backlog.
+"""Limits journals to a small share of a worker's time while the folds of that worker have a backlog.
 
-It stands alone because the journals of a worker share it, and because it is the only part of them that knows of folds.
+A module of its own, because all journals of a worker share it, and because it is the only part of journals that depends on folds.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from typing import Final
 from streams_app.delivery.clocks import TrustedClock
 
 BACKLOG_RECORDS: Final = 20_000
-"""Maximum number of unapplied records of folds that keep up: at 20 000 events/s, that is a second."""
+"""Folds have a backlog if they have not applied more records than this, a second's worth at 20 000 events/s."""
 
 PAUSE_FACTOR: Final = 40
-"""While folds have a backlog, filing pauses 40 times as long as it took: it gets a fortieth of the time."""
+"""While folds have a backlog, the pause after an append is 40 times as long as the append: journals get a fortieth of the time."""
 
 PAUSE_SECONDS: Final = 1.0
-"""The longest pause; a day is closed and the claim is checked in between."""
+"""Maximum pause, after which the processor can close a day and check its claim."""
 
 LIMIT_MS: Final = 15 * 60_000
-"""After this time, filing is not limited until the folds have caught up: its topic has a retention, and readers wait."""
+"""After this time, journals are not limited until the folds have caught up: the topic has a retention, and readers wait."""
 
 POLL_SECONDS: Final = 0.05
 
 
 class FilingThrottle:
-    """Shared by all journals of a worker."""
+    """Delays appends to journals while folds have a backlog; shared by all journals of a worker."""
 
     def __init__(self, fold_backlog: Callable[[], int], clock: TrustedClock) -> None:
         """Create a throttle.
 
         Args:
             fold_backlog: Returns how many records the folds of this worker have not applied yet; 0 without folds.
-            clock: Of the worker.
+            clock: Trusted clock of the worker.
         """
         self._fold_backlog = fold_backlog
         self._clock = clock
@@ -44,7 +44,7 @@ class FilingThrottle:
 
     @property
     def is_limiting(self) -> bool:
-        """Whether filing is limited now."""
+        """Whether appends are limited now."""
         now_ms = self._clock.monotonic_ms()
         if self._fold_backlog() <= BACKLOG_RECORDS:
             self._since_ms = None
@@ -55,7 +55,7 @@ class FilingThrottle:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """File one chunk; while filing is limited, one partition files at a time, and pauses afterwards."""
+        """Enter this context to append one chunk. While limited, one partition at a time enters it, and pauses on exit."""
         if not self.is_limiting:
             yield
             return

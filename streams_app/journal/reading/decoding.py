@@ -1,7 +1,7 @@
-"""Decodes the entries of a journal whose values are framed by a schema registry; the journal itself keeps the bytes.
+"""Decodes the entries of a journal whose values are framed by a schema registry; the journal itself stores the bytes.
 
-Reading never depends on the registry: if it is unavailable, entries say so and have the bytes alone. It is asked again after some
-seconds.
+Reading does not depend on the registry: while it is unavailable, entries have only the bytes and the error. The next request to the
+registry is made after some seconds.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from streams_app.schemas.registry import RegistryUnavailableError, registry_of
 from streams_app.settings import JournalSettings, Settings
 
 PAUSE_MS: Final = 10_000
-"""Time after which a registry is asked again that did not answer."""
+"""Time between requests to a registry that does not answer."""
 
 
 class EntryDecoder:
-    """Decodes the entries of one journal, on one event loop."""
+    """Decodes the entries of one journal; to be used on one event loop."""
 
     def __init__(self, settings: Settings, journal: JournalSettings, clock: Clock) -> None:
         """Create a decoder, without connecting.
@@ -38,7 +38,7 @@ class EntryDecoder:
         self._asked_ms = 0
 
     async def decoded(self, entry: Entry) -> Entry:
-        """Return an entry with its decoded value, or why that is missing; entries that are not framed as they are.
+        """Return an entry with its decoded value, or with the reason why it cannot be decoded; unframed entries are not changed.
 
         Raises:
             ConfigurationError: The package that its schema needs is not installed.
@@ -57,9 +57,9 @@ class EntryDecoder:
         """Fetch the schema of a value.
 
         Raises:
-            RegistryUnavailableError: The registry does not answer, or did not a moment ago.
+            RegistryUnavailableError: The registry does not answer, or did not within the last :data:`PAUSE_MS`.
         """
-        assert self._registry is not None  # of the caller
+        assert self._registry is not None  # checked by the caller
         now_ms = self._clock.monotonic_ms()
         if self._fault and now_ms - self._asked_ms < PAUSE_MS and self._registry.missing(schema_ids((value,))):
             raise RegistryUnavailableError(self._fault)

@@ -1,4 +1,4 @@
-"""Entries and gaps, which readers of a journal get (pure)."""
+"""Entries and gaps, the items that readers of a journal receive (pure)."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Entry:
     Attributes:
         cursor: The position after this entry, in all partitions.
         at_ms: Time of the record; -1 if it has none.
-        value: As produced; None of a tombstone. If it was beyond the limits, JSON that says so, see ``too_large``.
+        value: As produced; None for a tombstone. If it was too large to be stored, JSON with its size, see ``too_large``.
         headers: As produced, in their order.
         partition: Partition of the source.
         offset: Offset in that partition.
-        too_large: Size of value and headers if they were beyond the limits and are not kept; else None.
-        decoded: What a value contains that is framed by a schema registry, as JSON has it; None for other values.
-        undecoded: Why such a value could not be decoded; empty otherwise.
+        too_large: Size of value and headers if they were too large to be stored; else None.
+        decoded: Content of a value that is framed by a schema registry, as decoded JSON; None for other values.
+        undecoded: Why a framed value could not be decoded; otherwise empty.
     """
 
     cursor: str
@@ -72,7 +72,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A range of offsets that the journal does not have; it may have held events of the key.
+    """A range of offsets that the journal does not have; events of the key may be missing.
 
     Attributes:
         first: First offset.
@@ -96,12 +96,12 @@ class Gap:
 
 
 def key_of(journal: JournalSettings, key: Any) -> bytes:
-    """Return the bytes under which a journal files a key.
+    """Return the bytes by which a journal stores a key.
 
     Args:
         journal: The journal.
         key: A string, number or boolean as in the events; a tuple or list of them for several fields; with ``@key`` bytes or a
-            string; None: events without a key.
+            string; None for events without a key.
 
     Raises:
         ConfigurationError: No event of this journal can have such a key.
@@ -122,14 +122,14 @@ def key_of(journal: JournalSettings, key: Any) -> bytes:
 
 
 def keys_meant(journal: JournalSettings, typed: str) -> tuple[bytes, ...]:
-    """Return the keys that typed text may mean: ``17`` is a number and a text, ``"17"`` a text."""
+    """Return the possible keys for text that a user typed: ``17`` may be a number or text, ``"17"`` is text."""
     if journal.is_by_record_key:
         return (key_of(journal, typed),)
     return tuple(keys_typed(typed))
 
 
 def key_text(journal: JournalSettings, key: bytes) -> Any:
-    """Return a key as JSON: a value of the type it has in its events; the text of a record key; None for events without one."""
+    """Return a key for JSON: a value of its type in events, or the text of a record key; None for events without a key."""
     if key == UNKEYED:
         return None
     text = (key if journal.is_by_record_key else canonical_bytes(key)).decode("utf-8", "backslashreplace")

@@ -1,6 +1,6 @@
-"""``GET /journal/NAME``: the events of a key over HTTP, on the server of a worker.
+"""``GET /journal/NAME``: serves the events of a key over HTTP, on the server of a worker.
 
-It runs on the thread of that server, with its own connection to Redis: it answers even if the worker hangs or lags.
+It runs on the thread of that server and has its own connection to Redis, so it answers even if the worker hangs or lags.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ USUAL_LIMIT: Final = 100
 MAX_LIMIT: Final = 1_000
 MAX_WAIT_MS: Final = 60_000
 MAX_BYTES: Final = 4_000_000
-"""An answer takes no further entry once it has this many bytes."""
+"""A response gets no further entry once it has this many bytes."""
 
 MAX_PARAMETERS: Final = 20
 
@@ -39,7 +39,7 @@ _NUMBER: Final = re.compile(r"[1-9]\d{0,3}", re.ASCII)
 
 
 class BadRequestError(ValueError):
-    """A request is invalid; the text says what to write."""
+    """A request is invalid; the text describes a valid one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class PageRequest:
     """A parsed request.
 
     Attributes:
-        keys: Keys as the journal files them.
+        keys: Keys as the journal stores them; an event of any of them is returned.
         start: Where to start.
         limit: Maximum number of entries and gaps.
-        wait_ms: How long to wait for them.
-        from_floor: Whether to continue at the floor if the next events are removed.
+        wait_ms: How long to wait if there are none.
+        from_floor: Whether to continue at the first stored offset if the next events were removed.
     """
 
     keys: tuple[bytes, ...]
@@ -72,7 +72,7 @@ class JournalHttpPage:
     """Answers requests for the events of one journal."""
 
     def __init__(self, settings: Settings, journal: JournalSettings, clock: Clock) -> None:
-        """Create a page; the thread on which it answers connects it."""
+        """Create a page, without connecting: the thread that answers requests connects to Redis."""
         self._settings = settings
         self._journal = journal
         self._clock = clock
@@ -84,7 +84,7 @@ class JournalHttpPage:
             await self._reader.aclose()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Answer a request; 400: it is invalid, 410: the next events are removed, 503: Redis does not answer."""
+        """Answer a request. Statuses: 400: it is invalid; 410: the next events were removed; 503: Redis does not answer."""
         try:
             wanted = parse_request(self._journal, request.rel_url.raw_query_string, self._clock.now_ms())
             if self._reader is None:

@@ -1,4 +1,4 @@
-"""The position of a reader of some keys in one partition, and how replies of Redis move it."""
+"""The position of a reader in one partition, and its entries from the replies of Redis."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from streams_app.journal.core.entry import Row
 from streams_app.journal.store.journal_store import Found, GapReply, Gone, NoState, Nothing, Reply
 
 ENTRY_BYTES: Final = 200
-"""Bytes of an entry besides its value and headers, where a limit counts bytes."""
+"""Overhead of an entry besides its value and headers, added when bytes are compared with a limit."""
 
 STEP_BYTES: Final = 250_000
-"""Bytes of entries that are decoded at a time: a reader may stop early, and the event loop is never blocked long."""
+"""Bytes of entries that are decoded at a time, because a reader may stop early, and to block the event loop only briefly."""
 
 INLINE_BYTES: Final = 50_000
 """Larger blocks are decoded in a thread; smaller ones take less than a millisecond."""
 
 
 class Lost(NamedTuple):
-    """Offsets that the journal does not have."""
+    """A range of offsets that the journal does not have, and the cause, see :data:`.entries.REASONS`."""
 
     first: int
     last: int
@@ -31,12 +31,12 @@ class Lost(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Entries and gaps of some replies.
+    """Entries and gaps in the replies for all keys.
 
     Attributes:
         items: In the order of offsets; blocks are decoded lazily.
         up_to: Offset of the reader after the last item.
-        raw_bytes: Raw bytes of the blocks.
+        raw_bytes: Decompressed size of the blocks.
     """
 
     items: Iterator[Row | Lost]
@@ -44,7 +44,7 @@ class Taken(NamedTuple):
     raw_bytes: int = 0
 
     async def decoded(self) -> AsyncGenerator[Row | Lost, None]:
-        """Yield the items; large blocks are decoded in a thread, some at a time."""
+        """Yield the items; blocks are decoded in steps, large ones in a thread."""
         while True:
             is_large = self.raw_bytes > INLINE_BYTES
             step = await asyncio.to_thread(_step, self.items) if is_large else _step(self.items)
@@ -60,12 +60,12 @@ class ShardPosition:
 
     Attributes:
         offset: Last offset that was read, of any key; -1: none.
-        is_followed: Whether the reader has a position here, so that removed events after it are a loss. A reader that has just
-            started at the floor moves with the floor.
+        is_followed: Whether the removal of events after the offset is a gap for the reader. It is not for a reader that has just
+            started at the floor: such a reader moves with the floor.
         is_named: Whether cursors contain the partition: an entry was read there, or reading did not start at its floor.
-        since_ms: Moment at which reading will start and which the partition has not reached; None: it has started.
-        fence: Highest offset of the partition by the last reply; None: it has no state.
-        floor: First kept offset by the last reply; None: unknown.
+        since_ms: Time at which reading will start, as long as the partition has not reached it; None: reading has started.
+        fence: Highest appended offset in the last reply; None: the partition has no state.
+        floor: First stored offset in the last reply; None: unknown.
     """
 
     offset: int = -1
@@ -82,28 +82,28 @@ class ShardPosition:
 
     @property
     def has_more(self) -> bool:
-        """Whether something up to the fence was not read."""
+        """Whether there are unread offsets up to the fence."""
         return self.fence is not None and not self.is_caught_up
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether events after the offset seem to be removed; only the reply to a read is conclusive."""
+        """Whether events after the offset were probably removed; only the reply to a read is conclusive."""
         return self.has_more and self.is_followed and self.floor is not None and self.offset + 1 < self.floor
 
     def observe(self, fence: int | None, floor: int | None) -> None:
-        """Update fence and floor."""
+        """Update fence and floor from a reply."""
         self.fence, self.floor = fence, floor
         if self.since_ms is None and fence is not None and floor is not None and floor - 1 <= self.offset >= fence:
             self.is_followed = True
 
     def begin(self, offset: int) -> None:
-        """Start after an offset other than the floor."""
+        """Start reading after this offset, which need not be the floor."""
         self.offset, self.since_ms, self.is_followed, self.is_named = offset, None, True, True
 
     def take(self, keys: Sequence[bytes], replies: Sequence[Reply]) -> Taken:
-        """Combine the replies of all keys after the offset.
+        """Merge the replies for all keys, which begin after the offset, into items in the order of offsets.
 
-        The offset does not move: :meth:`had` moves it entry by entry, and :meth:`settle` at the end.
+        Does not move the offset: :meth:`had` moves it item by item, and :meth:`settle` at the end.
         """
         if any(isinstance(reply, NoState) for reply in replies):
             self.fence = self.floor = None
@@ -130,20 +130,20 @@ class ShardPosition:
         return Taken(iter(removed), floor - 1)
 
     def had(self, item: Row | Lost) -> None:
-        """Move behind an item that was handed out."""
+        """Move the offset to an item that the caller has received."""
         self.offset = max(self.offset, last_offset(item))
         self.is_named = True
 
     def settle(self, up_to: int) -> None:
-        """Move behind an offset up to which everything was handed out."""
+        """Move the offset to the end of the replies, after the caller has received all items."""
         self.offset = max(self.offset, up_to)
 
 
 def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> Iterator[Row | Lost]:
-    """Yield the rows of one key in blocks, each once, and damaged ranges; blocks are decoded lazily.
+    """Yield the rows of one key in blocks, without duplicates, and damaged ranges; blocks are decoded lazily.
 
     Args:
-        blocks: In their order; they may begin at or below ``after``, overlap, and hold other keys.
+        blocks: In their order; they may begin at or below ``after``, overlap, and contain other keys.
         key: Key of the rows.
         after: Last offset that was read.
         up_to: The key has no other row up to this offset.
@@ -178,12 +178,12 @@ def last_offset(item: Row | Lost) -> int:
 
 
 def content_bytes(value: bytes | None, headers: Iterable[tuple[str, bytes | None]]) -> int:
-    """Return the bytes of value and headers."""
+    """Return the size of value and header values, in bytes."""
     return len(value or b"") + sum(len(content or b"") for _, content in headers)
 
 
 def _step(items: Iterator[Row | Lost]) -> list[Row | Lost]:
-    """Return the next items, about :data:`STEP_BYTES`."""
+    """Return the next items, with about :data:`STEP_BYTES`; empty at the end."""
     found: list[Row | Lost] = []
     size = 0
     for item in items:
@@ -202,7 +202,7 @@ def _up_to(reply: Gone | GapReply | Found | Nothing, offset: int) -> int:
 
 
 def _last_offset_in(block: bytes, key: bytes) -> int | None:
-    """Return the last offset of a damaged block of this key; None if it belongs to another key, or its head is damaged, too."""
+    """Return the last offset in a damaged block of this key; None if the block has another key, or no readable head."""
     try:
         found, offset = last_of(block)
     except DamagedBlockError:

@@ -1,7 +1,7 @@
 """Reads the events of a key from a journal, in Python: :class:`JournalReader`.
 
-Reading needs only Redis, neither a worker nor Kafka. It covers all partitions: no partitioner is trusted. Compression, a new owner
-or a rebuild does not change what a reader gets; removed events are reported.
+Reading needs only Redis, neither a worker nor Kafka. It covers all partitions, because producers may use any partitioner.
+Compression, a new owner or a rebuild does not change the events that a reader receives; removed events are reported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class JournalReader:
-    """Reads one journal, any number of keys at a time, on one event loop.
+    """Reads one journal, any number of keys concurrently; to be used on one event loop.
 
     Attributes:
         journal: Settings of the journal.
@@ -57,7 +57,7 @@ class JournalReader:
         self.journal = settings.journal(journal)
         self._settings = settings
         self._clock = clock or SystemClock()
-        # No client retries: a caller is waiting, and followers retry themselves.
+        # A single retry: a caller waits for the result, and followers retry by themselves.
         self._redis = connect(settings.redis, retries=1, socket_connect_timeout=ANSWER_SECONDS, socket_timeout=ANSWER_SECONDS)
         self._decoder = EntryDecoder(settings, self.journal, self._clock)
         self.shards = SharedShards(self._redis, settings, self.journal, self._clock)
@@ -88,12 +88,12 @@ class JournalReader:
             after: Where to start: the ``cursor`` of the last entry that was read, ``earliest``, ``latest``, how long ago
                 (``-24h``), or a day (``2026-08-20``).
             follow: Continue with new events, and wait while Redis is down; otherwise, end at the current end of the journal.
-            from_floor: Continue at the floor, with a gap, if the journal has removed the next events.
+            from_floor: If the journal has removed the next events, continue at its first stored event, with a gap.
 
         Raises:
             JournalGoneError: The journal has removed the next events.
             CursorError: ``after`` is invalid.
-            ConfigurationError: No event can have this key, or Redis refuses the connection by the settings.
+            ConfigurationError: No event can have this key, or the settings of the Redis connection are wrong.
             TryAgainError: Redis does not answer.
         """
         keys = (key_of(self.journal, key),)
@@ -103,7 +103,7 @@ class JournalReader:
                 yield found
 
     async def read_on(self, reading: Reading, *, follow: bool) -> AsyncGenerator[Entry | Gap, None]:
-        """Continue a reading; see :meth:`read`."""
+        """Yield the next entries and gaps of a reading; see :meth:`read`."""
         backoff = Backoff(POLL_SECONDS, 5.0)
         while True:
             try:
@@ -126,14 +126,14 @@ class JournalReader:
     async def page(
         self, keys: tuple[bytes, ...], start: Start, *, limit: int, max_bytes: int, wait_ms: int = 0, from_floor: bool = False
     ) -> JournalPage:
-        """Return some entries, and the position after them.
+        """Return a limited number of entries, and the position after them.
 
         Args:
-            keys: Keys as the journal files them.
+            keys: Keys as the journal stores them.
             start: Where to start.
             limit: Maximum number of entries and gaps.
             max_bytes: No further entry is returned after this many bytes.
-            wait_ms: How long to wait if there is nothing.
+            wait_ms: How long to wait if there are no entries.
             from_floor: See :meth:`read`.
 
         Raises:
@@ -156,15 +156,15 @@ class JournalReader:
                 return page
 
     def reading(self, keys: tuple[bytes, ...], start: Start, *, from_floor: bool = False) -> Reading:
-        """Create a reading of keys as the journal files them; see :meth:`read_on`."""
+        """Create a reading of keys as the journal stores them; see :meth:`read_on`."""
         return Reading(self.shards, keys, start, from_floor=from_floor)
 
     async def between(self, partition: int, keys: tuple[bytes, ...], first: int, last: int) -> AsyncGenerator[Entry | Gap, None]:
-        """Yield the entries of one partition in a range of offsets, and gaps for parts that it does not have, or not yet.
+        """Yield the entries of one partition in a range of offsets, and gaps for offsets that the journal does not have.
 
         Args:
             partition: Partition of the source.
-            keys: Keys as the journal files them.
+            keys: Keys as the journal stores them.
             first: First offset of the range.
             last: Last offset of the range.
 

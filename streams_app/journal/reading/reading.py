@@ -1,4 +1,4 @@
-"""One reading of some keys of a journal: its start in each partition, its position and its next entries."""
+"""A reading of keys of a journal: its start in each partition, its position and its next entries."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from streams_app.journal.reading.shards import SharedShards
 from streams_app.journal.store.journal_store import Segment
 
 POLL_SECONDS: Final = 0.2
-"""How often a follower asks for new entries."""
+"""How often a follower polls for new entries."""
 
 
 @dataclass(slots=True)
 class JournalPage:
-    """Some entries of a key, and the position after them.
+    """A limited number of entries of a key, and the position after them.
 
     Attributes:
         items: Entries and gaps, in the order in which they were read.
-        next: Cursor after them; it advances even if nothing was found. Empty while it would mean the same as ``earliest``.
-        floors: Partition → first kept offset.
-        fences: Partition → highest filed offset.
+        next: Cursor after them; it advances even if there are no items. Empty as long as it would mean the same as ``earliest``.
+        floors: Partition → first stored offset.
+        fences: Partition → highest appended offset.
         unread: Partitions that no worker has read yet, or that Redis has lost.
-        is_caught_up: Whether there was nothing more.
+        is_caught_up: Whether everything up to the end of the journal was read.
     """
 
     items: list[Entry | Gap] = field(default_factory=list)
@@ -43,22 +43,22 @@ class JournalPage:
 
 
 class Reading:
-    """One reading of some keys, with its position in each partition."""
+    """Reads keys of a journal from a start on, with a position in each partition."""
 
     def __init__(self, shards: SharedShards, keys: tuple[bytes, ...], start: Start, *, from_floor: bool) -> None:
-        """Create a reading, without a request.
+        """Create a reading, without a request to Redis.
 
         Args:
             shards: Partitions of the journal.
-            keys: Keys as the journal files them.
+            keys: Keys as the journal stores them.
             start: Where to start.
-            from_floor: Continue at the floor, with a gap, if the journal has removed the next events.
+            from_floor: If the journal has removed the next events, continue at its first stored event, with a gap.
         """
         self._shards = shards
         self._keys = keys
         self._start = start
         self._from_floor = from_floor
-        # A reader of the latest events does not want old ones that are filed again after a loss of Redis.
+        # A reader of the latest events must not receive old ones that are appended again after a loss of Redis.
         self._since_ms = {"moment": start.since_ms, "latest": shards.now_ms()}.get(start.kind)
         self._positions: dict[int, ShardPosition] = {}
         self._is_begun = False
@@ -67,8 +67,8 @@ class Reading:
         """Yield everything up to the current end of the journal, partition by partition.
 
         Raises:
-            JournalGoneError: The journal has removed the next events. It is raised before entries of the other partitions, which
-                keep their positions: none of them can hide it.
+            JournalGoneError: The journal has removed the next events of a partition. It is raised before entries of other
+                partitions are yielded, so that busy partitions do not delay it.
         """
         await self._begin()
         async with aclosing(self._in_order(0)) as items:
@@ -76,7 +76,7 @@ class Reading:
                 yield found
 
     async def page(self, limit: int, max_bytes: int) -> JournalPage:
-        """Return the same, bounded; any partition may come first, so that a busy one never starves the others."""
+        """Return the next items within limits; a random partition is first, so that a busy one does not starve the others."""
         await self._begin()
         page, size = JournalPage(), 0
         try:
@@ -88,7 +88,7 @@ class Reading:
                     if len(page.items) >= limit or size >= max_bytes:
                         break
         except JournalGoneError:
-            if not page.items:  # otherwise it was removed while the page was read: the next page reports it first
+            if not page.items:  # otherwise events were removed while the page was read; the next page raises first
                 raise
         page.fences = {number: one.fence for number, one in self._sorted() if one.fence is not None}
         page.floors = {number: one.floor for number, one in self._sorted() if one.floor is not None}
@@ -129,29 +129,29 @@ class Reading:
             self._positions[number].observe(fence, floor)
             if number in added and fence is not None and self._start.kind == "latest" and not self._is_begun:
                 self._positions[number].begin(fence)
-        # While the first partition has no state, the others are unknown; they start as requested once they are known.
+        # While the first partition has no state, the number of partitions is unknown; the others start as requested when it is known.
         self._is_begun = self._is_begun or known > 0
         for number, position in self._sorted():
             if position.since_ms is not None and position.fence is not None:
                 await self._seek(number, position, position.since_ms)
 
     def _begun(self, partition: int) -> ShardPosition:
-        """Return where reading starts in a partition; in an added one at its beginning, or at the moment."""
+        """Return the initial position in a partition; in one that is added later, its beginning or the requested time."""
         start = self._start
         if partition in start.positions:
             return ShardPosition(start.positions[partition], is_followed=True, is_named=True)
         return ShardPosition(since_ms=None if start.kind == "latest" and self._is_begun else self._since_ms)
 
     async def _seek(self, partition: int, position: ShardPosition, since_ms: int) -> None:
-        """Move a position right before the first entry, or the gap before it, that is not older than a moment.
+        """Move a position right before the first entry that is not older than a time, or before the gap that precedes it.
 
-        If there is none, move to the fence once the clock of the shard has reached the moment: events that are filed later are
-        late, and are returned. Until then the position does not move.
+        If there is no such entry, move to the fence once the clock of the shard has reached the time. Late events that are appended
+        afterwards are returned. Until then the position does not move.
         """
         status = await self._shards.status(partition)
         if status is None:
             return
-        # Later segments may hold older entries, which are returned: reading starts at the first one that is not older.
+        # Entries that follow the first one may be older; they are returned, too.
         first = _first_since(status.segments, since_ms)
         if first is None:
             if status.clock_ms >= since_ms:
@@ -164,7 +164,7 @@ class Reading:
                     if isinstance(item, Row) and item.time_ms >= since_ms:
                         position.begin(item.offset - 1 if begin is None else begin)
                         return
-                    # A gap may cover the moment if nothing older follows it; events that were removed meanwhile were older.
+                    # A gap may cover the time, unless an older entry follows it. Events that were removed meanwhile were older.
                     if isinstance(item, Row) or item.why == "removed":
                         begin = None
                     elif begin is None:
@@ -176,10 +176,10 @@ class Reading:
     # ---- the next entries
 
     def _in_order(self, first: int) -> AsyncGenerator[Entry | Gap, None]:
-        """Yield the items of the partitions one after the other, beginning with those that seem to have removed events.
+        """Yield the items of one partition after the other, first of those whose next events were probably removed.
 
         Args:
-            first: Index of the partition that comes first among the others.
+            first: Index of the partition to begin with among the others.
         """
         numbers = [number for number, _ in self._sorted()]
         turned = [*numbers[first:], *numbers[:first]]
@@ -188,7 +188,7 @@ class Reading:
     async def _of(self, partitions: Sequence[int]) -> AsyncGenerator[Entry | Gap, None]:
         for partition in partitions:
             position = self._positions[partition]
-            # A partition that grows as fast as it is read also ends: at its first fence.
+            # End at the first fence, in case the partition grows as fast as it is read.
             end = position.fence
             while end is not None and position.has_more and position.offset < end:
                 async with aclosing(self._shards.scan(partition, self._keys, position)) as items:
@@ -203,7 +203,7 @@ class Reading:
         return Entry.of(item, partition, cursor) if isinstance(item, Row) else Gap(*item, partition, cursor)
 
     def _cursor(self, moved: Mapping[int, int]) -> str:
-        """Return the cursor; it has the moment while a partition has not reached it, or is unknown."""
+        """Return the cursor; it contains the start time while a partition has not reached it, or partitions are unknown."""
         named = {number: position.offset for number, position in self._positions.items() if position.is_named}
         is_open = not self._is_begun or any(position.since_ms is not None for position in self._positions.values())
         return cursor_text({**named, **moved}, self._since_ms if is_open else None)
@@ -213,7 +213,7 @@ class Reading:
 
 
 def _first_since(segments: Sequence[Segment], since_ms: int) -> int | None:
-    """Return the first offset of the segment, or of a gap before it, that may hold the first entry that is not older, or None."""
+    """Return where to search for the first entry that is not older: the first offset of a segment or gap; None if there is none."""
     found = next((place for place, one in enumerate(segments) if one.form != "gap" and one.newest_ms >= since_ms), None)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""State that all readings of a journal share: the connection, and replies that may be some milliseconds old."""
+"""State that all readings of a journal share: the connection, and cached replies of at most some milliseconds."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from streams_app.journal.store.keys import JournalKeys, journal_keys
 from streams_app.settings import JournalSettings, Settings
 
 SHARED_MS: Final = 100
-"""Maximum age of a reply that all followers of a reader share."""
+"""Maximum age of a cached reply that all followers share."""
 
 PARTITIONS_MS: Final = 5_000
 """How often to check whether partitions were added."""
 
 
 class SharedShards:
-    """The partitions of one journal in Redis, for all readings on one event loop."""
+    """Reads the partitions of one journal from Redis, for all readings on one event loop."""
 
     def __init__(self, redis: Redis, settings: Settings, journal: JournalSettings, clock: Clock) -> None:
-        """Create the state, without a request.
+        """Create the state, without a request to Redis.
 
         Args:
             redis: Connection of the reader.
@@ -50,7 +50,7 @@ class SharedShards:
         return self._clock.now_ms()
 
     async def scan(self, partition: int, keys: Sequence[bytes], position: ShardPosition) -> AsyncGenerator[Row | Lost, None]:
-        """Read the next entries of some keys, with one reply for each; the position moves as they are taken."""
+        """Read the next entries of keys by one request for each key; the position moves as the caller receives them."""
         of_partition = self._keys_of(partition)
         taken = position.take(keys, [await self._scripts.read(of_partition, key, position.offset) for key in keys])
         async with aclosing(taken.decoded()) as items:
