@@ -68,9 +68,9 @@ class Emitter:
     view: Callable[[], ReaderView] = lambda: ReaderView(None, None)
     """Returns the state of the reader after the last fetch; empty before the claim."""
     ticked: asyncio.Event = field(default_factory=asyncio.Event)
-    """Wakes the emission; see :meth:`wait_for_next_pass`."""
+    """Wakes the emission task; see :meth:`wait_for_next_pass`."""
     statistics: WindowStatistics | None = None
-    """Window statistics of a declared fold."""
+    """Window statistics of the fold; None for a retired fold."""
     tracing: RecordTracing | None = None
     """Traces the records; None if tracing is off."""
     is_redis_full: bool = False

@@ -326,12 +326,12 @@ EMISSION: Final = (*BOTH, "clock-skew")
 
 
 def explains_folding(folds: Iterable[Fold], status: Status) -> bool:
-    """Return whether a known pause, such as an outage of Redis or of a topic of any of these folds, explains that none folds."""
+    """Return whether a known pause, such as an outage of Redis, explains that the folds of a source make no progress."""
     return status.is_waiting_for(*FOLDING, *_topics(folds))
 
 
 def explains_emission(fold: Fold, status: Status) -> bool:
-    """Return whether a known pause, such as an outage of Redis or of a topic of the fold, explains that it emits nothing."""
+    """Return whether a known pause, such as an outage of Redis, explains that a fold emits nothing."""
     return status.is_waiting_for(*EMISSION, *_topics([fold]))
 
 

@@ -147,7 +147,7 @@ class _Open(NamedTuple):
 
 
 def _silent_ms(pair: tuple[DetailedEvent, int]) -> int:
-    """Return the end of the quiet period after an event, minus the longest quiet period."""
+    """Return the score of an event minus its ``shorter_ms``: plus the longest quiet period, it is the end of the event's own."""
     event, score = pair
     return score - event.shorter_ms
 

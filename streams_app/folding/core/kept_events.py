@@ -21,7 +21,7 @@ _pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
 
 def size_of_event(json: bytes) -> int:
-    """Return by how many bytes an event increases the size of its group, which ``max_bytes`` limits."""
+    """Return the number of bytes that an event adds to the size of its group, which ``max_bytes`` limits."""
     return len(json) + SEPARATOR_BYTES
 
 

@@ -27,7 +27,7 @@ MAX_RECORD_BYTES: Final = 900_000
 FIELDS: Final = "fields"
 FUNCTION: Final = "function"
 UNKNOWN: Final = "unknown"
-"""Where groups or changed names come from; groups may also come from the record key."""
+"""Possible origins of groups and changed names; a further one for groups is the record key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ ENTRY_BYTES: Final = 200
 """Overhead of an entry besides its value and headers, added when bytes are compared with a limit."""
 
 STEP_BYTES: Final = 250_000
-"""Bytes of entries that are decoded at a time, because a reader may stop early, and to block the event loop only briefly."""
+"""Size of the entries that are decoded in one step: a reader may stop early, and a step must not block the event loop for long."""
 
 INLINE_BYTES: Final = 50_000
 """Larger blocks are decoded in a thread; smaller ones take less than a millisecond."""

@@ -129,7 +129,7 @@ class Reading:
             self._positions[number].observe(fence, floor)
             if number in added and fence is not None and self._start.kind == "latest" and not self._is_begun:
                 self._positions[number].begin(fence)
-        # While the first partition has no state, the number of partitions is unknown; the others start as requested when it is known.
+        # While the first partition has no state, the number of partitions is unknown. The others start as requested after that.
         self._is_begun = self._is_begun or known > 0
         for number, position in self._sorted():
             if position.since_ms is not None and position.fence is not None:
