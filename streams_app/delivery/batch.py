@@ -77,7 +77,7 @@ class Batch:
         return self.records[at - 1] if at else None
 
     def followed_by(self, later: Batch) -> Batch:
-        """Concatenate this range and the next one, which begins where this one ends; data of the fetch come from the later one."""
+        """Return this range and the next one as a single batch. ``later`` must begin at the end of this range."""
         return Batch(
             self.tp, [*self.records, *later.records], self.begin, later.end,
             stable_offset=later.stable_offset, fetched_at_ms=later.fetched_at_ms, seek_number=later.seek_number,

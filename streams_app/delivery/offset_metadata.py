@@ -42,7 +42,7 @@ def offsets_of(committed: Committed, names: Iterable[str]) -> dict[str, OffsetAn
 
 
 def offsets_in(committed: Committed) -> dict[str, OffsetAndMetadata] | None:
-    """Read the offset of each processor from the metadata of a commit; None if there is none in this format."""
+    """Read the offset of each processor from the metadata of a commit; None without metadata in this format."""
     found = unpacked(committed.metadata)
     if found is None:
         found = _decoded(committed.metadata)

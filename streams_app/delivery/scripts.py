@@ -95,4 +95,4 @@ class Scripts(Protocol):
 
     @property
     def by_name(self) -> Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]]:
-        """Name of each script → function that takes keys and arguments and returns the reply, or raises :class:`FencedError`."""
+        """Script name → function that takes keys and arguments and returns the reply; it may raise :class:`FencedError`."""

@@ -45,7 +45,7 @@ class Description:
 
     @property
     def attribute(self) -> str:
-        """Name of the attribute of :class:`Metrics`."""
+        """Name of the attribute of :class:`Metrics` that holds this metric."""
         return self.name.removeprefix("streams_app_").removesuffix("_total")
 
 

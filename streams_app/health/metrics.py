@@ -32,7 +32,7 @@ UNKEYED_REASONS = ("not-json", "not-an-object", "no-key", "key-too-large")
 class Metrics:
     """The metrics of one worker, in a separate registry, because a process may run several applications, as tests do.
 
-    Each metric is an attribute named without ``streams_app_`` and ``_total``.
+    Each metric is an attribute whose name omits the prefix ``streams_app_`` and the suffix ``_total``.
     """
 
     events_folded: Counter

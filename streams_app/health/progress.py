@@ -21,10 +21,10 @@ UNCLAIMED: Final = -1
 
 
 class Progress(NamedTuple):
-    """How far a component with pending work has come.
+    """Position of a component in its pending work.
 
     Attributes:
-        position: Changes with each unit of work.
+        position: Value that changes with each unit of work.
         end: Position at which no work is left; below it, the position must change.
         what: Identification for the log.
         why: Description of a stall, as a sentence.

@@ -152,10 +152,10 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
         clock: A clock for tests; None for that of the machine.
 
     Returns:
-        A ``faust.App``; ``app.settings``, ``app.ownership``, ``app.metrics`` and ``app.status`` are this project's.
+        A ``faust.App`` with the additional attributes ``settings``, ``ownership``, ``metrics`` and ``status``.
 
     Raises:
-        ConfigurationError: The settings have no fold.
+        ConfigurationError: The settings declare no fold.
     """
     if not settings.folds:
         raise ConfigurationError(["there is no fold: subscribers alone are run by `streams-app worker`, without Faust"])
