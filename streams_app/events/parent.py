@@ -38,7 +38,7 @@ class Parent:
         self._ordinals: defaultdict[str, count[int]] = defaultdict(count)
 
     def child_id(self, event_key: str, app_id: str = "") -> str:
-        """Return the id of the next event of a key in this attempt.
+        """Return the derived id of the next event that this attempt publishes, counted by event key.
 
         Args:
             event_key: Key of the published event.

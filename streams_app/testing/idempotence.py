@@ -52,7 +52,7 @@ class AttemptCutter:
     """
 
     def __init__(self, at: int | None) -> None:
-        """Interrupt at point number ``at``, starting at 0; None: do not interrupt."""
+        """Create a cutter that interrupts at point number ``at``, starting at 0; None: it never interrupts."""
         self.places: list[str] = []
         self._at = at
 

@@ -78,7 +78,7 @@ class CircuitBreaker:
         return not self.is_suspended or (running == 0 and now_ms >= self._next_ms)
 
     def takes_fresh(self) -> bool:
-        """Return whether the next probe takes a fresh event; every other probe takes one that waits for a retry."""
+        """Return whether the next probe takes a fresh event; each call alternates with events that wait for a retry."""
         self._was_fresh = not self._was_fresh
         return self._was_fresh
 

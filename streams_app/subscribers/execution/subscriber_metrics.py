@@ -152,7 +152,7 @@ class SubscriberMetrics:
             self._tries.add_all([work.attempts])
 
     def dead_lettered(self, dead_letters: Sequence[tuple[InFlightEvent, str]]) -> None:
-        """Count acknowledged dead letters and the events that they finish; the second one, for a late success, finishes none."""
+        """Count acknowledged dead letters and the events that they finish; those with the reason ``finished-late`` finish none."""
         for work, reason in dead_letters:
             self._dead_letters[reason] += 1
             self._unreported[reason] += 1

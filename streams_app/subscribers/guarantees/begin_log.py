@@ -109,7 +109,7 @@ class BeginLog:
         """Take over the state of former owners.
 
         Args:
-            fence: Fence of a new state, if there is none; the ids of events below it are stored or not needed.
+            fence: Fence to store if Redis has no state; the ids of events below it are not needed.
 
         Raises:
             RedisError, OSError, TimeoutError: Redis does not answer; no event may start without it.

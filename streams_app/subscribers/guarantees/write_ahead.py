@@ -271,7 +271,7 @@ class WriteAhead:
 
 
 async def _common_end(claim: Claim, restored: RestoredPosition, metadata: OffsetMetadata | None, fence: int) -> int | None:
-    """Return the first offset at which the log differs from the one that was read, by Redis or the commit; None if there is none.
+    """Return the first offset at which the log differs from the fingerprints in Redis or in the commit; None if there is none.
 
     If a broker is restored from an older copy, its commits are old, too. Then only Redis has the fingerprints of what was read.
     """

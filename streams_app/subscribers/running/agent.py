@@ -101,7 +101,7 @@ class SubscriberProcessors(Processors):
         return self._context.dispatcher.is_full() or (schemas is not None and schemas.is_away)
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, SubscriberProcessor]:
-        """Create the processor of a partition, and return it by the name of the subscriber."""
+        """Create the processor of a partition; return it in a dict whose key is the name of the subscriber."""
         guarantee = GUARANTEES[self._context.subscriber.idempotent]
         return {self._context.subscriber.name: SubscriberProcessor(tp, self._context, guarantee)}
 
