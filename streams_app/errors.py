@@ -56,7 +56,7 @@ class BehindError(StreamsAppError):
 
 
 class CursorError(StreamsAppError):
-    """A cursor of a journal is invalid; nothing was read."""
+    """A cursor of a journal is invalid; no event was read."""
 
     exit_code = 2
 

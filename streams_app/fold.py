@@ -349,7 +349,7 @@ class Fold(BaseModel):
 
     @property
     def keeps_values(self) -> bool:
-        """Whether more is kept than the changed names."""
+        """Whether values or events are kept, and not only the changed names."""
         return self.keep != "names"
 
     @property

@@ -326,7 +326,7 @@ class Columns:
 
     @property
     def kept_bytes(self) -> NDArray[np.int64] | None:
-        """Size of each sorted event, if events are kept (``keep = "events"``); None if they are not, or none is larger than 0."""
+        """Size of each sorted event, if events are kept (``keep = "events"``); None if they are not."""
         return (self._extras["details"] >> 1).astype(np.int64) if self._keeps_events else None
 
     @property

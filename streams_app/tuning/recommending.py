@@ -20,7 +20,7 @@ KNEE_SHARE: Final = 0.5
 """Minimum ratio of a knee, as a fraction of the best folding ratio: a curve is also flat before any group has two events."""
 
 FEW_EVENTS: Final = 100
-"""With fewer events, the recommendation says that it is unreliable."""
+"""With fewer events, the recommendation warns that it is unreliable."""
 
 _SMALLEST_UNIT: Final = 1_000
 _EXACT_FROM: Final = 0.99

@@ -12,7 +12,7 @@ from streams_app.tuning.columns import LATE_STEPS_MS, Columns
 from streams_app.tuning.read_counts import ReadCounts
 
 MAX_SHARE: Final = 0.1
-"""If at least this fraction of the read events is late, rejected or in the future, nothing is recommended."""
+"""If at least this fraction of the read events is late, rejected or in the future, no quiet period is recommended."""
 
 MANY_LATE: Final = 0.01
 """Fraction of lines out of order above which the advice is to sort the file; a log has fewer."""
