@@ -41,7 +41,7 @@ def topic_recreated_error(shard: Shard, claim: Claim, what: str) -> OtherLogErro
 async def check_log(shard: Shard, claim: Claim) -> None:
     """Check that the topic is the one whose events were folded.
 
-    Call this before the first commit: after it, a watermark of the former log could not be told from one of the new log.
+    Call this before the first commit: after it, a watermark of the former log would be mistaken for one of the new log.
 
     Raises:
         OtherLogError: The topic was deleted and recreated.

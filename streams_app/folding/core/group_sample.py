@@ -207,7 +207,7 @@ class GroupSample:
         return found
 
     def _opened(self, found: ObservedGroups, group: SampledGroup, runs: Sequence[GroupRun]) -> None:
-        """Decide whether a group was split as soon as the first event after its last record arrives, before the next record."""
+        """Decide whether the group was split when its next fold opens, without waiting for the record of that fold."""
         for run in runs:
             if run.first_offset > group.closed_offset:
                 self._judge(found, group, run.low_ms)

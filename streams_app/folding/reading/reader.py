@@ -163,7 +163,7 @@ class EventReader:
         return DetailedEvent(record.offset, stamp, member, names, closes, json, shorter_ms)
 
     def _rest_of(self, fault: BadEventError | None) -> dict[str, Any]:
-        """Return an event that has numbers beyond a double without them, unless values are kept; raise any other fault.
+        """Return the event without its numbers beyond a double; raise the fault if values are kept, or if it is another one.
 
         As with the fast readers, numbers in fields that the fold does not read may have any size.
         """

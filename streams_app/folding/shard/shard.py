@@ -294,7 +294,7 @@ class Shard:
         self.outbox.extend(found)
         self.outbox.is_exact = True
 
-    # ---- edges
+    # ---- changes of the definition and of the log
 
     async def adopt_definition(self) -> None:
         """Store this worker's definition of the fold; no group and no record of the former one may be left."""

@@ -101,7 +101,7 @@ class JournalShard:
         """The segments that receive no more events, the oldest first."""
         return self.segments if self.open is None else self.segments[:-1]
 
-    # ---- filing
+    # ---- appending
 
     def filing_of(self, records: Sequence[object], end: int, now_ms: int) -> Filing:
         """Build and encode the next chunk of a range, see :meth:`.JournalChunker.chunk_of`."""
