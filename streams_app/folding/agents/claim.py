@@ -51,7 +51,7 @@ async def check_log(shard: Shard, claim: Claim) -> None:
 
 
 async def initial_position(shard: Shard, claim: Claim) -> OffsetAndMetadata:
-    """Commit and return the initial position of a fold that has none in the commit: from its state, else from its ``start``."""
+    """Commit and return the position of a fold without one in the last commit: from its state in Redis, else by ``start``."""
     # Kafka may have deleted the commit while Redis still has the state. Then the watermark in Redis is correct.
     low = await shard.store.watermark()
     metadata = ""

@@ -94,7 +94,7 @@ class _FastReader(EventReader):
         self._members: dict[str, tuple[bytes, bytes]] = {}
 
     def _new_member(self, group: Any) -> tuple[bytes, bytes]:
-        """Return and cache the bytes of a group for Redis, and the record key that its events should have."""
+        """Encode a group for Redis; return its bytes and the record key that its events should have. The result is cached."""
         member = TEXT_TAG + group.encode() if type(group) is str else member_of((group,))
         if len(member) > self._limits.key_bytes + 1:
             raise BadEventError("too-large", "said by the slow way")

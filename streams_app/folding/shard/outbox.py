@@ -52,7 +52,7 @@ class Outbox:
         return ranges_of(sent, self._entries)
 
     def remove(self, sent: Sequence[Sealed]) -> None:
-        """Remove entries that were removed from the outbox in Redis, usually the first ones."""
+        """Remove entries, usually the first ones, after Redis has removed them."""
         entries = self._entries
         for entry in sent:
             if not entries or entries[0] is not entry:
