@@ -262,7 +262,7 @@ class Bench:
         await self.empty()
 
     async def _read_all(self, keys: int) -> None:
-        reader = JournalShardReader(self._client, self._scripts)
+        reader = JournalShardReader(self._scripts)
         for account in range(keys):
             at = -1
             while isinstance(reply := await reader.read(KEYS, b"saccount_%d" % account, at), Found):
@@ -309,7 +309,7 @@ class Bench:
 
     async def one_key(self, filled: Filled, sizes: Sizes) -> Row:
         """How long one key of a packed segment takes, decoded."""
-        reader, segment, took, count = JournalShardReader(self._client, self._scripts), filled.shard.segments[0], [], 0
+        reader, segment, took, count = JournalShardReader(self._scripts), filled.shard.segments[0], [], 0
         assert segment.form == "packed"
         for number in range(sizes.reads):
             key = b"saccount_%d" % (number % sizes.keys)

@@ -49,7 +49,7 @@ class JournalShard:
         self.client = client
         self.keys = journal_keys(settings.app_id, journal.name, journal.source, partition)
         self.scripts = JournalScripts(client)
-        self.reader = JournalShardReader(client, self.scripts)
+        self.reader = JournalShardReader(self.scripts)
         self._partitions = partitions
         self.fence, self.clock_ms = -1, at(0)
 

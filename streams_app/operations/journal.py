@@ -58,7 +58,7 @@ async def journal_status(settings: Settings, journal: JournalSettings) -> Journa
 
 async def statuses_of(redis: Redis, app_id: str, journal: JournalSettings) -> dict[int, ShardStatus | None]:
     """Read the status of each partition. Partition 0 stores their number; if it has no state, only partition 0 is returned."""
-    reader = JournalShardReader(redis, JournalScripts(redis))
+    reader = JournalShardReader(JournalScripts(redis))
     first = await reader.status(journal_keys(app_id, journal.name, journal.source, 0))
     found = {0: first}
     for number in range(1, 0 if first is None else first.partitions):

@@ -68,7 +68,7 @@ async def verify_journal(settings: Settings, journal: JournalSettings, on_progre
         if not shards:
             return found
         total, done = sum(len(status.segments) for status in shards.values()), 0
-        reader = JournalShardReader(redis, JournalScripts(redis))
+        reader = JournalShardReader(JournalScripts(redis))
         async with log_reader(settings.kafka, journal.source, shards) as consumer:
             tps = {number: TopicPartition(journal.source, number) for number in shards}
             begins, ends = await consumer.beginning_offsets(list(tps.values())), await stable_ends(consumer, list(tps.values()))

@@ -105,7 +105,7 @@ class _JournalColumns:
         self._folds = [one.name for one in settings.folds if one.source == fold.source]
         self._fold = fold
         self._journal = journal
-        self._shards = JournalShardReader(redis, JournalScripts(redis))
+        self._shards = JournalShardReader(JournalScripts(redis))
         self._columns = columns
         self._tally = tally
         self._from_ms, self._to_ms = range_ms

@@ -130,4 +130,4 @@ class End:
 
     @staticmethod
     async def _status(client: redis.asyncio.Redis, keys: JournalKeys) -> ShardStatus | None:
-        return await JournalShardReader(client, JournalScripts(client)).status(keys)
+        return await JournalShardReader(JournalScripts(client)).status(keys)

@@ -104,7 +104,7 @@ class Readership:
         """
         self._world = world
         link: Any = HubLink(world)
-        reader = JournalShardReader(link, JournalScripts(link))
+        reader = JournalShardReader(JournalScripts(link))
         self.readers = [
             JournalReading(world, model, reader, world.rng.choice(some))
             for model, some in zip(models, keys, strict=True)

@@ -202,6 +202,10 @@ class Link:
         client = self.server.client
         return await self.call(lambda: client.zrangebyscore(name, low, high, start=start, num=num, withscores=withscores), "outbox")
 
+    async def zrangebylex(self, name: str, low: bytes, high: bytes, *, start: int, num: int) -> Any:
+        """As redis-py."""
+        return await self.call(lambda: self.server.client.zrangebylex(name, low, high, start=start, num=num))
+
     async def hmget(self, name: str, fields: Sequence[str]) -> Any:
         """As redis-py."""
         return await self.call(lambda: self.server.client.hmget(name, list(fields)))

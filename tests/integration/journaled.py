@@ -48,14 +48,14 @@ class Journaled:
 
     async def segments(self, partition: int = 0) -> tuple[Segment, ...]:
         async with self.redis() as client:
-            reader = JournalShardReader(client, JournalScripts(client))
+            reader = JournalShardReader(JournalScripts(client))
             status = await reader.status(journal_keys(self.site.names.app_id, NAME, self.source, partition))
         return () if status is None else status.segments
 
     async def rows(self, key: bytes = b"sa", partition: int = 0, after: int | None = None) -> tuple[list[Row], list[GapReply]]:
         """The events of a key in a partition, and the gaps: as a reader is given them, from the floor on."""
         async with self.redis() as client:
-            reader = JournalShardReader(client, JournalScripts(client))
+            reader = JournalShardReader(JournalScripts(client))
             keys = journal_keys(self.site.names.app_id, NAME, self.source, partition)
             status = await reader.status(keys)
             if status is None:

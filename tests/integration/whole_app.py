@@ -130,7 +130,7 @@ class WholeApp:
     async def filed(self) -> int:
         """Return the events in the journal."""
         async with redis_of(self.settings) as redis:
-            reader = JournalShardReader(redis, JournalScripts(redis))
+            reader = JournalShardReader(JournalScripts(redis))
             shards = [
                 await reader.status(journal_keys(self.settings.app_id, "kept", self.site.names.topic("events"), partition))
                 for partition in range(self.settings.kafka.partitions)

@@ -15,7 +15,6 @@ from redis.asyncio import Redis
 
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.ownership import Ownership, OwnershipConfig
-from streams_app.delivery.scripts import Scripts
 from streams_app.health.metrics import Metrics
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.status import Status
@@ -50,7 +49,7 @@ class JournalAgent:
         settings: Settings,
         journal: JournalSettings,
         redis: Redis,
-        scripts: Scripts,
+        scripts: JournalScripts,
         clock: TrustedClock,
         metrics: Metrics,
         keeping: Keeping,

@@ -19,7 +19,7 @@ from redis.exceptions import OutOfMemoryError
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.clocks import TrustedClock, advanced, is_caught_up
 from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processor, Processors
-from streams_app.delivery.scripts import FencedError, Scripts
+from streams_app.delivery.scripts import FencedError
 from streams_app.delivery.tasks import ended, run
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.progress import Progress
@@ -29,7 +29,7 @@ from streams_app.journal.agents.shard import Filing, JournalShard
 from streams_app.journal.agents.throttle import FilingThrottle
 from streams_app.journal.core.block import MAX_CHUNK_EVENTS
 from streams_app.journal.core.entry import PLAIN
-from streams_app.journal.store.journal_store import JournalStore
+from streams_app.journal.store.journal_store import JournalScripts, JournalStore
 from streams_app.journal.store.keys import journal_keys
 from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.schemas.values import ValueReader
@@ -72,7 +72,7 @@ class JournalContext:
     journal: JournalSettings
     limits: Limits
     redis: Redis
-    scripts: Scripts
+    scripts: JournalScripts
     clock: TrustedClock
     keeping: Keeping
     throttle: FilingThrottle

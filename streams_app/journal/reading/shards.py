@@ -36,7 +36,7 @@ class SharedShards:
             clock: Clock of this machine.
         """
         self._redis = redis
-        self._scripts = JournalShardReader(redis, JournalScripts(redis))
+        self._scripts = JournalShardReader(JournalScripts(redis))
         self._app_id = settings.app_id
         self._journal = journal
         self._clock = clock

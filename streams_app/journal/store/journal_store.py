@@ -15,8 +15,8 @@ import msgpack
 from redis.asyncio import Redis
 
 from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text, up_to
-from streams_app.delivery.scripts import Script, Scripts, Timer, unmeasured, with_included
-from streams_app.journal.core.block import escaped, scan_position
+from streams_app.delivery.scripts import Script, Timer, unmeasured, with_included
+from streams_app.journal.core.block import BLOCK_OVERHEAD, escaped, scan_position
 from streams_app.journal.store.keys import JournalKeys
 
 SCRIPTS: Final = ("claim", "append", "read", "scan", "stage", "swap", "drop")
@@ -26,6 +26,12 @@ REPLY_BYTES: Final = 300_000
 
 STAGED_BYTES: Final = 300_000
 """Target bytes of one call of *stage*."""
+
+SMALL_BLOCKS_BYTES: Final = 4_000_000
+"""Maximum number of bytes of blocks that are read without a script; nearly always they have far fewer."""
+
+MIN_SMALL_BLOCKS: Final = 100
+"""Fewer blocks are read by the script in one request, instead of a command and a request that checks the segment."""
 
 MAX_STAGED: Final = 1_000
 """Maximum number of blocks of one call of *stage*."""
@@ -174,17 +180,19 @@ Reply = Gone | GapReply | Found | Nothing | NoState
 
 
 class JournalScripts:
-    """The scripts of journals, loaded into Redis once per process."""
+    """The scripts of journals, loaded into Redis once per process, and the client for commands."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
+        self.redis = redis
         self.by_name = {name: Script(f"journal-{name}", redis.register_script(script_source(name)), timer) for name in SCRIPTS}
 
 
 class _ScriptCaller:
     """Script calls that the owner and readers share."""
 
-    def __init__(self, scripts: Scripts) -> None:
+    def __init__(self, scripts: JournalScripts) -> None:
         self._scripts = scripts.by_name
+        self._redis = scripts.redis
 
     async def _call(self, script: str, keys: JournalKeys, **arguments: Any) -> Any:
         return await self._scripts[script](keys.in_order, arguments)
@@ -204,11 +212,20 @@ class _ScriptCaller:
             Empty at the end; None if the segment was removed or has other blocks now. Then read its status, and continue from the
             position of the last row.
         """
+        count = _small_blocks(segment) if max_bytes >= REPLY_BYTES else 0
+        if count >= MIN_SMALL_BLOCKS:
+            # For each block, the command takes a tenth of the time of a script.
+            name, start = f"{keys.blocks_prefix}{segment.first}:{segment.generation}", scan_position(after)
+            members: Any = await self._redis.zrangebylex(name, b"(" + start if start else b"-", b"+", start=0, num=count)
+            # Blocks of a generation never change: if the segment still has it, they were complete when they were read.
+            return members if await self._scan_script(keys, segment, b"", 0) is not None else None
+        return await self._scan_script(keys, segment, after, min(max_bytes, REPLY_BYTES))
+
+    async def _scan_script(self, keys: JournalKeys, segment: Segment, after: bytes, max_bytes: int) -> list[bytes] | None:
         reply = await self._call(
-            "scan", keys, first=str(segment.first), generation=segment.generation, after=scan_position(after),
-            max_bytes=min(max_bytes, REPLY_BYTES),
-        )  # fmt: skip
-        return None if reply[0] == b"none" else msgpack.unpackb(reply[1], raw=True) if reply[0] == b"packed" else reply[1]
+            "scan", keys, first=str(segment.first), generation=segment.generation, after=scan_position(after), max_bytes=max_bytes
+        )
+        return None if reply[0] == b"none" else reply[1]
 
 
 class JournalStore(_ScriptCaller):
@@ -221,7 +238,7 @@ class JournalStore(_ScriptCaller):
         changed: Number of the last change that does not move the fence. A lower number in Redis means that it lost the change.
     """
 
-    def __init__(self, scripts: Scripts, keys: JournalKeys, token: str, owner: str = "") -> None:
+    def __init__(self, scripts: JournalScripts, keys: JournalKeys, token: str, owner: str = "") -> None:
         """Create a store, without a request to Redis.
 
         Args:
@@ -353,10 +370,6 @@ class JournalStore(_ScriptCaller):
 class JournalShardReader(_ScriptCaller):
     """Reads the shards of journals, without writes."""
 
-    def __init__(self, redis: Redis, scripts: Scripts) -> None:
-        super().__init__(scripts)
-        self._redis = redis
-
     async def read(self, keys: JournalKeys, key: bytes, after: int, max_bytes: int = REPLY_BYTES) -> Reply:
         """Read the next blocks of a key.
 
@@ -414,6 +427,16 @@ def script_source(name: str) -> str:
 def script_text(name: str) -> str:
     """Return the text of a script file."""
     return (files("streams_app.journal.store") / "lua" / f"{name}.lua").read_text("utf-8")
+
+
+def _small_blocks(segment: Segment) -> int:
+    """Return how many blocks of a segment have at most :data:`SMALL_BLOCKS_BYTES` together; 0 if this is unknown.
+
+    A block of a raw segment has at most what its largest key has received.
+    """
+    if segment.form != "raw" or not segment.largest:
+        return 0
+    return SMALL_BLOCKS_BYTES // (segment.largest[0][1] + BLOCK_OVERHEAD)
 
 
 def _of_segment(segment: Segment) -> bytes:

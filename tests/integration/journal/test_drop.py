@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import redis
@@ -37,7 +38,9 @@ async def test_drop_continues_if_a_worker_reclaims_the_partition_meanwhile(
 
     async def overtaken(store: JournalStore, first: int) -> bool:
         if next(taken) <= claims:
-            worker = JournalStore(SimpleNamespace(by_name=store._scripts), store._keys, "of a worker")
+            worker = JournalStore(
+                cast("Any", SimpleNamespace(by_name=store._scripts, redis=store._redis)), store._keys, "of a worker"
+            )
             assert await worker.claim("id", 1) is not None
         return await drop(store, first)
 

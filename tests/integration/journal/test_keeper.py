@@ -52,7 +52,7 @@ class Shard:
         self.client = client
         self.scripts = JournalScripts(client)
         self.store = JournalStore(self.scripts, self.keys, "a")
-        self.reader = JournalShardReader(client, self.scripts)
+        self.reader = JournalShardReader(self.scripts)
         self.segments: list[Segment] = []
         self.clock_ms = CLOCK_MS
         self.lag: int | None = 0

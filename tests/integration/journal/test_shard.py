@@ -28,7 +28,7 @@ class Owner:
     def __init__(self, client: redis.asyncio.Redis, names: Names) -> None:
         self.keys = journal_keys(names.app_id, "accounts", "t", 0)
         self._scripts = JournalScripts(client)
-        self.reader = JournalShardReader(client, self._scripts)
+        self.reader = JournalShardReader(self._scripts)
 
     async def shard(self, token: str, journal: JournalSettings = JOURNAL) -> JournalShard:
         store = JournalStore(self._scripts, self.keys, token)

@@ -7,12 +7,11 @@
 -- after       text: position after which to continue, see block.scan_position(); "" = from the start
 -- max_bytes   number: no further block is returned after this many bytes
 --
--- Returns {"ok", array of blocks}, empty at the end; {"packed", msgpack of an array of many blocks}; {"none"} if these are no longer the
---         blocks of the segment.
+-- Returns {"ok", array of blocks}, empty at the end; {"none"} if these are no longer the blocks of the segment.
 -- Cost    O(blocks): about 2 us each, at most 1 000 per call, and 3 ms a MB.
 -- include segments.lua
 
-local BLOCKS, AT_ONCE, AT_ONCE_OF_SMALL, SMALL, MANY = 1000, 4, 16, 10000, 100
+local BLOCKS, AT_ONCE, AT_ONCE_OF_SMALL, SMALL = 1000, 4, 16, 10000
 local segment, names = segment_at(arg.first), staged_names()
 local is_its_own = segment and segment.generation == arg.generation
 if not is_its_own and (names[1] ~= arg.first or names[2] ~= arg.generation) then return {'none'} end
@@ -32,7 +31,4 @@ while bytes < arg.max_bytes and #found < BLOCKS do
   -- Large blocks come one at a time: each is copied several times on its way to the client.
   at_once = #found[#found] < SMALL and most_at_once or 1
 end
--- Many blocks are returned as one string, because a Python client needs far longer for thousands of strings. Few blocks may be large, and
--- packing would copy them once more.
-if #found > MANY then return {'packed', pack(found)} end
 return {'ok', found}

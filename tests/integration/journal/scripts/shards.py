@@ -38,7 +38,7 @@ class Shard:
         self.client = client
         self.keys = journal_keys(names.app_id, "accounts", "t", 0)
         self.scripts = JournalScripts(client)
-        self.reader = JournalShardReader(client, self.scripts)
+        self.reader = JournalShardReader(self.scripts)
 
     def store(self, token: str) -> JournalStore:
         return JournalStore(self.scripts, self.keys, token)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,9 @@ from streams_app.journal.store.journal_store import (
     Found,
     GapReply,
     Gone,
+    JournalStore,
     Nothing,
+    Segment,
 )
 from tests.integration.journal.scripts.shards import NEXT, Shard, fill, rows, segment, three_days
 from tests.journals import blocks_of
@@ -48,28 +51,60 @@ async def test_keys_with_a_common_prefix_are_kept_apart(shard: Shard) -> None:
     assert [[10 + n] for n in range(len(keys))] == [await shard.offsets(key) for key in keys]
 
 
-@pytest.mark.parametrize("largest", [(), ((b"k", 7),), ((b"k", 1_000_000),)], ids=["unknown", "small", "large"])
+async def scan_all(store: JournalStore, of: Segment) -> list[list[bytes]]:
+    """Return the blocks of each reply."""
+    scanned: list[list[bytes]] = []
+    while some := await store.scan(of, scanned[-1][-1] if scanned else b""):
+        scanned.append(some)
+    return scanned
+
+
+@pytest.mark.parametrize(
+    ("largest", "pages"),
+    [((), 1), (((b"k", 7),), 1), (((b"k", 39_900),), 5), (((b"k", 1_000_000),), 1)],
+    ids=["unknown", "small", "at-most-100", "large"],
+)
 @pytest.mark.parametrize("count", [1, 100, 101, 450])
 async def test_scan_returns_all_blocks_in_order_for_any_page_size(
-    shard: Shard, count: int, largest: tuple[tuple[bytes, int], ...]
+    shard: Shard, count: int, largest: tuple[tuple[bytes, int], ...], pages: int
 ) -> None:
     store, of = await shard.claimed(), segment(10, last=500, largest=largest)
     members = blocks_of(Row(b"k%04d\0\xff" % n, 10 + n, 0, b"\xff") for n in range(count))
     await fill(store, 9, 500, of, members)
-    scanned = await store.scan(of, b"")
+    scanned = await scan_all(store, of)
 
-    assert sorted(members) == scanned
-    assert [] == await store.scan(of, max(members))
+    assert sorted(members) == [block for some in scanned for block in some]
+    assert min(pages, -(-count // 100)) == len(scanned)
+
+
+@pytest.mark.parametrize("largest", [7, 1_000_000], ids=["small", "large"])
+async def test_scan_reports_that_the_segment_was_removed_meanwhile(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch, largest: int
+) -> None:
+    store, of = await shard.claimed(), segment(10, last=15, largest=((b"a", largest),))
+    await fill(store, 9, 15, of, blocks_of(rows(b"a", 10, 12)))
+    await fill(store, 15, 20, segment(16, NEXT), blocks_of(rows(b"a", 17)))
+    read = type(shard.client).zrangebylex
+
+    async def overtaken(*args: Any, **options: Any) -> Any:
+        found = await read(*args, **options)
+        assert await store.drop(10)
+        return found
+
+    assert await store.scan(of, b"")
+    monkeypatch.setattr(type(shard.client), "zrangebylex", overtaken)
+    if largest == 1_000_000:
+        assert await store.drop(10)
+    assert await store.scan(of, b"") is None
 
 
 async def test_scan_returns_one_large_block_beyond_its_bound_even_after_small_ones(shard: Shard) -> None:
     store = await shard.claimed()
     values = [random.randbytes(20 if n < 6 else 900_000) for n in range(10)]
     members = blocks_of(Row(b"k%04d" % n, 10 + n, 0, value) for n, value in enumerate(values))
-    await fill(store, 9, 500, segment(10, last=500), members)
-    scanned: list[list[bytes]] = []
-    while some := await store.scan(segment(10, last=500), scanned[-1][-1] if scanned else b""):
-        scanned.append(some)
+    of = segment(10, last=500, largest=((b"k0009", 900_000),))
+    await fill(store, 9, 500, of, members)
+    scanned = await scan_all(store, of)
 
     assert sorted(members) == [block for some in scanned for block in some]
     assert [7, 1, 1, 1] == [len(some) for some in scanned]
