@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any, Final
 
-from streams_app.journal.core.block import encode_packed, packed, raw_of, tuples_of
+from streams_app.journal.core.block import encode_packed, end_of, only_row_of, packed, raw_of, tuples_of
 
 BLOCK_BYTES: Final = 64_000
 """Raw bytes of a packed block. Larger blocks save hardly any memory, and a reader must decode a whole block for one event."""
@@ -22,6 +22,10 @@ LEVEL: Final = 3
 
 _PER_ROW: Final = 16
 """Bytes of a row in a block besides its key, value and headers."""
+
+
+RepackedRow = tuple[Any, ...] | bytes
+"""A row of :func:`.block.tuples_of` or :func:`.block.only_row_of`."""
 
 
 class RowDigest:
@@ -60,15 +64,21 @@ class RowsInOrder:
         self._key: bytes | None = None
         self._offset = -1
 
-    def of(self, members: Iterable[bytes]) -> list[tuple[Any, ...]]:
-        """Return the rows of the next members, as :func:`.block.tuples_of` does.
+    def of(self, members: Iterable[bytes]) -> list[RepackedRow]:
+        """Return the rows of the next members.
 
         Raises:
             DamagedBlockError: A member is damaged.
         """
-        found: list[tuple[Any, ...]] = []
+        found: list[RepackedRow] = []
         first, last, key, behind = self._first, self._last, self._key, self._offset
         for member in members:
+            if (only := only_row_of(member)) is not None:
+                of_key, offset, encoded = only
+                if (of_key != key or behind < offset) and first <= offset <= last:
+                    found.append(encoded)
+                    key, behind = of_key, offset
+                continue
             rows = tuples_of(member)
             head, tail = rows[0], rows[-1]
             if head[0] == tail[0] and (head[0] != key or behind < head[1]) and first <= head[1] and tail[1] <= last:
@@ -102,7 +112,7 @@ class Repacker:
         """
         self.digest = RowDigest()
         self._in_order = RowsInOrder(first, last)
-        self._rows: list[tuple[Any, ...]] = []
+        self._rows: list[RepackedRow] = []
 
     def add(self, members: Iterable[bytes]) -> list[bytes]:
         """Add the next members, in their order.
@@ -115,8 +125,10 @@ class Repacker:
         """
         rows = self._rows + self._in_order.of(members)
         sizes = [
-            len(key) + len(value or b"") + _PER_ROW + (size_of_headers(headers) if headers else 0)
-            for key, _, _, value, headers in rows
+            len(row)
+            if isinstance(row, bytes)
+            else len(row[0]) + len(row[3] or b"") + _PER_ROW + (size_of_headers(row[4]) if row[4] else 0)
+            for row in rows
         ]
         totals = list(accumulate(sizes))
         blocks, begin, size = [], 0, 0
@@ -131,10 +143,10 @@ class Repacker:
         rows, self._rows = self._rows, []
         return [self._block(rows)] if rows else []
 
-    def _block(self, rows: list[tuple[Any, ...]]) -> bytes:
+    def _block(self, rows: list[RepackedRow]) -> bytes:
         raw = packed(rows)
         self.digest.add(raw)
-        key, last_offset = rows[-1][:2]
+        key, last_offset = end_of(rows[-1])
         return encode_packed(key, last_offset, raw, LEVEL)
 
 

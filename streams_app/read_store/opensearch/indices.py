@@ -196,7 +196,7 @@ class WriteBlock:
         for part in PARTS:
             await self._client.ask("PUT", f"/{self._table}{part}/_block/write")
 
-    async def trial_or_commit(self) -> list[Action]:
+    async def switch_actions(self) -> list[Action]:
         """Return actions that remove the alias ``<table>_switching``; a switch with these actions fails if the alias is gone."""
         return [_remove(index, self._switching_alias) for index in await self._of(self._table)]
 

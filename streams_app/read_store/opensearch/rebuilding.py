@@ -75,7 +75,7 @@ class OpenSearchRebuilding:
         try:
             # The actions are built first, with names of indices: if another rebuild removes one of them, the switch fails.
             actions = [action for part in PARTS for action in await self._actions(part)]
-            actions += await self._block.trial_or_commit()
+            actions += await self._block.switch_actions()
             new = await self._new.progress()
             self._ownership.check(new)
             left = behind(await self._old.progress(), new, recreated)

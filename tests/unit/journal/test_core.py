@@ -73,12 +73,36 @@ def test_rows_are_stored_as_msgpack_that_older_workers_read(rows: list[Row]) -> 
     assert msgpack.packb(rows, use_bin_type=True) == block.packed(rows)
 
 
-@given(ROWS, st.data())
-def test_any_damaged_byte_is_detected(rows: list[Row], data: st.DataObject) -> None:
-    member = bytearray(block.encode(rows))
+@given(ROWS)
+def test_only_row_is_serialized_as_when_it_is_decoded(rows: list[Row]) -> None:
+    for row in rows:
+        found = block.only_row_of(block.encode([row]))
+        is_plain = not row.headers and b"\0" not in row.key and len(row.value or b"") < 900
+
+        assert found is not None or not is_plain
+        assert found is None or block.packed([row]) == block.packed([found[2]])
+        assert found is None or row[:2] == found[:2] == block.end_of(found[2])
+
+
+@given(ROWS)
+def test_member_of_several_rows_has_no_only_row(rows: list[Row]) -> None:
+    assert len(rows) == 1 or block.only_row_of(block.encode([*rows, rows[-1]._replace(offset=2**54)])) is None
+
+
+@given(ROWS)
+def test_serialized_rows_are_packed_like_decoded_ones(rows: list[Row]) -> None:
+    mixed = [block.packed([row])[1:] if number % 2 else row for number, row in enumerate(rows)]
+
+    assert block.packed(rows) == block.packed(mixed)
+
+
+@given(ROWS, st.booleans(), st.data())
+def test_any_damaged_byte_is_detected(rows: list[Row], is_one: bool, data: st.DataObject) -> None:  # drawn
+    member = bytearray(block.encode(rows[:1] if is_one else rows))
     at = data.draw(st.integers(0, len(member) - 1))
     member[at] ^= data.draw(st.integers(1, 255))
 
+    assert block.only_row_of(bytes(member)) is None
     with pytest.raises(block.DamagedBlockError):
         block.decode(bytes(member))
 
@@ -87,8 +111,11 @@ def test_any_damaged_byte_is_detected(rows: list[Row], data: st.DataObject) -> N
 def test_truncated_block_is_detected(rows: list[Row], data: st.DataObject) -> None:
     member = block.encode(rows)
 
+    truncated = member[: data.draw(st.integers(0, len(member) - 1))]
+
+    assert block.only_row_of(truncated) is None
     with pytest.raises(block.DamagedBlockError):
-        block.decode(member[: data.draw(st.integers(0, len(member) - 1))])
+        block.decode(truncated)
 
 
 @given(st.binary(max_size=60))
@@ -183,7 +210,9 @@ def test_duplicate_rows_and_rows_beyond_the_segment_are_skipped() -> None:
     ])  # fmt: skip
     in_order = repack.RowsInOrder(10, 19)
 
-    assert [(b"a", 10), (b"a", 12), (b"a", 15), (b"b", 11)] == [row[:2] for member in members for row in in_order.of([member])]
+    assert [(b"a", 10), (b"a", 12), (b"a", 15), (b"b", 11)] == [
+        block.end_of(row) for member in members for row in in_order.of([member])
+    ]
 
 
 @dataclass
