@@ -16,8 +16,9 @@ from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.journal.core.block import ShortRow, encode, encode_by_key, short_of
 from streams_app.journal.core.day import begin_of, day_of
 from streams_app.journal.core.entry import Row
-from streams_app.journal.store.journal_store import Beginning, JournalScripts, JournalShardReader, JournalStore, Segment
+from streams_app.journal.store.journal_store import Beginning, JournalScripts, JournalShardReader, JournalStore
 from streams_app.journal.store.keys import journal_keys
+from streams_app.journal.store.segment import Segment
 from streams_app.settings import Settings
 
 FIRST_DAY = "2026-08-18"

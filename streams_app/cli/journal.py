@@ -17,7 +17,7 @@ from streams_app.settings import JournalSettings, Settings
 if TYPE_CHECKING:
     from streams_app.cli.tables import Column
     from streams_app.journal.core.cursor import Start
-    from streams_app.journal.store.journal_store import Segment
+    from streams_app.journal.store.segment import Segment
     from streams_app.operations.journal import JournalStatus
 
 journal_option = click.option(

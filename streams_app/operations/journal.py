@@ -16,8 +16,9 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.formatting import counted, escaped, json_line, time_text
 from streams_app.journal.core.day import begin_of, day_of
 from streams_app.journal.reading.entries import REASONS, Entry, Gap, key_text
-from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, JournalStore, Segment, ShardStatus
+from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, JournalStore, ShardStatus
 from streams_app.journal.store.keys import journal_keys
+from streams_app.journal.store.segment import Segment
 from streams_app.operations.groups import redis_of
 from streams_app.settings import JournalSettings, Settings
 

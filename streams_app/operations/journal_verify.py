@@ -14,8 +14,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from streams_app.delivery.batch import TP
 from streams_app.journal.core.block import DamagedBlockError, decode
 from streams_app.journal.core.entry import UNKEYED, Row, row_of
-from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, Segment, ShardStatus
+from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, ShardStatus
 from streams_app.journal.store.keys import journal_keys
+from streams_app.journal.store.segment import Segment
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
 from streams_app.operations.groups import redis_of
 from streams_app.operations.journal import statuses_of

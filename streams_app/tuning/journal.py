@@ -17,8 +17,9 @@ from streams_app.folding.reading.reader import DecodedRange, EventReader, decode
 from streams_app.folding.reading.replay_routing import RoutedRange
 from streams_app.journal.core.block import DamagedBlockError, decode
 from streams_app.journal.core.entry import Row, too_large
-from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, Segment, ShardStatus
+from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, ShardStatus
 from streams_app.journal.store.keys import JournalKeys, journal_keys
+from streams_app.journal.store.segment import Segment
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, why_unreachable
 from streams_app.schemas.registry import registry_of
 from streams_app.settings import JournalSettings, Settings

@@ -18,7 +18,8 @@ from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import FoldOutcome
 from streams_app.journal.agents.keeper import Keeper
 from streams_app.journal.agents.shard import JournalShard
-from streams_app.journal.store.journal_store import JournalStore, Segment
+from streams_app.journal.store.journal_store import JournalStore
+from streams_app.journal.store.segment import Segment
 from streams_app.kafka.faust_consumer import FaustGroupConsumer
 from streams_app.kafka.producer import AckedProducer
 

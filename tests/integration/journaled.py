@@ -12,8 +12,9 @@ import redis.asyncio
 
 from streams_app.journal.core.block import decode
 from streams_app.journal.core.entry import Row
-from streams_app.journal.store.journal_store import Found, GapReply, Gone, JournalScripts, JournalShardReader, NoState, Segment
+from streams_app.journal.store.journal_store import Found, GapReply, Gone, JournalScripts, JournalShardReader, NoState
 from streams_app.journal.store.keys import journal_keys
+from streams_app.journal.store.segment import Segment
 from tests.helpers import wait_until
 from tests.integration.site import LIMIT_SECONDS, Site
 

@@ -22,7 +22,8 @@ from streams_app.journal.agents.keeper import Keeping
 from streams_app.journal.agents.processor import JournalContext, JournalProcessors
 from streams_app.journal.agents.shard import FORMS, Filing
 from streams_app.journal.agents.throttle import FilingThrottle
-from streams_app.journal.store.journal_store import JournalScripts, Segment
+from streams_app.journal.store.journal_store import JournalScripts
+from streams_app.journal.store.segment import Segment
 from streams_app.kafka.admin import require, topics_of_journals
 from streams_app.kafka.member import GroupMember, wait
 from streams_app.schemas.registry import registry_of

@@ -20,7 +20,8 @@ from redis.exceptions import OutOfMemoryError
 from streams_app.delivery.batch import TP
 from streams_app.journal.core.block import DamagedBlockError, stored_bytes
 from streams_app.journal.core.repack import Repacker, RowDigest, digest_of
-from streams_app.journal.store.journal_store import MAX_STAGED, REPLY_BYTES, STAGED_BYTES, JournalStore, Segment
+from streams_app.journal.store.journal_store import MAX_STAGED, REPLY_BYTES, STAGED_BYTES, JournalStore
+from streams_app.journal.store.segment import Segment
 from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.settings import JournalSettings
 

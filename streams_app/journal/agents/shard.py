@@ -12,7 +12,8 @@ from streams_app.journal.core.block import encode_by_key, stored_bytes
 from streams_app.journal.core.chunk import JournalChunk, JournalChunker, Largest, Open
 from streams_app.journal.core.day import day_of
 from streams_app.journal.core.entry import PLAIN
-from streams_app.journal.store.journal_store import Claimed, Form, JournalStore, Segment
+from streams_app.journal.store.journal_store import Claimed, JournalStore
+from streams_app.journal.store.segment import Form, Segment
 from streams_app.schemas.values import ValueReader
 from streams_app.settings import JournalSettings, Limits
 

@@ -15,7 +15,7 @@ from streams_app.journal.core.entry import Row
 from streams_app.journal.reading.entries import Entry, Gap
 from streams_app.journal.reading.position import ENTRY_BYTES, Lost, ShardPosition, content_bytes, last_offset
 from streams_app.journal.reading.shards import SharedShards
-from streams_app.journal.store.journal_store import Segment
+from streams_app.journal.store.segment import Segment
 
 POLL_SECONDS: Final = 0.2
 """How often a follower polls for new entries."""

@@ -5,19 +5,19 @@ The keys are those of :mod:`.keys`. Each script is a file in ``lua/``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import count
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
-import msgpack
 from redis.asyncio import Redis
 
 from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text, up_to
 from streams_app.delivery.scripts import Script, Timer, unmeasured, with_included
 from streams_app.journal.core.block import BLOCK_OVERHEAD, escaped, scan_position
 from streams_app.journal.store.keys import JournalKeys
+from streams_app.journal.store.segment import Segment, packed_segment, segments_of
 
 SCRIPTS: Final = ("claim", "append", "read", "scan", "stage", "swap", "drop")
 
@@ -35,45 +35,6 @@ MIN_SMALL_BLOCKS: Final = 100
 
 MAX_STAGED: Final = 1_000
 """Maximum number of blocks of one call of *stage*."""
-
-LARGEST_BYTES: Final = 600
-"""Maximum bytes of the list of largest keys of a segment: a claim reads the lists of all segments."""
-
-Form = Literal["raw", "packed", "gap"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """The events of all keys in a range of offsets of a shard: a UTC day, or a part of one.
-
-    Attributes:
-        first: First offset, which identifies the segment.
-        day: Its UTC day, as in ``2026-08-20``.
-        part: Number within the day, from 0 on.
-        form: ``raw``: blocks as they were appended; ``packed``: compressed blocks of neighbouring keys; ``gap``: the source had
-            lost these offsets.
-        generation: Random name of its set of blocks; staged blocks get a new one.
-        is_closed: Whether it receives no more events, even if no other segment follows.
-        entries: Number of events.
-        received_bytes: Size of the keys, values and headers of its events.
-        stored_bytes: Bytes that its blocks need in Redis, see ``core/block.py``.
-        newest_ms: Newest record time, limited by the clock of the shard.
-        largest: The keys with the most received bytes, each with their number; at most ten, limited by :data:`LARGEST_BYTES`.
-        last: Last offset; the fence for the open segment.
-    """
-
-    first: int
-    day: str
-    part: int = 0
-    form: Form = "raw"
-    generation: str = ""
-    is_closed: bool = False
-    entries: int = 0
-    received_bytes: int = 0
-    stored_bytes: int = 0
-    newest_ms: int = 0
-    largest: tuple[tuple[bytes, int], ...] = ()
-    last: int | None = None
 
 
 class Beginning(NamedTuple):
@@ -282,7 +243,7 @@ class JournalStore(_ScriptCaller):
             return None
         fence = int(reply[1])
         log = up_to(of_text(reply[4].decode()), fence + 1)
-        segments = _segments(dict(zip(reply[5][0::2], reply[5][1::2], strict=True)), fence)
+        segments = segments_of(dict(zip(reply[5][0::2], reply[5][1::2], strict=True)), fence)
         return Claimed(fence, int(reply[2]), reply[3].decode(), log, segments, reply[0] == b"new")
 
     async def append(
@@ -306,7 +267,7 @@ class JournalStore(_ScriptCaller):
         """
         reply = await self._call(
             "append", self._keys, token=self._token, fence=str(fence), to=str(to), first=str(segment.first),
-            about=_of_segment(segment), blocks=list(blocks), clock=str(clock_ms), log=to_text(log),
+            about=packed_segment(segment), blocks=list(blocks), clock=str(clock_ms), log=to_text(log),
         )  # fmt: skip
         return bool(reply[0] == b"already")
 
@@ -344,7 +305,7 @@ class JournalStore(_ScriptCaller):
             False if the segment was removed, or other blocks are staged.
         """
         return self._is_changed(change := next(self._changes), await self._call(
-            "swap", self._keys, token=self._token, first=str(segment.first), about=_of_segment(segment), blocks=blocks,
+            "swap", self._keys, token=self._token, first=str(segment.first), about=packed_segment(segment), blocks=blocks,
             change=change,
         ))  # fmt: skip
 
@@ -402,7 +363,7 @@ class JournalShardReader(_ScriptCaller):
         (fence, clock, topic_id, partitions, owner), about = await pipeline.execute()
         if fence is None or clock is None:
             return None
-        segments = _segments(about, int(fence))
+        segments = segments_of(about, int(fence))
         floor = segments[0].first if segments else int(fence) + 1
         return ShardStatus(
             int(partitions or b"0"), int(fence), floor, int(clock), (topic_id or b"").decode(), segments,
@@ -437,29 +398,3 @@ def _small_blocks(segment: Segment) -> int:
     if segment.form != "raw" or not segment.largest:
         return 0
     return SMALL_BLOCKS_BYTES // (segment.largest[0][1] + BLOCK_OVERHEAD)
-
-
-def _of_segment(segment: Segment) -> bytes:
-    about = {name: getattr(segment, name) for name in Segment.__slots__ if name not in ("first", "last")}
-    while sum(len(key) for key, _ in about["largest"]) > LARGEST_BYTES:
-        about["largest"] = about["largest"][:-1]
-    packed: bytes = msgpack.packb({**about, "last": segment.last}, use_bin_type=False)
-    return packed
-
-
-def _segments(about: Mapping[bytes, bytes], fence: int) -> tuple[Segment, ...]:
-    """Return the segments in the order of their offsets; each ends before the next one begins, the last one at the fence."""
-    firsts = sorted(int(first) for first in about if first != b"staged" and int(first) <= fence)
-    lasts = [*(first - 1 for first in firsts[1:]), fence][: len(firsts)]
-    return tuple(_segment(first, last, about[b"%d" % first]) for first, last in zip(firsts, lasts, strict=True))
-
-
-def _segment(first: int, last: int, packed: bytes) -> Segment:
-    about = msgpack.unpackb(packed, raw=True, strict_map_key=False)
-    found = {name.decode(): value for name, value in about.items()}
-    texts = {name: found[name].decode() for name in ("day", "form", "generation")}
-    largest = tuple((key, count) for key, count in found.get("largest") or ())
-    # If an append failed half-way, the description already counts events above the fence: at most one per offset.
-    beyond = max(0, (found.get("last") or 0) - last)
-    entries = max(0, found["entries"] - beyond)
-    return Segment(**{**found, **texts, "first": first, "last": last, "entries": entries, "largest": largest})

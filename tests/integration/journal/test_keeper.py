@@ -20,16 +20,9 @@ from streams_app.journal.agents import keeper as keeping_module
 from streams_app.journal.agents.keeper import Keeper, Keeping
 from streams_app.journal.core.block import decode, encode, stored_bytes
 from streams_app.journal.core.entry import Row
-from streams_app.journal.store.journal_store import (
-    Beginning,
-    Found,
-    GapReply,
-    JournalScripts,
-    JournalShardReader,
-    JournalStore,
-    Segment,
-)
+from streams_app.journal.store.journal_store import Beginning, Found, GapReply, JournalScripts, JournalShardReader, JournalStore
 from streams_app.journal.store.keys import journal_keys
+from streams_app.journal.store.segment import Segment
 from streams_app.settings import JournalSettings
 from tests.conftest import Names
 from tests.helpers import wait_until

@@ -20,9 +20,9 @@ from streams_app.journal.store.journal_store import (
     JournalStore,
     NoState,
     Nothing,
-    Segment,
 )
 from streams_app.journal.store.keys import journal_keys
+from streams_app.journal.store.segment import Segment
 from tests.conftest import Names
 from tests.journals import blocks_of
 

@@ -7,12 +7,8 @@ import pytest
 from streams_app.delivery.scripts import FencedError
 from streams_app.journal.core.block import decode, encode, position
 from streams_app.journal.core.entry import Row
-from streams_app.journal.store.journal_store import (
-    Gone,
-    JournalStore,
-    Nothing,
-    Segment,
-)
+from streams_app.journal.store.journal_store import Gone, JournalStore, Nothing
+from streams_app.journal.store.segment import Segment
 from tests.integration.journal.scripts.shards import CLOCK_MS, NEXT, Shard, fill, rows, segment, three_days
 from tests.journals import blocks_of
 

@@ -9,14 +9,8 @@ import pytest
 
 from streams_app.journal.core.block import encode, last_of
 from streams_app.journal.core.entry import Row
-from streams_app.journal.store.journal_store import (
-    Found,
-    GapReply,
-    Gone,
-    JournalStore,
-    Nothing,
-    Segment,
-)
+from streams_app.journal.store.journal_store import Found, GapReply, Gone, JournalStore, Nothing
+from streams_app.journal.store.segment import Segment
 from tests.integration.journal.scripts.shards import NEXT, Shard, fill, rows, segment, three_days
 from tests.journals import blocks_of
 

@@ -1,0 +1,75 @@
+"""A segment of a journal as a value, and its description in Redis (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgpack
+
+LARGEST_BYTES: Final = 600
+"""Maximum bytes of the list of largest keys of a segment: a claim reads the lists of all segments."""
+
+Form = Literal["raw", "packed", "gap"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """The events of all keys in a range of offsets of a shard: a UTC day, or a part of one.
+
+    Attributes:
+        first: First offset, which identifies the segment.
+        day: Its UTC day, as in ``2026-08-20``.
+        part: Number within the day, from 0 on.
+        form: ``raw``: blocks as they were appended; ``packed``: compressed blocks of neighbouring keys; ``gap``: the source had
+            lost these offsets.
+        generation: Random name of its set of blocks; staged blocks get a new one.
+        is_closed: Whether it receives no more events, even if no other segment follows.
+        entries: Number of events.
+        received_bytes: Size of the keys, values and headers of its events.
+        stored_bytes: Bytes that its blocks need in Redis, see ``core/block.py``.
+        newest_ms: Newest record time, limited by the clock of the shard.
+        largest: The keys with the most received bytes, each with their number; at most ten, limited by :data:`LARGEST_BYTES`.
+        last: Last offset; the fence for the open segment.
+    """
+
+    first: int
+    day: str
+    part: int = 0
+    form: Form = "raw"
+    generation: str = ""
+    is_closed: bool = False
+    entries: int = 0
+    received_bytes: int = 0
+    stored_bytes: int = 0
+    newest_ms: int = 0
+    largest: tuple[tuple[bytes, int], ...] = ()
+    last: int | None = None
+
+
+def packed_segment(segment: Segment) -> bytes:
+    """Return a segment without its first offset, as it is stored, in msgpack."""
+    about = {name: getattr(segment, name) for name in Segment.__slots__ if name not in ("first", "last")}
+    while sum(len(key) for key, _ in about["largest"]) > LARGEST_BYTES:
+        about["largest"] = about["largest"][:-1]
+    packed: bytes = msgpack.packb({**about, "last": segment.last}, use_bin_type=False)
+    return packed
+
+
+def segments_of(about: Mapping[bytes, bytes], fence: int) -> tuple[Segment, ...]:
+    """Return the segments in the order of their offsets; each ends before the next one begins, the last one at the fence."""
+    firsts = sorted(int(first) for first in about if first != b"staged" and int(first) <= fence)
+    lasts = [*(first - 1 for first in firsts[1:]), fence][: len(firsts)]
+    return tuple(_segment(first, last, about[b"%d" % first]) for first, last in zip(firsts, lasts, strict=True))
+
+
+def _segment(first: int, last: int, packed: bytes) -> Segment:
+    about = msgpack.unpackb(packed, raw=True, strict_map_key=False)
+    found = {name.decode(): value for name, value in about.items()}
+    texts = {name: found[name].decode() for name in ("day", "form", "generation")}
+    largest = tuple((key, count) for key, count in found.get("largest") or ())
+    # If an append failed half-way, the description already counts events above the fence: at most one per offset.
+    beyond = max(0, (found.get("last") or 0) - last)
+    entries = max(0, found["entries"] - beyond)
+    return Segment(**{**found, **texts, "first": first, "last": last, "entries": entries, "largest": largest})
