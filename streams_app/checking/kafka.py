@@ -24,7 +24,7 @@ async def kafka_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
     if kafka.security_protocol == "PLAINTEXT" and any(host not in LOOPBACK for host in hosts):
         yield Finding(Level.WARNING, "Kafka is spoken to in plain text over the network", "set kafka.security_protocol = SASL_SSL")
     for fault in faults_of(settings.folds):
-        yield Finding(Level.ERROR, fault, "a worker refuses to start with so many")
+        yield Finding(Level.ERROR, fault, "a worker does not start with so many")
     topics = _topics(settings)
     try:
         async with admin_client(kafka) as client:
@@ -69,12 +69,12 @@ def _retention(settings: Settings, sources: list[str], retention: Mapping[str, i
         hold_ms = max(fold.max_hold_ms for fold in settings.folds if fold.source == source)
         kept_ms = retention.get(source)
         if kept_ms is None:
-            found.append(Finding(Level.WARNING, f"the retention of {source} is not known", "the broker does not tell it"))
+            found.append(Finding(Level.WARNING, f"the retention of {source} is not known", "the broker does not report it"))
         elif kept_ms != NO_RETENTION_LIMIT and kept_ms <= hold_ms:
-            text = f"{source} keeps its log for {lasting(kept_ms)}, groups may be held for {lasting(hold_ms)}"
+            text = f"{source} keeps its log for {lasting(kept_ms)}, groups may stay open for {lasting(hold_ms)}"
             found.append(Finding(Level.ERROR, text, "lengthen retention.ms: it must exceed max_hold plus the longest outage"))
         elif kept_ms != NO_RETENTION_LIMIT and kept_ms < 2 * hold_ms:
-            text = f"{source} keeps its log for {lasting(kept_ms)}, groups may be held for {lasting(hold_ms)}"
+            text = f"{source} keeps its log for {lasting(kept_ms)}, groups may stay open for {lasting(hold_ms)}"
             found.append(Finding(Level.WARNING, text, "there is little left for an outage: lengthen retention.ms"))
         else:
             kept = "for ever" if kept_ms == NO_RETENTION_LIMIT else f"for {lasting(kept_ms)}"

@@ -61,7 +61,7 @@ def stored_findings(settings: Settings, stored: Mapping[str, Collection[str]]) -
         if former:
             now = f"its source is {sources[name]} now" if name in sources else "it is not declared any more"
             what = f"Redis holds state of live view {name} of topic {former}: {now}, and no worker removes it"
-            advice = f"streams-app reset --live {name} --yes removes all of it; what is declared is read from Kafka once more"
+            advice = f"streams-app reset --live {name} --yes removes all of it; declared views are read from Kafka again"
             found.append(Finding(Level.WARNING, what, advice))
     return found
 
@@ -76,7 +76,7 @@ def origin_findings(settings: Settings) -> list[Finding]:
         return [Finding(Level.WARNING, what, "name origins with https:// alone")]
     if not settings.live:
         return []
-    whose = ", ".join(origins) or "no other origin: live_server.origins names those of pages from elsewhere"
+    whose = ", ".join(origins) or "no other origin: live_server.origins names the origins of other pages"
     return [Finding(Level.OK, f"live views are served to pages of their own host, and to {whose}")]
 
 

@@ -82,7 +82,9 @@ async def log_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
     except StreamsAppError:
         return  # other checks report it
     except (KafkaError, OSError, TimeoutError) as error:
-        yield Finding(Level.WARNING, f"what has been read cannot be compared with the logs: {text_of(error)}", "check again")
+        yield Finding(
+            Level.WARNING, f"fingerprints of consumed events cannot be compared with the logs: {text_of(error)}", "check again"
+        )
 
 
 async def _compared(settings: Settings, reader: ComparedReader, read: Read) -> list[Finding]:
@@ -109,7 +111,7 @@ def recreations(reader: ComparedReader, read: Read, ids: Mapping[str, str]) -> I
             continue
         text = f"{tp} was deleted and created again: {reader.name} has read another log of that name, up to offset {so_far.to - 1}"
         if reader.advice:
-            yield Finding(Level.ERROR, f"{text}; a worker would refuse to run it", reader.advice)
+            yield Finding(Level.ERROR, f"{text}; no worker would run it", reader.advice)
         else:
             yield Finding(Level.WARNING, text, "nothing: a worker reads the new one from its begin")
         return
@@ -118,7 +120,7 @@ def recreations(reader: ComparedReader, read: Read, ids: Mapping[str, str]) -> I
 def went_back(reader: ComparedReader, tp: TP, common: int, so_far: ReadSoFar) -> Finding:
     """Return the finding about records that the broker has lost after they were read (pure)."""
     text = f"{tp} went back: the broker has lost what {reader.name} had read from offset {common} to {so_far.to - 1}"
-    return Finding(Level.WARNING, text, f"nothing: a worker reads again from {common}; find out why the broker lost it")
+    return Finding(Level.WARNING, text, f"nothing: a worker reads again from {common}; find out why the broker lost the events")
 
 
 async def _readers(settings: Settings) -> dict[ComparedReader, Read]:

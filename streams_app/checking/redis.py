@@ -137,7 +137,7 @@ async def _probe(redis: Redis, app_id: str) -> Finding:
     except ReadOnlyError as error:
         return Finding(Level.ERROR, f"Redis cannot be written to: {error}", "name the primary in redis.url")
     except ResponseError as error:
-        return Finding(Level.ERROR, f"Redis refuses a write: {error}", "look at its log, at the disk and at the rights of the user")
+        return Finding(Level.ERROR, f"Redis refuses a write: {error}", "check its log, its disk and the rights of the user")
     return Finding(Level.OK, "Redis can be written to")
 
 

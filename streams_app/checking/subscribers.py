@@ -153,7 +153,7 @@ def retention_findings(subscriptions: Sequence[Subscription], retention: Mapping
         kept_ms = retention.get(one.topic)
         if kept_ms is None:
             text = f"{what}: the retention of {one.topic} is not known, retries and patience take up to {lasting(span_ms)}"
-            yield Finding(Level.WARNING, text, "the broker does not tell it")
+            yield Finding(Level.WARNING, text, "the broker does not report it")
         elif kept_ms == NO_RETENTION_LIMIT or kept_ms >= 2 * span_ms:
             kept = "for ever" if kept_ms == NO_RETENTION_LIMIT else f"for {lasting(kept_ms)}"
             yield Finding(Level.OK, f"{what}: {one.topic} keeps its log {kept}, retries and patience take up to {lasting(span_ms)}")
@@ -168,9 +168,9 @@ def commit_finding(one: Subscription, tps: Collection[TP], commits: Mapping[TP, 
     name = one.subscriber.name
     missing = len(set(tps) - commits.keys())
     if missing:
-        text = f"subscriber {name} has no commit in {missing} of {len(tps)} partitions: a worker refuses to run it"
+        text = f"subscriber {name} has no commit in {missing} of {len(tps)} partitions: no worker runs it"
         return Finding(Level.ERROR, text, how_to_set_offsets(name))
     if not all((positions := offsets_in(commit)) and name in positions and positions[name].metadata for commit in commits.values()):
         advice = f"use a broker that keeps it, then streams-app reset --subscriber {name} --at ..."
         return Finding(Level.ERROR, f"subscriber {name}: {NO_METADATA}", advice)
-    return Finding(Level.OK, f"subscriber {name}: its commits say what has begun")
+    return Finding(Level.OK, f"subscriber {name}: its commits record what has begun")

@@ -352,7 +352,7 @@ async def run(replay: Running, clock: Clock) -> int | None:
             task.cancel()
             return
         replay.stop()
-        click.echo("ending after the page in progress; once more to end at once", err=True)
+        click.echo("ending after the current page; press again to end at once", err=True)
 
     numbers = signal.SIGINT, signal.SIGTERM
     for number in numbers:

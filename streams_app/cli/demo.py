@@ -59,7 +59,7 @@ def command(
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # its failures reach the screen as an error of the demo
 
     if is_live and seconds:
-        raise click.UsageError("--live goes on until Ctrl-C: it takes no --seconds")
+        raise click.UsageError("--live runs until Ctrl-C and takes no --seconds")
     if seconds is None:
         seconds = 0 if is_live or events or replay else 60
     run(Options(seconds, events or 0, rate, groups, bootstrap, redis, replay, group_key, changed), Console())

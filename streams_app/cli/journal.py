@@ -95,7 +95,7 @@ def read(
     try:
         asyncio.run(_print(settings, journal, keys, start, shown, limit, follow=follow, from_floor=from_floor, as_json=as_json))
     except JournalGoneError as error:
-        click.echo(f"error: {error}; --from-floor goes on there", err=True)
+        click.echo(f"error: {error}; --from-floor continues there", err=True)
         return error.exit_code
     return 0
 
@@ -176,7 +176,7 @@ async def _print_folded(
         click.echo(f"{missing.total():,} of its offsets are not kept, see above", err=True)
     if unread:
         left = f"no worker has read {unread:,} of its {total:,} offsets yet, or Redis has lost them"
-        click.echo(f"{left}: start a worker, and try it once more", err=True)
+        click.echo(f"{left}: start a worker, then retry", err=True)
     return TryAgainError.exit_code if unread else JournalGoneError.exit_code if below or missing else 0
 
 

@@ -179,7 +179,7 @@ def _lines_of_fold(fold: str, planned: ResetPlan, *, is_emitted: bool) -> list[s
         f"fold {fold}: {len(planned.keys)} keys in Redis, {planned.open_groups} open groups, {planned.outbox} records not yet "
         f"sent, committed offsets in {len(planned.offsets)} partitions"
     ]
-    lines += [f"  topic {source} does not exist: what was committed for it is gone" for source in planned.missing]
+    lines += [f"  topic {source} does not exist: its committed offsets are gone" for source in planned.missing]
     lines += [f"  {tp} would be committed at {position.offset}" for tp, position in planned.offsets.items()]
     if planned.open_groups or planned.outbox:
         lines.append(f"  {_fate_of_groups(fold, planned, is_emitted=is_emitted)}")

@@ -247,7 +247,7 @@ def _check_file_options(fold: Fold, file: Path | None, of_file: dict[str, str | 
         if value is not None and file is None:
             raise click.UsageError(f"--{name} requires --file: the records of a topic have a time and a key of their own")
     if file is not None and of_file["time"] is None:
-        raise click.UsageError("--file needs --time FIELD: the field of an event that tells when it happened")
+        raise click.UsageError("--file needs --time FIELD: the field with the time of an event")
     if file is not None and fold.group_key == "@key" and of_file["key"] is None:
         raise click.UsageError(f"--file needs --key FIELD: fold {fold.name} is by the record key, and lines have none")
 

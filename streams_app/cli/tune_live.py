@@ -96,7 +96,7 @@ def _figures(page: Page, fold: Fold) -> LiveMetrics | None:
     try:
         return live_metrics_in(page.text, fold.name)
     except (ValueError, KeyError) as error:
-        raise ConfigurationError([f"the worker at {page.url} is of another version: it does not tell gaps"]) from error
+        raise ConfigurationError([f"the worker at {page.url} is of another version: it does not report gaps"]) from error
 
 
 def _check(windows: Sequence[int], metrics: LiveMetrics) -> None:
@@ -104,6 +104,6 @@ def _check(windows: Sequence[int], metrics: LiveMetrics) -> None:
     wrong = [duration_text(quiet_ms) for quiet_ms in windows if not shortest <= quiet_ms <= longest]
     if wrong:
         raise click.UsageError(
-            f"--windows {', '.join(wrong)}: workers tell gaps apart from {duration_text(shortest)} to {duration_text(longest)}; "
+            f"--windows {', '.join(wrong)}: workers distinguish gaps from {duration_text(shortest)} to {duration_text(longest)}; "
             "without --live the topic is read, and any window will do"
         )

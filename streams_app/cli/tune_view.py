@@ -63,7 +63,7 @@ def report_unused(tally: ReadCounts, unit: str) -> None:
     """Report unusable events on stderr: for each reason, their number and the position of the first one."""
     rejected = tally.rejected.total()
     if rejected:
-        click.echo(f"{rejected:,} of {tally.read:,} {unit} were refused, and are not in the curve:", err=True)
+        click.echo(f"{rejected:,} of {tally.read:,} {unit} were rejected and are not in the curve:", err=True)
     for reason, count in tally.rejected.most_common():
         click.echo(f"  {count:,} {reason}, the first at {escaped(tally.examples[reason])}", err=True)
     for remark in tally.remarks:

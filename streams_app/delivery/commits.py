@@ -130,7 +130,7 @@ class Commits:
             KafkaError, TimeoutError: The outcome is unknown.
         """
         if self._on_doubt is not None and member == self._in_doubt and not is_last:
-            self._on_doubt(InDoubtError("a commit has had no answer, joins the group anew before anything begins"))
+            self._on_doubt(InDoubtError("a commit had no answer, rejoining the group before any event begins"))
             raise NotOwnerError("a commit of this member has had no answer")
         try:
             await self._host.commit(positions, member)

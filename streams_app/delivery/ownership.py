@@ -182,7 +182,7 @@ class Ownership:
         self._host.pause({tp})
         delay_seconds, times = self._reclaim_backoff.reclaimed(tp, partition.ranges.applied)
         if times >= MANY:
-            about = f"{tp} is claimed again and again ({cause.why}), see the log"
+            about = f"{tp} is claimed repeatedly ({cause.why}), see the log"
             self._config.status.set_not_ready(self._config.about, about)
         self._claim_soon(tp, partition.member.generation, delay_seconds=delay_seconds, was_reset=cause.cause == RESET)
 

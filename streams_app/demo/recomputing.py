@@ -93,7 +93,7 @@ def undone(records: Collection[str], expected: Mapping[tuple[str, str], int | fl
     """
     missing, unknown = set(records) - done.ids, done.ids - set(records)
     faults = [f"{counted(len(missing), 'folded record')} not done by the subscriber"] if missing else []
-    faults += [f"{counted(len(unknown), 'record')} done by the subscriber that nobody has folded"] if unknown else []
+    faults += [f"{counted(len(unknown), 'record')} processed by the subscriber, but never folded"] if unknown else []
     scores: dict[str, int | float] = defaultdict(int)
     for (account, _), value in expected.items():
         scores[account] += value
@@ -120,7 +120,7 @@ def recompute(event: Received[RecomputedRecord]) -> None:
             connection.execute(SCORE, (event.key, event.version))
         connection.execute("INSERT INTO attempts VALUES (?, ?, ?)", (event.id, event.attempt, not is_busy))
     if is_busy:
-        raise ServiceBusyError("asked for the score, and nobody had time")
+        raise ServiceBusyError("the score service was busy")
 
 
 catalogue = Catalogue(events=(), subscribers=(recompute,))

@@ -54,7 +54,7 @@ HOT_PAGE: Final = f"/?page={HOT_KEY}"
 """Path of the live page for an account that is always active."""
 
 CONSUMERS: Final = """\
-  read store  SQLite: of each folded record the values that have changed, summed up anew
+  read store  SQLite: the changed values of each folded record, recomputed
   subscriber  recomputes a score for each folded record; every tenth fails at first, on purpose, and is retried
   journal     keeps each raw event by its account"""
 """Lines about the components of the worker besides the fold."""

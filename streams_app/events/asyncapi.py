@@ -17,7 +17,7 @@ from streams_app.events.headers import CONTENT_TYPES
 from streams_app.events.payloads import schema_of
 
 CORRELATION: Final = {
-    "description": "Shared by all that goes back to one first event.",
+    "description": "Shared by all events that were caused by the same first event.",
     "location": "$message.header#/ce_correlationid",
 }
 _TEXT: Final = {"type": "string"}

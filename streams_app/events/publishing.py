@@ -297,7 +297,7 @@ class Events:
     ) -> _Ready:
         """Encode an event, and validate it by decoding it as consumers do, because msgspec does not validate at construction."""
         if not isinstance(event, Event):
-            raise ConfigurationError([f"{event!r} is not an Event: what is published is a declared event, and then its payload"])
+            raise ConfigurationError([f"{event!r} is not an Event: pass a declared event, then its payload"])
         if faults := self._faults(event, metadata, context, event_id):
             raise ConfigurationError([f"{event.key}: {fault}" for fault in faults])
         if event.format in ("avro", "protobuf") and not (before is None and metadata is None):
@@ -321,7 +321,7 @@ class Events:
             near = suggestion(event.key, [key for key in self._events if key != event.key])
             return [f"the catalogue has no such event{near or '; its `events` have to name it'}"]
         if event.decode is not None:
-            return ["what has decode= is published by others: this project writes JSON"]
+            return ["events with decode= are published by other programs: this project writes JSON"]
         if event.format in ("debezium", "cloudevents"):
             return [f"what has format = {event.format!r} is published by others: this project writes no such envelope"]
         faults = context_faults(context)

@@ -36,7 +36,7 @@ def too_long(source: str, names: Sequence[str], latest: Iterable[str] = ()) -> s
         return None
     offsets = len(names) * len(f"={MAX_OFFSET},")
     return (
-        f"{len(names)} folds of {source} are too many for one application: Kafka keeps a mark of each beside the committed "
+        f"{len(names)} folds of {source} are too many for one application: Kafka stores an entry for each beside the committed "
         f"offset, {most - offsets} bytes for the names and {offsets} for offsets of up to {len(str(MAX_OFFSET))} digits make "
         f"{most}, and a broker takes {MAX_METADATA_BYTES} (offset.metadata.max.bytes); shorten their names, or divide them "
         "among applications (app_id)"

@@ -407,7 +407,7 @@ METRICS: Final = (
         "streams_app_redis_refuses_writes", "gauge", ("cause",),
         "1 while Redis answers but rejects writes: memory (it is full), read-only (it is a replica) or other; checked every "
         "second.",
-        "memory: raise maxmemory; read-only: name the primary; other: look at the log and the disk of Redis.",
+        "memory: raise maxmemory; read-only: name the primary; other: check the log and the disk of Redis.",
     ),
     Description(
         "streams_app_build_info", "gauge", ("version", "app_id"),

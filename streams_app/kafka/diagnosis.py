@@ -149,7 +149,7 @@ def _password_fault(kafka: KafkaSettings, error: BaseException) -> str | None:
     if isinstance(error, UnsupportedSaslMechanismError):
         return f"kafka.sasl_mechanism = {kafka.sasl_mechanism} is not offered: {error}"
     if isinstance(error, SaslAuthenticationFailed):
-        text = f"the password of user {kafka.sasl_username!r} is refused: kafka.sasl_username, kafka.sasl_password_file"
+        text = f"the password of user {kafka.sasl_username!r} was rejected: kafka.sasl_username, kafka.sasl_password_file"
         return f"{text} = {kafka.sasl_password_file}"
     if isinstance(error, IllegalSaslStateError):
         return f"the server requires no password: kafka.security_protocol = {kafka.security_protocol}"

@@ -206,7 +206,7 @@ def _verdict(found: EventFacts, one: Subscription, now_ms: int) -> str:
         return ended
     kept = found.kept
     if kept is not None and kept.due_ms == AT_ONCE_MS:
-        return "was cut off, as its process died or let go of its partition, and runs again as soon as it may"
+        return "was interrupted because its process died or released its partition; it is retried as soon as possible"
     if kept is not None and not _is_under_way(kept):
         left_ms = kept.due_ms - now_ms
         when = f"due in {span(left_ms)}" if left_ms > 0 else "due now"
@@ -219,7 +219,11 @@ def _verdict(found: EventFacts, one: Subscription, now_ms: int) -> str:
     if not ahead:
         return "is the next one"
     # Only the metadata tells which events above the committed offset are finished.
-    unless = "" if found.metadata is not None else ", unless it is finished: the commit does not say what is, above its offset"
+    unless = (
+        ""
+        if found.metadata is not None
+        else ", unless it is finished: the commit does not record which events above its offset are"
+    )
     return f"waits for its turn, behind {counted(ahead, 'offset')} at most{unless}"
 
 
@@ -258,14 +262,14 @@ def _committed_text(found: EventFacts, one: Subscription) -> str:
     if found.committed is None:
         return f"group {one.group} has committed nothing for {found.tp}"
     side = "is" if found.offset < found.committed.offset else "is not"
-    return f"group {one.group} has committed {found.committed.offset} for {found.tp}: what is below it is finished, this {side}"
+    return f"group {one.group} has committed {found.committed.offset} for {found.tp}: events below it are finished, this {side}"
 
 
 def _metadata_text(found: EventFacts) -> str:
     if found.committed is None:
         return "none"
     if found.metadata is None:
-        return "none that can be read: nothing above the committed offset is known to be finished"
+        return "none that can be read: it is unknown which events above the committed offset are finished"
     runs, begun = found.metadata.above.finished, found.metadata.above.begun
     text = f"{counted(sum(run.end - run.begin for run in runs), 'offset')} above the committed offset finished, {len(begun)} begun"
     if found.offset < found.committed.offset or found.offset >= found.end:

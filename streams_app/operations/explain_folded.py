@@ -49,7 +49,7 @@ async def explain_folded_event(settings: Settings, fold: Fold, partition: int, o
             return lay_out(f"{name} is not folded yet.", {"read": _read(shard, fold, partition), "log": f"it ends at {end}"}, width)
         if member is None:
             lines = {"dropped": "; ".join(await _dropped_around(redis, shard, offset))}
-            return lay_out(f"{name} is in no group that is known: {fault}.", lines, width)
+            return lay_out(f"{name} is in no known group: {fault}.", lines, width)
         answer: Any = await redis.hget(shard.keys.dropped, member)
         score: Any = await redis.zscore(shard.keys.due, member)
         rows = await rows_of(redis, shard, [(member, score)]) if score is not None else []
@@ -91,7 +91,7 @@ async def _group(settings: Settings, fold: Fold, partition: int, record: Any) ->
     if taken.rejected:
         return None, f"it is a dead letter of the fold, {escaped(taken.rejected[0].reason)} ({escaped(taken.rejected[0].detail)})"
     if not taken.events:
-        return None, "the fold skips it, by source_filter or tombstones, or it was put back for another one"
+        return None, "the fold skips it, by source_filter or tombstones, or it was replayed for another fold"
     return taken.events[0].group, ""
 
 

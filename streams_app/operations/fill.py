@@ -108,7 +108,7 @@ class Fill:
                 self._on_progress(f"{self.done.lines:,} lines taken", self.done.lines, None)
         except TryAgainError as error:
             kind = AccessDeniedError if isinstance(error, AccessDeniedError) else TryAgainError
-            raise kind(f"{error}; stopped before line {self.done.lines + 1:,} at the latest, run it once more") from error
+            raise kind(f"{error}; stopped before line {self.done.lines + 1:,} at the latest, run it again") from error
         finally:
             await self._sync.close()
         return self.done

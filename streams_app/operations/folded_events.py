@@ -153,7 +153,7 @@ def _taken(app_id: str, folds: list[str], fold: Fold, reader: EventReader, entry
     reading = DecodedRange()
     mine, _ = RoutedRange(app_id, folds, [record], None).records_for(fold.name, reading)
     if not mine:
-        return RawEvent(entry, (), "put back for another fold")
+        return RawEvent(entry, (), "replayed for another fold")
     taken = reader.read(mine)
     if taken.rejected:
         return RawEvent(entry, (), f"a dead letter: {taken.rejected[0].reason}")

@@ -117,7 +117,7 @@ def describe_none(
         "dropped": dropped,
         "due": "nothing",
         "outbox": "none of its records waits to be sent",
-        "try": f"look for its events in {fold.source} (are they keyed by the group?) and in {fold.dead_letters}, and see "
+        "try": f"search its events in {fold.source} (are they keyed by the group?) and in {fold.dead_letters}, and see "
         "streams_app_lag_events: they may not have been folded yet",
         "again": reopening,
         "journal": journal,
@@ -275,7 +275,7 @@ def _clock(shard: StoredShard, fold: Fold, lag: int | None, now_ms: int) -> str:
     text = f"its clock, which all times above refer to, is at {time_text(shard.clock_ms)}"
     if behind_ms <= -STALLED_MS:
         return (
-            f"{text}, {span(-behind_ms)} ahead of the wall clock: the clock of a worker was wrong. It never goes back; quiet "
+            f"{text}, {span(-behind_ms)} ahead of the wall clock: the clock of a worker was wrong. It never moves backwards; quiet "
             "periods and holds continue when the wall clock reaches it"
         )
     if behind_ms < STALLED_MS:

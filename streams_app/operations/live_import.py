@@ -212,7 +212,7 @@ async def _send(producer: AckedProducer, batch: Mapping[int, Outgoing], sent: in
     )
     rest = f"import the file from line {first} on (tail -n +{first}): {twice}"
     if rejected:
-        raise ConfigurationError([f"{done}; the broker would refuse it once more: correct that, then {rest}"]) from error
+        raise ConfigurationError([f"{done}; the broker would reject it again: correct it, then {rest}"]) from error
     raise TryAgainError(f"{done}; {rest}") from error
 
 

@@ -200,7 +200,7 @@ class Rebuild:
                 after = page[-1][0]
                 seen += len(page)
                 await self._keep_page(dict(page), is_level=is_level)
-                self._on_progress(f"{seen:,} cells of the store in use looked at", seen, None)
+                self._on_progress(f"{seen:,} cells of the present store compared", seen, None)
 
     async def _keep_page(self, page: Mapping[Cell, Stored], *, is_level: bool) -> None:
         found = await with_retries(lambda: self._new.read(list(page)))

@@ -61,7 +61,7 @@ class ReplayLease:
         if not await with_retries(self._is_renewed):
             raise TryAgainError(
                 f"the lease of this replay is gone: it was stopped, or without Redis, for {self._seconds:.0f} s, or Redis has lost "
-                "its data. Another replay may have begun, so this one puts nothing more back; call it again for what is left"
+                "its data. Another replay may have begun, so this one stops; repeat the command for the remaining dead letters"
             )
 
     async def take(self, holder: dict[str, Any]) -> None:
@@ -148,6 +148,6 @@ def _in_use_text(found: bytes | str | None, left_ms: int) -> str:
     except (ValueError, LookupError, TypeError):
         who = ""  # the lease expired between two requests, or another version wrote it
     return (
-        f"another replay is in progress{who}: wait until it has ended, and call this one again. Nothing was put back. A replay "
+        f"another replay is in progress{who}: wait until it has ended, then repeat the command. Nothing was replayed. A replay "
         f"that was killed is over in {max(1, round(left_ms / 1000))} s"
     )

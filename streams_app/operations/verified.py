@@ -49,7 +49,7 @@ def summary(done: Verified, store: str) -> list[str]:
     if done.rejected:
         lines.append(f"{counted(done.rejected, 'record')} of the topics passed over: not folded records")
     if done.differences and done.open_unknown:
-        lines.append(f"differences may be of groups that are still open, which cannot be told: {done.open_unknown}")
+        lines.append(f"differences may belong to groups that are still open, which cannot be checked: {done.open_unknown}")
     return lines
 
 

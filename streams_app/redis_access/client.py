@@ -143,7 +143,7 @@ def _password_fault(settings: RedisSettings, error: BaseException) -> str | None
         return "it has no password, and one is given: redis.password_file, or the one in redis.url"
     if any(isinstance(cause, AuthenticationError) for cause in causes(error)) or "WRONGPASS" in text:
         given = f"redis.password_file = {settings.password_file}" if settings.password_file else "the one in redis.url"
-        return f"the password is refused: {given}"
+        return f"the password was rejected: {given}"
     return None
 
 
@@ -171,8 +171,8 @@ def right_text(settings: RedisSettings, right: str) -> str:
     user = unquote(parts.username or "default")
     of_clusters = f" {CLUSTER_RIGHTS}" if parts.scheme.endswith("+cluster") else ""
     return (
-        f"Redis at {settings.redacted_url}: user {user!r} lacks a right (NOPERM): {right.rstrip('.')}; what is needed, "
-        f"with APP_ID as app_id has it: ACL SETUSER {user} ~{{APP_ID/* {RIGHTS}{of_clusters}"
+        f"Redis at {settings.redacted_url}: user {user!r} lacks a right (NOPERM): {right.rstrip('.')}; required, "
+        f"with your app_id instead of APP_ID: ACL SETUSER {user} ~{{APP_ID/* {RIGHTS}{of_clusters}"
     )
 
 
@@ -197,7 +197,7 @@ def answered_trouble(error: BaseException) -> str | None:
     if missing_right(error) is not None or isinstance(error, AuthenticationError):
         return f"does not let its user do it: {error}"
     is_reply = isinstance(error, ResponseError) or not isinstance(error, REDIS_ERRORS)
-    return f"refuses what it is asked: {error}" if is_reply else None
+    return f"rejects the request: {error}" if is_reply else None
 
 
 async def require_rights(redis: Redis, key: str, *, writes: bool = True) -> None:

@@ -78,7 +78,7 @@ class JournalSettings(Section):
         if not MIN_KEEP <= self.keep <= MAX_KEEP:
             faults.append("keep must be between 1m and 3650d")
         elif self.compress_after >= self.keep:
-            faults.append("compress_after must be shorter than keep: what is removed is not compressed before")
+            faults.append("compress_after must be shorter than keep: removed segments are never compressed")
         if faults:
             raise ValueError("; ".join(faults))
         return self

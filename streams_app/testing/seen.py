@@ -72,4 +72,4 @@ class UnseenDeadLettersError(AssertionError):
             f"{name}: {one.event_id or one.value!r} became a dead letter, {one.reason}: {one.detail}\n{one.trace}"
             for name, one in unseen
         ]
-        super().__init__("\n".join(["dead letters that the test has not looked at by kit.dead_letters(subscriber):", *lines]))
+        super().__init__("\n".join(["dead letters that the test has not checked with kit.dead_letters(subscriber):", *lines]))

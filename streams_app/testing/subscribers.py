@@ -176,7 +176,7 @@ class SubscriberTester:
     def published(self, event: Event[T, M]) -> list[Received[T, M]]:
         """Return all events of one kind in the log, in order, regardless of their publisher."""
 
-        @subscriber(event, idempotent="yes", description="Reads what was published.")
+        @subscriber(event, idempotent="yes", description="Reads the published events.")
         def read(_: Received[T, M]) -> None:
             """Do nothing; only its declaration is used, to decode the records."""
 

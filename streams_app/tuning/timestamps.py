@@ -44,7 +44,7 @@ def timestamp_faults(columns: Columns, tally: ReadCounts, unit: str, quiet_ms: i
         return None
     rejected = tally.rejected.total()
     counts = {
-        "were refused: see the reasons on stderr": rejected,
+        "were rejected: see the reasons on stderr": rejected,
         _late_text(unit): _late(columns, quiet_ms),
         "have a time in the future: correct the clock, or the unit, of their producer": columns.future,
     }

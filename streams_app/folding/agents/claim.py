@@ -34,7 +34,7 @@ def is_recreated(folded: str, present: str) -> bool:
 def topic_recreated_error(shard: Shard, claim: Claim, what: str) -> OtherLogError:
     """Return the error that ends the worker because its topic was recreated; ``what`` describes the difference."""
     command = f"streams-app reset --fold {shard.fold.name}"
-    advice = f"the topic was deleted and created again. Run `{command}` to begin anew; with --emit, open groups leave before that."
+    advice = f"the topic was deleted and created again. Run `{command}` to start over; with --emit, open groups are emitted first."
     return OtherLogError(claim.tp, what, advice)
 
 

@@ -103,8 +103,8 @@ async def emit_open_groups(emitter: Emitter) -> None:
     shard = emitter.shard
     name = shard.fold.name
     logger.warning(
-        "fold is no longer declared, its open groups are emitted as they are fold=%s source=%s output=%s; "
-        "`streams-app reset --fold %s` removes what is left of it",
+        "fold is no longer declared, its open groups are emitted unchanged fold=%s source=%s output=%s; "
+        "`streams-app reset --fold %s` removes the rest of its state",
         name, shard.tp, shard.fold.output, name,
     )  # fmt: skip
     backoff = Backoff(first_seconds=1.0, longest_seconds=10.0)

@@ -24,17 +24,17 @@ async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clo
         return await _created(store, journal, claim, clock)
     bounds = await claim.log_bounds_now()
     if found.topic_id and claim.topic_id and found.topic_id != claim.topic_id:
-        raise _other_log(journal, claim, "is another log than the one that was filed: the topic was deleted and created again")
+        raise _other_log(journal, claim, "is another log than the one in the journal: the topic was deleted and recreated")
     common = await claim.common_end(found.log, found.fence + 1)
     if common is None:
         # The embedded broker returns log ends that are too low, so only a reset of the reader shows that the log is another one.
         if found.fence + 1 > bounds.end and (claim.was_reset or (claim.topic_id and not found.log)):
-            raise _other_log(journal, claim, f"ends at offset {bounds.end}, but was filed up to {found.fence}")
+            raise _other_log(journal, claim, f"ends at offset {bounds.end}, but the journal has read up to {found.fence}")
         return found
     cut = await store.claim(claim.topic_id, claim.partitions, fence_at_most=common)
     assert cut is not None  # the state exists: the first claim has found it
     logger.warning(
-        "the log of a journal went back: filed anew from offset %d journal=%s source=%s", cut.fence + 1, journal.name, claim.tp
+        "the log of a journal went back: rebuilt from offset %d journal=%s source=%s", cut.fence + 1, journal.name, claim.tp
     )  # fmt: skip
     return cut
 
@@ -50,12 +50,12 @@ async def _created(store: JournalStore, journal: JournalSettings, claim: Claim, 
     start = await claim.offset_at(oldest_ms)
     bounds = await claim.log_bounds_now()
     begin = max(bounds.begin, start)
-    logger.info("journal is filed from its source journal=%s source=%s offset=%d", journal.name, claim.tp, begin)
+    logger.info("journal starts to read its source journal=%s source=%s offset=%d", journal.name, claim.tp, begin)
     created = await store.claim(claim.topic_id, claim.partitions, begin=Beginning(begin - 1, oldest_ms))
     assert created is not None  # with a beginning, the claim creates the state
     return created
 
 
 def _other_log(journal: JournalSettings, claim: Claim, what: str) -> OtherLogError:
-    advice = f"run `streams-app reset --journal {journal.name}` to file what is there now; what was filed before is removed"
+    advice = f"run `streams-app reset --journal {journal.name}` to read the present topic; the former entries are removed"
     return OtherLogError(claim.tp, what, advice)

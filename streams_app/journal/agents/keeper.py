@@ -290,7 +290,7 @@ class Keeper:
         if expected[0] < raw.entries:
             raise _NotPackedError(f"Redis has lost some of its events: {expected[0]:,} are left of {raw.entries:,}")
         if await self._digest(packed) != expected:
-            raise _NotPackedError("what was read back differs from what was written")
+            raise _NotPackedError("the blocks that were read back differ from those written")
         done = replace(packed, entries=expected[0], stored_bytes=staged.bytes)
         return done if await self._swap(done, staged.blocks) else None
 

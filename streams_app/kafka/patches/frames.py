@@ -100,7 +100,7 @@ class Frames(asyncio.BufferedProtocol):
             while self._filled - begin >= _LENGTH.size:
                 (length,) = _LENGTH.unpack_from(received, begin)
                 if length < 0:
-                    raise ConnectionError(f"a reply of {length} bytes: whatever answers there is no Kafka broker")
+                    raise ConnectionError(f"a reply of {length} bytes: the server there is no Kafka broker")
                 end = begin + _LENGTH.size + length
                 if end > self._filled:
                     self._wanted = end - begin

@@ -159,7 +159,7 @@ class Hub:
                 await self._present(wanted, waiting)
         except ERRORS as error:
             self._outages.failed(error)
-            self._status.set_not_ready("redis", f"{trouble_text(error)}: open pages keep their values and are marked as behind")
+            self._status.set_not_ready("redis", f"{trouble_text(error)}: open pages keep their values and are labelled as behind")
             await self._reconnect()
             self._publish(waiting, is_regular=is_regular, is_current=False)
             return
@@ -213,7 +213,9 @@ class Hub:
         monotonic_ms = self._clock.monotonic_ms()
         if monotonic_ms - self._traced_ms >= TRACE_MS:
             self._traced_ms = monotonic_ms
-            logger.error("a poll failed, open pages keep their values and are marked as behind: please report this", exc_info=error)
+            logger.error(
+                "a poll failed, open pages keep their values and are labelled as behind: please report this", exc_info=error
+            )
 
     def _publish(self, waiting: Collection[Connection], *, is_regular: bool, is_current: bool = True) -> None:
         try:

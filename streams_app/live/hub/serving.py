@@ -65,7 +65,7 @@ async def _serve(settings: Settings, *, has_page: bool) -> None:
         stack.push_async_callback(redis.aclose)
         writes = any(not view.is_of_topic for view in settings.live)
         if fault := await require_access(settings.redis, probe_key(settings.app_id), writes=writes):
-            logger.warning("%s; views are marked as behind or reading until it does", fault)
+            logger.warning("%s; views are labelled behind or reading until it answers", fault)
         hub = Hub(settings, redis, clock, metrics, status)
         server = ViewServer(settings, hub, tokens, clock, metrics, has_page=has_page)
         if server.pages_at_most < settings.live_server.connections:

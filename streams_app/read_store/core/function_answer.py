@@ -118,7 +118,7 @@ def _checked(value: Any) -> Any:
 
 def _inner(value: object) -> str:
     if isinstance(value, Decimal) and not value.is_finite():
-        raise ValueError("it holds what is not a finite number")
+        raise ValueError("it contains a number that is not finite")
     if isinstance(value, PLAIN) and not isinstance(value, bytes):
         return str(value)
     raise TypeError(f"{_type(value)} is not JSON")

@@ -81,7 +81,7 @@ class NotStorableError(StreamsAppError):
 
     def __init__(self, cells: Mapping[Cell, str], written: int | None = None) -> None:
         """Build the message from the number of cells and the first reason."""
-        super().__init__(f"{len(cells)} changes can never be held: {next(iter(cells.values()), '')}")
+        super().__init__(f"{len(cells)} changes can never be stored: {next(iter(cells.values()), '')}")
         self.cells = dict(cells)
         self.written = written
 

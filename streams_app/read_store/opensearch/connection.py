@@ -157,7 +157,7 @@ class OpenSearchClient:
         if fault.status == HTTPStatus.FORBIDDEN and fault.kind in ("", "security_exception"):
             advice = f"grant it to the user in {section}.url"
         elif fault.status == HTTPStatus.UNAUTHORIZED:
-            advice = f"look at the user in {section}.url and the password in {section}.password_file"
+            advice = f"check the user in {section}.url and the password in {section}.password_file"
         else:
             return FaultError(self.what, fault)
         return AccessFaultError(self.what, fault, advice)

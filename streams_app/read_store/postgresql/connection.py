@@ -122,7 +122,7 @@ class PostgresPool:
         section, of = self._settings.section, "source_" if self._is_source else ""
         url = f"{section}.{of}url"
         if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
-            return f"look at the user in {url} and the password in {section}.{of}password_file"
+            return f"check the user in {url} and the password in {section}.{of}password_file"
         if isinstance(error, asyncpg.InvalidCatalogNameError):
             return f"name a database that exists in {url}, or create it"
         if not isinstance(error, asyncpg.InsufficientPrivilegeError):

@@ -94,7 +94,7 @@ def after_failure(
     try:
         return _after_failure(work, error, retries, is_timeout=is_timeout, is_repeatable=is_repeatable)
     except Exception as broken:  # noqa: BLE001  # the class is the user's, and its __str__ may raise anything
-        return dead_lettering(work, "failed", f"{type(error).__name__}, of which nothing can be told: {text_of(broken)}")
+        return dead_lettering(work, "failed", f"{type(error).__name__}, whose state is unknown: {text_of(broken)}")
 
 
 def _after_failure(

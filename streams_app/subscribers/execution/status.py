@@ -10,7 +10,7 @@ from streams_app.formatting import counted
 from streams_app.subscribers.declaration.subscriber import Idempotent
 
 WAITS: Final[Mapping[str, str]] = {
-    "redis": "Redis does not answer, or refuses what it is asked",
+    "redis": "Redis does not answer, or rejects requests",
     "redis-memory": "Redis is full",
     "schema-registry": "the schema registry does not answer",
     "broker": "the broker does not answer",
@@ -24,7 +24,7 @@ WAITS: Final[Mapping[str, str]] = {
 _REPORTED_SEPARATELY: Final = ("window", "operator")
 """Labels that ``/health/ready`` reports in more detail than :data:`WAITS`."""
 
-_WITHOUT_MEMORY: Final = "Redis is full: it goes on, and its attempts are counted in this worker alone"
+_WITHOUT_MEMORY: Final = "Redis is full: events continue, and attempts are counted in this worker only"
 """Description of ``redis-memory`` for a subscriber with ``idempotent = "yes"``, which does not wait for Redis."""
 
 

@@ -62,7 +62,7 @@ class AtMostOnceGuarantee(Guarantee):
             name = self._partition.context.subscriber.name
             if not await claim.broker_keeps_metadata():
                 raise ImpossibleClaimError(self._partition.tp, f"cannot be claimed: {NO_METADATA}", "use another broker")
-            what = f"has a commit that does not say what was begun of subscriber {name!r}"
+            what = f"has a commit that does not record the begun events of subscriber {name!r}"
             raise ImpossibleClaimError(self._partition.tp, what, how_to_set_offsets(name))
         watermark = tracker.end
         kept = await self._write_ahead.claim(claim, restored, trusts_redis=False)

@@ -69,7 +69,7 @@ class AttemptLog:
             async with asyncio.timeout(seconds):
                 return await self._claim()
         except (*REDIS_ERRORS, TimeoutError) as error:
-            logger.warning("attempts are counted anew, %s subscriber=%s source=%s", trouble_text(error), *self._whose)
+            logger.warning("attempt counts restart, %s subscriber=%s source=%s", trouble_text(error), *self._whose)
             return {}
 
     def waits_for(self) -> str | None:

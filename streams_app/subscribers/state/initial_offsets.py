@@ -73,7 +73,7 @@ async def missing_initial_offsets(settings: Settings, subscriptions: Iterable[Su
         elif not all(
             (positions := offsets_in(commit)) and name in positions and positions[name].metadata for commit in commits.values()
         ):
-            faults.append(f"subscriber {name!r} has a commit that does not say what was begun: {how_to_set_offsets(name)}")
+            faults.append(f"subscriber {name!r} has a commit that does not record the begun events: {how_to_set_offsets(name)}")
     return faults
 
 

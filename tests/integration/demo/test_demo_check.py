@@ -96,7 +96,7 @@ def test_corrupted_read_store_is_detected(write_side: WriteSide, read_db: Path, 
         (Recomputed(frozenset({"r1"}), 1, {"a": 10, "b": 0.75}), ["1 folded record not done by the subscriber"]),
         (
             Recomputed(frozenset({"r1", "r2", "r3"}), 1, {"a": 10, "b": 0.75}),
-            ["1 record done by the subscriber that nobody has folded"],
+            ["1 record processed by the subscriber, but never folded"],
         ),
         (Recomputed(frozenset({"r1", "r2"}), 1, {"a": 9, "b": 0.75}), ["a: the subscriber has the score 9, the events give 10"]),
         (Recomputed(frozenset({"r1", "r2"}), 1, {"a": 10}), ["b: the subscriber has the score None, the events give 0.75"]),

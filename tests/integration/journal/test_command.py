@@ -61,7 +61,7 @@ async def test_cursor_below_the_floor_ends_with_1_and_the_floor_and_from_floor_c
     await desk.shard.store.drop(0)
     ran = desk("read", "a", "--from", "0-0")
 
-    assert (1, "", "error: offsets 1 to 1 of partition 0 are removed: it begins at 0-2; --from-floor goes on there\n") == (
+    assert (1, "", "error: offsets 1 to 1 of partition 0 are removed: it begins at 0-2; --from-floor continues there\n") == (
         ran.code, ran.out, ran.err,
     )  # fmt: skip
     went_on = desk("read", "a", "--from", "0-0", "--from-floor")

@@ -71,7 +71,7 @@ async def test_worker_folds_through_tls_with_a_password(
 
 
 KAFKA_FAULTS = {
-    "password": "the password of user 'worker' is refused: kafka.sasl_username, kafka.sasl_password_file = ",
+    "password": "the password of user 'worker' was rejected: kafka.sasl_username, kafka.sasl_password_file = ",
     "mechanism": "kafka.sasl_mechanism = PLAIN is not offered",
     "authority": "the certificate is not trusted: ",
     "no authority": "kafka.ssl_cafile is not set, so only the authorities of the system are trusted",
@@ -197,7 +197,7 @@ async def test_worker_folds_in_a_redis_with_tls_and_a_password(
 
 
 REDIS_FAULTS = {
-    "password": "the password is refused: redis.password_file = ",
+    "password": "the password was rejected: redis.password_file = ",
     "no password": "a password is wanted: redis.password_file",
     "authority": "the certificate is not trusted: ",
     "no authority": "redis.ssl_cafile is not set, so only the authorities of the system are trusted",

@@ -57,8 +57,8 @@ class Fault:
 
 
 ONE = frozenset({"verify"})
-LETS_IN = ("look at the user in read_stores.store.url and the password in read_stores.store.password_file",)
-LETS_IN_SOURCE = ("look at the user in read_stores.store.source_url and the password in read_stores.store.source_password_file",)
+LETS_IN = ("check the user in read_stores.store.url and the password in read_stores.store.password_file",)
+LETS_IN_SOURCE = ("check the user in read_stores.store.source_url and the password in read_stores.store.source_password_file",)
 FAULTS = {
     "password": Fault(("password authentication failed", *LETS_IN), (("password_file", WRONG),)),
     "user": Fault(("nobody", *LETS_IN), (("url", "postgresql://nobody@HOST/postgres"),), commands=ONE),

@@ -71,7 +71,7 @@ async def test_unresponsive_source_is_reported_and_fill_can_be_repeated(compared
     await compared.execute("ALTER TABLE away RENAME TO metrics")
 
     assert 75 == ran.code, ran
-    assert "run it once more" in ran.err
+    assert "run it again" in ran.err
     assert 0 == compared.run("fill", file).code
 
 

@@ -113,7 +113,7 @@ async def test_wrong_password_ends_worker_and_commands_with_1(site: Site, server
 
     assert [1, 1] == codes
     assert dict.fromkeys(ran, 1) == {words: one.code for words, one in ran.items()}
-    assert [] == [words for words, one in ran.items() if "password is refused" not in one.text]
+    assert [] == [words for words, one in ran.items() if "password was rejected" not in one.text]
 
 
 @pytest.mark.parametrize("missing", ["", "cluster|slots", pytest.param("scripting", marks=pytest.mark.long)])

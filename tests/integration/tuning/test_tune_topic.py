@@ -118,7 +118,7 @@ async def test_unfoldable_events_are_counted_and_shown(site: Site) -> None:
     assert "5 of 7 events (71.4%) were refused" in found["doubt"]
     topic = site.names.topic("events")
     assert ran.err.splitlines() == [
-        "5 of 7 events were refused, and are not in the curve:",
+        "5 of 7 events were rejected and are not in the curve:",
         f"  2 tombstone, the first at {topic}:0:1: the value is empty",
         f"  1 not-json, the first at {topic}:0:2: unexpected end of data: line 1 column 2 (char 1)",
         f"  1 no-changed, the first at {topic}:0:3: 'metrics' is missing or null, not an object, an array or a string",

@@ -136,7 +136,7 @@ def test_fold_ids_do_not_detect_every_repetition() -> None:
 @pytest.mark.parametrize(
     ("held", "text"),
     [
-        ({tp: initial_commit("ship", 7, "") for tp in TPS}, "its commits say what has begun"),
+        ({tp: initial_commit("ship", 7, "") for tp in TPS}, "its commits record what has begun"),
         ({TPS[0]: initial_commit("ship", 7, "")}, "has no commit in 1 of 2 partitions"),
         ({tp: Committed(7, "") for tp in TPS}, "the broker keeps no metadata with commits"),
         ({tp: commit_of({"ship": OffsetAndMetadata(7)}) for tp in TPS}, "the broker keeps no metadata with commits"),

@@ -220,7 +220,7 @@ def test_rejected_lines_are_reported_on_stderr(folder: Path, capsys: pytest.Capt
     tuned([line(BEGIN_MS), "{broken", line("so\x1bon"), line("soon")], "--json")
 
     assert capsys.readouterr().err.splitlines() == [
-        "3 of 4 lines were refused, and are not in the curve:",
+        "3 of 4 lines were rejected and are not in the curve:",
         "  2 bad-time, the first at line 3: 'so\\x1bon' in 'ts' is not a time since 1970",
         "  1 not-json, the first at line 2: unexpected character, expected a string key: line 1 column 2 (char 1)",
     ]

@@ -213,7 +213,7 @@ async def test_repeated_claims_of_a_partition_are_reported() -> None:
     for _ in range(6):
         worker.hold(Taker())
         worker.ownership.deliver(batch(14, 15))
-        told.append(any("again and again" in reason for reason in worker.status.ready_reasons()))
+        told.append(any("repeatedly" in reason for reason in worker.status.ready_reasons()))
 
     assert [False, False, False, False, False, True] == told
     await worker.end()

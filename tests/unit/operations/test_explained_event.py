@@ -61,7 +61,7 @@ def dead_letter(reason: str) -> ListedDeadLetter:
         (found(10), "is the next one"),
         (
             found(30, metadata=None),
-            "behind 20 offsets at most, unless it is finished: the commit does not say what is, above its offset",
+            "behind 20 offsets at most, unless it is finished: the commit does not record which events above its offset are",
         ),
         (found(15, begin=20, metadata=None), "is lost: retention has removed it before it was finished"),
         (found(9, begin=20), "is finished, or was lost: retention has removed its record"),
@@ -83,7 +83,7 @@ def dead_letter(reason: str) -> ListedDeadLetter:
         ),
         (
             found(kept=AttemptEntry(1, 1, 1)),
-            "was cut off, as its process died or let go of its partition, and runs again as soon as it may",
+            "was interrupted because its process died or released its partition; it is retried as soon as possible",
         ),
         (found(22), "runs now, or the process in which it ran has died and its partition is not claimed yet"),
         (found(9, dead_letters=(dead_letter("failed"),)), "is a dead letter: failed"),
@@ -127,7 +127,7 @@ def test_five_labelled_lines_show_the_evidence(ship: Subscription) -> None:
     _, *lines = describe(event, ship, None, NOW_MS, 10_000).splitlines()
 
     assert [
-        "  mark    group shop.ship has committed 10 for orders-0: what is below it is finished, this is not",
+        "  mark    group shop.ship has committed 10 for orders-0: events below it are finished, this is not",
         "  note    8 offsets above the committed offset finished, 1 begun; this one is begun. It is as old as the last commit",
         "  redis   2 attempts made; the next one is due in 5.0 s (2023-11-14 22:13:25Z); 1 death of its process may be its doing",
         f"  letter  in {ship.dead_letters}: failed at 2023-11-14 22:13:20Z after 8 attempts: no such article",

@@ -159,7 +159,7 @@ endless.append(endless)
         ({("a", "likes"): Decimal("NaN")}, "a value that is not a finite number"),
         ({("a", "likes"): float("-inf")}, "a value that is not a finite number"),
         ({("a", "likes"): [float("nan")]}, "cannot be written as JSON"),
-        ({("a", "likes"): {"x": Decimal("Infinity")}}, "cannot be written as JSON: it holds what is not a finite number"),
+        ({("a", "likes"): {"x": Decimal("Infinity")}}, "cannot be written as JSON: it contains a number that is not finite"),
         ({("a", "likes"): {1: 2}}, "cannot be written as JSON"),
         ({("a", "likes"): {"x": object()}}, "cannot be written as JSON: object is not JSON"),
         ({("a", "likes"): endless}, "cannot be written as JSON: Circular reference"),

@@ -65,7 +65,7 @@ def test_record_key_is_a_valid_key(key: str | tuple[str, ...]) -> None:
         ("keep = '59s'", "journals.accounts: keep must be between 1m and 3650d"),
         (
             "keep = '1h'\ncompress_after = '1h'",
-            "journals.accounts: compress_after must be shorter than keep: what is removed is not compressed before",
+            "journals.accounts: compress_after must be shorter than keep: removed segments are never compressed",
         ),
         ("[journals.b]\nkey = 3", 'journals.b.key: must be a field, a dotted path, a list of them, or "@key"'),
         ("[journals.b]\nkey = 'a'", "journals.b.source: is required"),

@@ -108,7 +108,7 @@ async def test_check_reports_what_subscribers_lack(orders: Orders) -> None:
         assert f"topic {orders.topic(topic)} ({role}) does not exist" in missing.out
         assert f"topic {orders.topic(topic)} ({role}) has 4 partitions" in found.out
     assert "keeps its log for 2 h, retries and patience take up to 1 h 11 min" in found.out
-    assert "subscriber thank: its commits say what has begun" in found.out
+    assert "subscriber thank: its commits record what has begun" in found.out
     assert "subscriber thank remembers ids for 1h" in found.out
 
 

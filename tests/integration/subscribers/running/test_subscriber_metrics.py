@@ -233,7 +233,7 @@ async def test_full_redis_is_reported_while_events_are_handled(shop: Shop, seen:
         # Redis learns of long calls only: calls that end before their write are not reported to it, and not rejected either.
         await may_end.wait()
 
-    status, words = Status(), "subscriber ship: Redis is full: it goes on, and its attempts are counted in this worker alone"
+    status, words = Status(), "subscriber ship: Redis is full: events continue, and attempts are counted in this worker only"
     async with shop.member(ship, metrics=seen.metrics, status=status, rate="100/s"):
         with full(shop.redis_url):
             await shop.send("o1")

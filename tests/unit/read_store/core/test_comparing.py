@@ -107,7 +107,7 @@ def test_unsynced_records_are_counted_from_the_beginning_of_the_log() -> None:
                 "read store d: 0 folded records compared, at least 2 differences",
                 "1 more cell differed and changed meanwhile, or the groups are still open",
                 "1 record of the topics passed over: not folded records",
-                "differences may be of groups that are still open, which cannot be told: no Redis",
+                "differences may belong to groups that are still open, which cannot be checked: no Redis",
             ],
         ),
         (Verified(open_unknown="no Redis"), ["read store d: 0 folded records compared, no differences"]),

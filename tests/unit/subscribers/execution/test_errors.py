@@ -53,7 +53,7 @@ def test_error_whose_text_raises_is_a_dead_letter_of_its_event_only(idempotent: 
         (letter,) = kit.dead_letters(one)
 
         assert ("failed", 2 if idempotent == "yes" else 1) == (letter.reason, letter.attempts)
-        assert "TextlessError, of which nothing can be told: RuntimeError('nothing to say')" == letter.detail
+        assert "TextlessError, whose state is unknown: RuntimeError('nothing to say')" == letter.detail
         assert 2 == [outcome for _, outcome in seen_by(kit, one)].count("done")
 
 

@@ -234,7 +234,7 @@ async def test_hanging_slots_count_as_running(metrics: Metrics, figures: Subscri
         ({"dead-letters"}, "subscriber ship: its dead-letter topic does not acknowledge dead letters, see /health/ready"),
         (
             {"redis", "broker"},
-            "subscriber ship: the broker does not answer; subscriber ship: Redis does not answer, or refuses what it is asked",
+            "subscriber ship: the broker does not answer; subscriber ship: Redis does not answer, or rejects requests",
         ),
         (set(), None),
         # A paused reader and a pending command have reasons of their own.
@@ -248,7 +248,7 @@ def test_awaited_dependency_of_a_subscriber_is_a_status_remark(waits_for: set[st
 def test_full_redis_is_a_status_remark_of_a_continuing_subscriber() -> None:
     told = status_remark("ship", SubscriberStatus(waits_for=frozenset({"redis-memory"})), "yes")
 
-    assert "subscriber ship: Redis is full: it goes on, and its attempts are counted in this worker alone" == told
+    assert "subscriber ship: Redis is full: events continue, and attempts are counted in this worker only" == told
 
 
 @pytest.mark.parametrize(
