@@ -143,9 +143,9 @@ def shuffled(times: Sequence[int]) -> list[int]:
         ),
         pytest.param(
             [line(BEGIN_MS + at) for at in SPREAD_MS[:135]] + ["[", *[f"{line(BEGIN_MS)}," for _ in range(14)]],
-            "15 of 150 lines (10.0%) were refused", id="a tenth rejected",
+            "15 of 150 lines (10.0%) were rejected", id="a tenth rejected",
         ),
-        pytest.param([*["[1],"] * 477, line(BEGIN_MS)], "477 of 478 lines (99.8%) were refused", id="all but one rejected"),
+        pytest.param([*["[1],"] * 477, line(BEGIN_MS)], "477 of 478 lines (99.8%) were rejected", id="all but one rejected"),
         pytest.param(
             [line(f"2026-11-{1 + number // 8:02}") for number in range(160)], "they look like dates without a time", id="dates"
         ),
