@@ -115,7 +115,7 @@ async def test_unfoldable_events_are_counted_and_shown(site: Site) -> None:
     found = json.loads(ran.out)
 
     assert (1, 2, None) == (ran.code, found["events"], found["recommended"])
-    assert "5 of 7 events (71.4%) were refused" in found["doubt"]
+    assert "5 of 7 events (71.4%) were rejected" in found["doubt"]
     topic = site.names.topic("events")
     assert ran.err.splitlines() == [
         "5 of 7 events were rejected and are not in the curve:",
