@@ -9,7 +9,9 @@ for an escaped byte, because an offset is below 2^63 and so never begins with 0x
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from itertools import islice, takewhile
 from typing import Any, Final
 
 import cramjam
@@ -49,6 +51,7 @@ BLOCK_OVERHEAD: Final = 100
 _FIELDS: Final = len(Row._fields)
 _encoded: Final = msgspec.msgpack.Encoder().encode
 _decoded_row: Final = msgspec.msgpack.Decoder(tuple[bytes, int, int, bytes | None, tuple[tuple[str, bytes | None], ...]]).decode
+_split_rows: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _decoded_rows: Final = msgspec.msgpack.Decoder(
     list[tuple[bytes, int, int, bytes | None, tuple[tuple[str, bytes | None], ...]]]
 ).decode  # checks the shape of a row, too
@@ -163,12 +166,23 @@ def decode(member: bytes) -> list[Row]:
 
 
 def rows_of_key(member: bytes, key: bytes) -> list[Row]:
-    """Return the rows of one key in a member, in the order of their offsets.
+    """Return the rows of one key in a member, in the order of their offsets. Rows of other keys are not decoded.
 
     Raises:
-        DamagedBlockError: As :func:`decode`.
+        DamagedBlockError: As :func:`decode`, except that the shape of the other rows is not checked.
     """
-    return [Row._make(row) for row in tuples_of(member) if row[0] == key]
+    member_key, last_offset, codec, raw = _opened(member)
+    if codec != SEVERAL_KEYS:
+        return decode(member) if key == member_key else []
+    try:
+        rows = _split_rows(raw)
+        if not rows or _decoded_row(rows[-1])[:2] != (member_key, last_offset):
+            raise DamagedBlockError("the block does not end with the row in its head")
+        begin = bisect_left(rows, key, key=_key_of)
+        of_key = takewhile(lambda row: row[0] == key, map(_decoded_row, islice(rows, begin, None)))
+        return list(map(Row._make, of_key))
+    except msgspec.MsgspecError as error:
+        raise DamagedBlockError(f"the block cannot be decoded: {error}") from error
 
 
 def tuples_of(member: bytes) -> list[tuple[Any, ...]]:
@@ -257,6 +271,10 @@ def raw_length(member: bytes) -> int:
 def stored_bytes(members: Sequence[bytes]) -> int:
     """Return how many bytes members need in Redis, by estimate."""
     return sum(map(len, members)) + BLOCK_OVERHEAD * len(members)
+
+
+def _key_of(row: msgspec.Raw) -> bytes:
+    return _decoded_row(row)[0]
 
 
 def _parsed(member: bytes) -> tuple[bytes, int, int]:
