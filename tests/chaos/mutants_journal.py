@@ -221,7 +221,7 @@ JOURNALS: Final = (
         "It has events once more, and those of other keys.",
         ANYTHING,
         (
-            Change("journal.core.block:rows_of_key", " if row[0] == key", ""),
+            Change("journal.core.block:rows_of_key", "lambda row: row[0] == key", "lambda row: True"),
             Change(ROWS_IN, "not after < row.offset <= up_to", "False"),
         ),
     ),
