@@ -17,7 +17,7 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.client import client_options
 from streams_app.kafka.diagnosis import NOT_ALLOWED, not_allowed, why_unreachable
-from streams_app.kafka.members import committed_of
+from streams_app.kafka.member_requests import committed_of
 from streams_app.settings import KafkaSettings
 
 COMMITS_SECONDS = 15.0

@@ -14,7 +14,7 @@ from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import Incarnation
 from streams_app.delivery.group_consumer import Committed, Member
 from streams_app.kafka.fetching import view_of
-from streams_app.kafka.members import commit_as, committed_of
+from streams_app.kafka.member_requests import commit_as, committed_of
 from streams_app.kafka.one_record import checksum_at
 from streams_app.kafka.topic_ids import incarnations, topic_ids
 

@@ -16,7 +16,7 @@ from collections.abc import Collection
 import uvloop
 
 from streams_app.errors import InternalError, StreamsAppError
-from streams_app.kafka.member import wait
+from streams_app.kafka.group_member import wait
 from streams_app.process import exit_after, search_cycles_rarely
 from streams_app.settings import Settings
 from streams_app.subscribers.running.requirements import enabled_subscriptions, require_rights, require_topics, rights_without_folds

@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.chaos.mutants import Change, Mutant
 
-COMMIT_AS = "kafka.members:commit_as"
+COMMIT_AS = "kafka.member_requests:commit_as"
 SEND = "delivery.commits:Commits.send"
 MEMBERS = ("stale:3 zombie:6 rebalance:6 history", "stale:3 crash:6 zombie:6 rebalance:6")
 LATE = ("overtaken:2 crash:4", "overtaken crash:4 history")

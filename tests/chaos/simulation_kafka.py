@@ -21,7 +21,7 @@ from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import GONE, OTHER, Incarnation, checksum_of
 from streams_app.delivery.group_consumer import Committed, Member, NotOwnerError
 from streams_app.delivery.producer import Outgoing
-from streams_app.kafka.members import commit_as
+from streams_app.kafka.member_requests import commit_as
 from streams_app.local.group import NOTHING_FETCHED, PartitionReader
 from tests.chaos.simulation_group import Coordinator, SimulatedGroup
 from tests.virtual_loop import LoopClock

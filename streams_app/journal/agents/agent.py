@@ -25,7 +25,7 @@ from streams_app.journal.agents.throttle import FilingThrottle
 from streams_app.journal.store.journal_store import JournalScripts
 from streams_app.journal.store.segment import Segment
 from streams_app.kafka.admin import require, topics_of_journals
-from streams_app.kafka.member import GroupMember, wait
+from streams_app.kafka.group_member import GroupMember, wait
 from streams_app.schemas.registry import registry_of
 from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings import JournalSettings, Settings

@@ -22,7 +22,7 @@ from streams_app.health.metrics import Metrics
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.status import Status
 from streams_app.kafka.admin import require, topics_of_views
-from streams_app.kafka.member import GroupMember, wait
+from streams_app.kafka.group_member import GroupMember, wait
 from streams_app.live.agents.processor import ViewContext, ViewProcessors
 from streams_app.live.core.operations import ViewBatch
 from streams_app.live.store.view_store import ApplyReply, ExpireReply, LiveScripts

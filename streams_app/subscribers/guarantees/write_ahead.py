@@ -1,5 +1,7 @@
 """Deduplication by event ids and a write-ahead log of begins, for the two guarantees that never run an event twice.
 
+The script ``state/lua/begin.lua`` decides whether an id is a duplicate; :class:`.BeginLog` ends the duplicates.
+
 After an error, a time-out or a crash, the effect of an attempt is unknown, so its event becomes a dead letter. It is retried only
 if its function raised :class:`.Retry`, by which it declares that it had no effect.
 """

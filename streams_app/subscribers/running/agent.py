@@ -26,7 +26,7 @@ from streams_app.delivery.scripts import Scripts
 from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
-from streams_app.kafka.member import GroupMember
+from streams_app.kafka.group_member import GroupMember
 from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.subscriber import Idempotent, Subscriber

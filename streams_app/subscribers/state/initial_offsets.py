@@ -1,6 +1,7 @@
-"""Initial offsets of a subscriber, which the commands ``topics create`` and ``reset`` commit while no worker runs.
+"""Commits the initial offsets of a subscriber, by the commands ``topics create`` and ``reset``, while no worker runs.
 
-A worker never chooses the initial offsets of a subscriber with ``idempotent = "no"``: it cannot distinguish a lost commit from one
+``topics create`` does so only for a subscriber with ``idempotent = "no"``. Of the others, a worker determines the offset at its first
+claim: ``guarantees/restored_position.py``. A worker never does that for ``"no"``: it cannot distinguish a lost commit from one
 that never existed, and would run all events a second time. The first commit is made once, before the dead-letter topic is created,
 so if that topic exists, there was a commit.
 """

@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.group_consumer import Committed, Member, NotOwnerError
-from streams_app.kafka.members import commit_as, committed_of
+from streams_app.kafka.member_requests import commit_as, committed_of
 from tests.checker import event
 from tests.helpers import wait_until
 from tests.integration.site import LIMIT_SECONDS, Site, metrics_of

@@ -15,7 +15,7 @@ from aiokafka.protocol.admin import CreateAclsRequest
 from streams_app.delivery.batch import TP
 from streams_app.delivery.group_consumer import Committed, Member
 from streams_app.kafka.group_offsets import in_group
-from streams_app.kafka.members import commit_as
+from streams_app.kafka.member_requests import commit_as
 from tests.conftest import Names, RedisServer
 from tests.helpers import admin_of
 from tests.integration.canaries import CANARIES, kafka_variables

@@ -14,7 +14,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.kafka.member import POLL_SECONDS
+from streams_app.kafka.group_member import POLL_SECONDS
 from streams_app.read_store.sqlite.store import SqliteStore
 from streams_app.read_store.sync.processor import StoreProcessors
 from tests.conftest import KafkaServer, Names
@@ -68,7 +68,7 @@ def was_logged(caplog: pytest.LogCaptureFixture, words: str) -> bool:
 
 async def test_member_without_a_leave_reply_in_time_leaves_no_task_behind(reading: Reading) -> None:
     before = asyncio.all_tasks()
-    with patch("streams_app.kafka.member.LEAVE_SECONDS", 0.0):
+    with patch("streams_app.kafka.group_member.LEAVE_SECONDS", 0.0):
         async with reading.member() as member:
             await have([member], {PARTITIONS})
             consumer = member.agent._member.client

@@ -21,7 +21,7 @@ from streams_app.delivery.offset_metadata import commit_of
 from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processors
 from streams_app.health.status import Status
-from streams_app.kafka.member import GroupMember
+from streams_app.kafka.group_member import GroupMember
 from streams_app.settings import Settings
 from streams_app.subscribers.state.offset_metadata import MAX_METADATA_BYTES
 from tests.conftest import KafkaServer, Names

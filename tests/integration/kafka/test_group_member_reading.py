@@ -13,7 +13,7 @@ from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.delivery.processor import Claim, Processors
 from streams_app.health.status import Status
-from streams_app.kafka.member import BUSY_FETCH_MAX_WAIT_MS, FETCH_MAX_WAIT_MS, GroupMember
+from streams_app.kafka.group_member import BUSY_FETCH_MAX_WAIT_MS, FETCH_MAX_WAIT_MS, GroupMember
 from streams_app.settings import Settings
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, produce, wait_until

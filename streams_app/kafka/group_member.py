@@ -23,7 +23,7 @@ from streams_app.health.outage_reporter import OutageReporter
 from streams_app.kafka.attempts import attempt, is_cancelled
 from streams_app.kafka.client import client_options
 from streams_app.kafka.fetching import is_behind, moved, notify_waiters, take_fetched
-from streams_app.kafka.members import places_of
+from streams_app.kafka.member_requests import places_of
 from streams_app.kafka.patches.consumer_end import end
 from streams_app.kafka.patches.fetch_times import watch
 from streams_app.kafka.queries import KafkaQueries, in_time
