@@ -31,8 +31,8 @@ class GroupConsumer(Protocol):
     * **Timers.** ``ownership.tick_once()`` every tick and ``ownership.commit_once()`` every ``worker.commit_every``, from the
       loop on which all methods of the ownership are called.
 
-    :mod:`streams_app.kafka.member_requests` implements requests to the broker for any aiokafka consumer: committed offsets, the commit
-    under a claim, bounds of the log.
+    :mod:`streams_app.kafka.member_requests` implements requests to the broker for any aiokafka consumer: committed offsets, the
+    commit under a claim, bounds of the log.
 
     Methods are called from that loop; ``generation``, ``assignment`` and ``reader_view`` also from the watchdog's thread.
     """
