@@ -33,13 +33,8 @@ def definitions(path: str) -> set[str]:
 
 def steps() -> list[str]:
     """Return the names that the walks pass."""
-    return sorted(
-        {
-            name
-            for name in re.findall(r"`(\w+\.\w+|commit_as|after_failure|fitted|apply_statement)`", walks())
-            if not name.endswith((".py", ".lua"))
-        }
-    )
+    named = re.findall(r"`(\w+\.\w+|commit_as|after_failure|fitted|apply_statement)`", walks())
+    return sorted({name for name in named if not name.endswith((".py", ".lua"))})
 
 
 @pytest.mark.parametrize("name", steps())
