@@ -2,8 +2,8 @@
 
 ``topics create`` does so only for a subscriber with ``idempotent = "no"``. For the others, a worker determines the offset at its
 first claim: ``guarantees/restored_position.py``. A worker never does that for ``"no"``: it cannot distinguish a lost commit from
-one that never existed, and would run all events a second time. The first commit is made once, before the dead-letter topic is created,
-so if that topic exists, there was a commit.
+one that never existed, and would run all events a second time. The first commit is made once, before the dead-letter topic is
+created, so if that topic exists, there was a commit.
 """
 
 from __future__ import annotations
