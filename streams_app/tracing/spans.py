@@ -41,7 +41,7 @@ _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 
 class Tracing:
-    """Starts spans with the tracer named ``streams_app``."""
+    """Starts the spans of consumed and published records, with the tracer named ``streams_app``."""
 
     def __init__(self) -> None:
         """Create the tracer; it also uses a tracer provider that is set later."""
@@ -108,7 +108,7 @@ class Tracing:
             span.add_link(_span_context(one))
 
     def begin_record(self, topic: str, contexts: Iterable[bytes], attributes: Attributes) -> Span:
-        """Begin the PRODUCER span of a folded record, which is the root of a trace.
+        """Begin and return a PRODUCER span for publishing a folded record; the span is the root of a new trace.
 
         Args:
             topic: Topic of the record.
@@ -124,10 +124,10 @@ class Tracing:
         )
 
     def end_record(self, span: Span, error: BaseException | None) -> None:
-        """End the span of a folded record.
+        """End a span that :meth:`begin_record` returned; if publishing failed, the span records the error.
 
         Args:
-            span: Span that :meth:`begin_record` began.
+            span: Span of the folded record.
             error: Error with which publishing failed; None: the broker acknowledged the record.
         """
         if error is not None:
@@ -226,7 +226,7 @@ def encodable(text: str) -> str:
 
 
 def _messaging(topic: str, operation: str, kind: str, attributes: Attributes) -> Attributes:
-    """Return ``attributes`` and those of OpenTelemetry's semantic conventions for messaging."""
+    """Return span attributes: system, operation and topic by OpenTelemetry's conventions for messaging, and ``attributes``."""
     return {
         "messaging.system": "kafka",
         "messaging.operation.name": operation,
