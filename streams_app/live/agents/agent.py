@@ -1,6 +1,6 @@
 """The live views of a worker: each is a member of its own consumer group, ``<app_id>.live.<view>``.
 
-A view that reads two days back, a rebalance of its group or a client that fails delays no other view, fold or subscriber.
+So a view that reads two days back, rebalances or loses its client does not delay other views, folds or subscribers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FETCH_WAIT_MS: Final = 200
 
 
 class ViewAgent:
-    """Maintains one view; several workers share the partitions of its source.
+    """Maintains one live view in Redis from its source topic; several workers share the partitions of the topic.
 
     Attributes:
         ownership: Ownership of the partitions of the source.
@@ -135,7 +135,7 @@ class ViewAgent:
 
 
 class LiveViews:
-    """The live views that a worker maintains."""
+    """Runs a :class:`ViewAgent` for each live view that this worker maintains."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class LiveViews:
         ]
 
     async def require_topics(self) -> None:
-        """Check that all topics exist.
+        """Check that the source and dead-letter topics of all views exist.
 
         Raises:
             ConfigurationError: Topics are missing; the error names all of them.

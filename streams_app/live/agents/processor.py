@@ -49,11 +49,11 @@ CAUSES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ViewContext:
-    """The common parameters of the processors of a view.
+    """Parameters that the processors of all partitions of one view share.
 
     Attributes:
         app_id: Id of the application.
-        view: The view.
+        view: Settings of the view.
         value_bytes: Maximum bytes of an event.
         scripts: Scripts of the application's Redis.
         dead_letters_of: Creates the dead-letter writer of a partition.
@@ -82,7 +82,7 @@ class ViewContext:
 
 
 class ViewProcessors(Processors):
-    """Creates the processors of all partitions of a view."""
+    """Creates a :class:`ViewProcessor` for each claimed partition of a view."""
 
     def __init__(self, context: ViewContext) -> None:
         """Create the factory, without processors."""
@@ -95,7 +95,7 @@ class ViewProcessors(Processors):
         return (self.context.view.source,)
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, ViewProcessor]:
-        """Create the processor of a partition, under the name of the view."""
+        """Create the processor of a partition; return view name → processor."""
         self._claimed[tp] = processor = ViewProcessor(tp, self.context)
         return {self.context.view.name: processor}
 
@@ -104,7 +104,7 @@ class ViewProcessors(Processors):
         return self.context.is_waiting
 
     def status(self) -> tuple[int, bool]:
-        """Return the number of non-empty pages in the partitions of this worker, and whether any partition is being rebuilt."""
+        """Return the number of pages with items in this worker's partitions, and whether any partition is being rebuilt."""
         live = [one for one in self._claimed.values() if one.is_claimed]
         return sum(one.pages for one in live), any(one.is_reading for one in live)
 
@@ -146,9 +146,9 @@ class ViewProcessor(Processor):
     # ---- delivery
 
     async def claim(self, claim: Claim) -> int:
-        """Claim the state and return the offset to read next.
+        """Claim the partition's state in Redis and return the offset to read next.
 
-        It follows the fence; if there is no usable state, it is the offset of the oldest record that may not have expired.
+        That is the fence + 1, or without usable state the offset of the oldest record that may not have expired.
 
         Raises:
             NotOwnerError: Kafka rejected the first commit.
@@ -172,7 +172,7 @@ class ViewProcessor(Processor):
         return self._fence + 1
 
     def deliver(self, batch: Batch) -> None:
-        """Queue the next range."""
+        """Queue the next range of records for the task that applies them."""
         self.in_flight += len(batch.records)
         self._batches.append(batch)
         self._wake.set()
@@ -182,19 +182,19 @@ class ViewProcessor(Processor):
         return OffsetAndMetadata(self._fence + 1) if self.is_claimed else None
 
     def tick(self, now_ms: int) -> None:
-        """Request the expiry of due items."""
+        """Request that the task of this partition removes expired items."""
         self._is_due = True
         self._wake.set()
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Return whether the expiry that the last tick requested has run; None during an outage and without a claim."""
+        """Return the progress of the expiry that the last tick requested; None during an outage and without a claim."""
         if self._context.is_waiting or not self.is_claimed:
             return None
         why = f"live view {self._context.view.name} does not expire items of {self._tp}"
         return Progress(self._ticks_done, self._ticks_done + self._is_due, f"view={self._context.view.name} source={self._tp}", why)
 
     async def revoke(self, seconds: float) -> None:
-        """Stop at once; the next owner continues from the state in Redis."""
+        """Stop applying and expiring at once; the next owner continues from the state in Redis."""
         self.is_claimed = False
         if self._task is not None:
             await ended({self._task})
@@ -203,7 +203,7 @@ class ViewProcessor(Processor):
     # ---- claiming
 
     async def _claim_state(self, claim: Claim) -> LiveClaim:
-        """Claim the state; if there is no usable state, create one."""
+        """Claim the partition's state in Redis; if it is missing or does not match the log, create a new one."""
         view, definition = self._context.view, definition_of(self._context.view)
         found = await self._store.claim(definition, claim.topic_id, claim.partitions)
         if found is not None and await claim.common_end(found.metadata.log, found.fence + 1) is not None:
@@ -289,7 +289,7 @@ class ViewProcessor(Processor):
         self._context.outages.failed(TryAgainError(unacknowledged_text(topic, error)), self)
 
     async def _expire_once(self, claim: Claim, *, moves_clock: bool) -> None:
-        """Remove some of the items that are due by the clock of the partition.
+        """Remove a limited number of items that are due by the clock of the partition; if more are due, request another call.
 
         Args:
             claim: Claim of the partition.
@@ -342,13 +342,13 @@ class ViewProcessor(Processor):
             logger.debug("expiry to free memory failed", exc_info=error)
 
     def _metadata_at(self, fence: int) -> ViewMetadata:
-        """Return the metadata of the state when the fence is at an offset."""
+        """Return the metadata for a new fence; from the fence at which the rebuild is complete, ``reading`` is None."""
         reading = self._metadata.reading
         return self._metadata if reading is None or fence + 1 < reading else self._metadata._replace(reading=None)
 
 
 def view_start(start: int, bounds: LogBounds, expiry_ms: int) -> ViewStart:
-    """Return the initial values of the state of a view's partition (pure).
+    """Return the fence, clock and metadata with which the state of a partition is created (pure).
 
     Args:
         start: Offset of the first record that may not have expired.
@@ -356,7 +356,7 @@ def view_start(start: int, bounds: LogBounds, expiry_ms: int) -> ViewStart:
         expiry_ms: An item expires at its time plus this.
 
     Returns:
-        Its clock is the time at which the end of the log was read. The view is shown when all records before that end are read.
+        The clock is the time at which the end of the log was read. The view is shown when all records before that end are read.
     """
     begin = max(start, bounds.begin)
     # If the log begins at the first required record, retention may have removed more of them; at offset 0 nothing was removed.

@@ -52,7 +52,7 @@ class ViewRecord(Protocol):
 
 
 class Put(NamedTuple):
-    """Adds an item, or moves its time forward.
+    """Effect of a record that adds an item to a page, or moves the time of the item forward.
 
     Attributes:
         page: Name of the page.
@@ -64,7 +64,7 @@ class Put(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """Removes an item.
+    """Effect of a record that removes an item from a page.
 
     Attributes:
         page: Name of the page.
@@ -79,7 +79,7 @@ class ViewRule:
     """Decides the effect of each record on one view.
 
     Attributes:
-        values: Reads the values of its records.
+        values: Decodes the values of the records.
     """
 
     def __init__(self, view: LiveView, value_bytes: int, schemas: SchemaCache | None = None) -> None:
@@ -103,7 +103,7 @@ class ViewRule:
         self._value_bytes = value_bytes
 
     def decide(self, partition: int, record: ViewRecord, now_ms: int) -> Put | Removal | None:
-        """Return the effect of a record.
+        """Return the effect of a record on the view: a put, a removal, or None.
 
         Args:
             partition: Partition of the record.
@@ -115,7 +115,7 @@ class ViewRule:
 
         Raises:
             NotFetchedError: The schema of its value has not been fetched.
-            BadEventError: The record matches the conditions of the view but cannot be shown, or it cannot be read to evaluate them.
+            BadEventError: The record matches the conditions of the view but cannot be shown, or cannot be decoded to evaluate them.
         """
         value = record.value
         if not value:
@@ -165,7 +165,7 @@ class ViewRule:
 
 
 def definition_of(view: LiveView) -> str:
-    """Return the settings of a view that determine its stored state; if they change, the state is rebuilt from the source."""
+    """Return, as JSON, the settings of a view that determine its stored state; if they change, the state is rebuilt."""
     stored = {
         "kind": view.kind, "page": view.page, "item": view.item, "expiry_ms": view.expiry_ms, "only": view.only,
         "remove": view.remove, "payload": view.payload, "keeps": view.keeps,

@@ -1,6 +1,6 @@
-"""The state of one partition of a view, as a simple model (pure).
+"""Simple model of the state of one partition of a view, as the Redis scripts maintain it (pure).
 
-Tests compare the scripts with it on a real Redis; :class:`streams_app.testing.ViewTester` evaluates declarations with it.
+Tests compare the scripts on a real Redis with this model; :class:`streams_app.testing.ViewTester` evaluates declarations with it.
 """
 
 from __future__ import annotations
@@ -36,5 +36,5 @@ def items_by_page(meanings: Iterable[Put | Removal | None], clock_ms: int, expir
 
 
 def shard_page(items: list[Item], show: int) -> ShardPage:
-    """Convert a page of the model to the page that a shard returns."""
+    """Convert the items of a page, oldest first, to a :class:`.ShardPage` with the newest ``show`` items."""
     return ShardPage("model", len(items), tuple(reversed(items[-show:])) if show else ())

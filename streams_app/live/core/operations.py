@@ -54,7 +54,7 @@ class PageChange:
             self.puts[item.item] = item
 
     def remove(self, item: str) -> None:
-        """Remove an item that was put earlier, in this batch or before it."""
+        """Add a removal, which also cancels an earlier put of the item in this batch."""
         self.puts.pop(item, None)
         self.removed[item] = None
 
@@ -81,11 +81,11 @@ class ViewBatch:
 
     @property
     def changes(self) -> list[Change]:
-        """The changes as the argument of the *apply* script."""
+        """The changes of all pages, as :meth:`.ViewStore.apply` takes them."""
         return [Change(page, list(change.removed), list(change.puts.values())) for page, change in self.pages.items()]
 
     def add(self, decider: ViewRule, partition: int, record: ViewRecord, now_ms: int) -> None:
-        """Add the next record to the batch."""
+        """Evaluate the next record, and add its effect or its rejection to the batch."""
         self.to, self.last = record.offset, record
         self.events += 1
         try:

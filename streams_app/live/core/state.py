@@ -20,7 +20,7 @@ StateName = Literal["ok", "behind", "incomplete", "reading"]
 
 
 class Item(NamedTuple):
-    """An item in a shard.
+    """An item of a page, as one shard stores it.
 
     Attributes:
         item: Name of the item.
@@ -40,7 +40,7 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShardHead:
-    """The metadata of a shard.
+    """Metadata of a shard: owner, position, clock and completeness.
 
     Attributes:
         token: Token of its owner; it changes after every loss of state.
@@ -107,7 +107,7 @@ class ViewState:
     people: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields of the message; payloads are embedded as JSON. In the state ``reading``, values are omitted."""
+        """Return field → value as browsers receive them; payloads are embedded JSON. The state ``reading`` has no values."""
         found: dict[str, Any] = {
             "view": self.view, "kind": self.kind, "state": self.state, "since_ms": self.since_ms, "expiry_ms": self.expiry_ms,
         }  # fmt: skip
@@ -129,17 +129,17 @@ class ViewState:
         return found
 
     def to_json(self) -> bytes:
-        """Return the message as one line of JSON."""
+        """Return the JSON object that browsers receive, see :meth:`to_dict`."""
         return orjson.dumps(self.to_dict())
 
 
 def reading(view: LiveView) -> ViewState:
-    """Return the state ``reading``, without values, of a view."""
+    """Return the state of a view that is being rebuilt: it has the name ``reading`` and no values."""
     return ViewState(view.name, view.kind, "reading", view.expiry_ms)
 
 
 def state_of(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> tuple[StateName, int | None]:
-    """Return the name of a view's state, and the time that this state refers to.
+    """Return the name of a view's state (``ok``, ``behind``, …), and the time that this state refers to.
 
     Args:
         heads: Heads of all shards; None for a shard that does not exist.

@@ -28,14 +28,14 @@ class StateMessage:
 
 
 def message_of(state: ViewState, newest_ms: int = 0, *, is_fresh: bool = False) -> StateMessage:
-    """Encode a state as a message."""
+    """Encode a state as a server-sent event named ``view``, in a message that all connections can share."""
     # Payloads are embedded unchanged: a line break between their tokens would end the event.
     data = state.to_json().replace(b"\n", b" ").replace(b"\r", b" ")
     return StateMessage(state, b"event: view\ndata: " + data + b"\n\n", newest_ms, is_fresh)
 
 
 class Connection:
-    """The views of an open page, or of one request for JSON."""
+    """Unwritten states for one client: an open page, or a request for JSON."""
 
     def __init__(self, page: str, views: Sequence[LiveView], tab: str | None = None) -> None:
         """Create a connection without states.
@@ -66,7 +66,7 @@ class Connection:
         self.changed.set()
 
     def take(self) -> list[StateMessage]:
-        """Return the messages to write now, and clear them."""
+        """Remove and return the unwritten messages, at most one for each view."""
         pending, self._pending = self._pending, {}
         self.changed.clear()
         return list(pending.values())
@@ -77,7 +77,7 @@ class Connection:
         self.changed.set()
 
     def end(self) -> None:
-        """End the connection after the last message."""
+        """Request the end of the stream; states that are not written by then are dropped."""
         self.is_ending = True
         self.changed.set()
 

@@ -101,7 +101,7 @@ class Hub:
         self._arrived.set()
 
     def close(self, connection: Connection) -> None:
-        """Remove a connection."""
+        """Remove a connection; its tab expires from presence views unless it joins again."""
         self.connections.discard(connection)
         for view in connection.views:
             place = (view.name, connection.page)
@@ -114,7 +114,7 @@ class Hub:
                 self._presence[view.name].leave(connection.page, connection.tab)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Poll until stopped."""
+        """Poll once per ``interval`` of the settings, and at once for new connections, until stopped."""
         regular_ms = self._clock.monotonic_ms()
         while not stop.is_set():
             is_regular = self._clock.monotonic_ms() >= regular_ms
@@ -208,7 +208,7 @@ class Hub:
                 await drop_idle_connections(self._redis)
 
     def _trace(self, error: Exception) -> None:
-        """Report an unexpected error of a poll, after which polling continues."""
+        """Report the hub as not ready after an unexpected error of a poll, and log the error once a minute; polling continues."""
         self._status.set_not_ready("poll", f"a poll failed with {type(error).__name__}: the log has its trace")
         monotonic_ms = self._clock.monotonic_ms()
         if monotonic_ms - self._traced_ms >= TRACE_MS:

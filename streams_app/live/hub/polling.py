@@ -147,7 +147,7 @@ class ViewSnapshot:
         return min((head.clock_ms if head is not None else 0) for head in self.heads)
 
     def status(self, now_ms: int) -> tuple[str, int | None]:
-        """Return the name of the view's state, and the time that this state refers to."""
+        """Return the name of the view's state (``ok``, ``behind``, …), and the time that this state refers to, if any."""
         return state_of(self.heads, now_ms, self.view.expiry_ms)
 
 
@@ -166,7 +166,7 @@ class Poller:
         self.views = {view.name: ViewSnapshot(app_id, view, _reader(view, redis, scripts)) for view in views}
 
     async def poll_once(self, wanted: Mapping[str, Collection[str]]) -> tuple[int, set[tuple[str, str]]]:
-        """Read all heads, and the pages of shards that have changed.
+        """Read the heads of the requested views, and the open pages of shards that have changed.
 
         Args:
             wanted: View → open pages.

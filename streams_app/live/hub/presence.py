@@ -37,7 +37,7 @@ class _Tab:
 
 
 class Presence:
-    """The open tabs of one presence view."""
+    """Writes this hub's open tabs of one presence view to Redis, and counts those of all hubs."""
 
     def __init__(self, view: LiveView, store: PresenceStore) -> None:
         self.view = view
@@ -156,7 +156,7 @@ class Presence:
         return self._seen_ms
 
     def status(self, now_ms: int) -> tuple[str, int | None]:
-        """Return the name of the view's state, and the time that this state refers to."""
+        """Return the name of the view's state (``ok``, ``behind``, …), and the time that this state refers to, if any."""
         if now_ms < self._settled_ms:
             return "reading", None
         return ("behind", self._seen_ms) if self._found and now_ms - self._seen_ms > BEHIND_MS else ("ok", None)

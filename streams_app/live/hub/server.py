@@ -56,7 +56,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class RequestError(Exception):
-    """A request was rejected.
+    """Raised by a handler to reject a request with an HTTP status.
 
     Attributes:
         status: HTTP status.
@@ -131,7 +131,7 @@ class ViewServer:
         )  # fmt: skip
 
     async def check_forever(self) -> None:
-        """Call :meth:`.EventStream.check` of all streams once a second."""
+        """Once a second, send due beats, end streams whose token is no longer valid, and disconnect browsers that do not read."""
         while True:
             monotonic_ms = self._clock.monotonic_ms()
             for stream in list(self._streams):
@@ -223,7 +223,7 @@ class ViewServer:
             self._hub.close(connection)
 
     def _asked(self, request: web.Request) -> tuple[str, list[LiveView], tuple[TokenVerifier, str, PageToken] | None]:
-        """Validate and authorize a request; return its page, views and token."""
+        """Validate and authorize a request; return its page, its views, and its token with the verifier (None: not needed)."""
         page = request.match_info["page"]
         if not page or len(page.encode("utf-8", "surrogatepass")) > MAX_PAGE_BYTES:
             raise RequestError(400, "page", f"the name of a page has at most {MAX_PAGE_BYTES} bytes")

@@ -133,6 +133,6 @@ def listen(settings: Settings) -> socket.socket:
 
 
 def url_of(settings: Settings, listening: socket.socket) -> str:
-    """Return the URL of the server."""
+    """Return the URL of the hub, with the port on which the socket listens."""
     host = settings.live_server.host
     return f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"

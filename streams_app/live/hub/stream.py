@@ -30,7 +30,7 @@ def retry_ms() -> int:
 
 
 class EventStream:
-    """Writes the messages of a connection to its browser."""
+    """Writes the states and beats of one connection to its browser, as server-sent events."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class EventStream:
         self._moved_ms = clock.monotonic_ms()
 
     async def write(self, headers: Mapping[str, str]) -> web.StreamResponse:
-        """Write until the connection ends or the browser disconnects."""
+        """Write events until the hub ends the connection or the browser disconnects; return the finished response."""
         response = EventSourceResponse(headers=headers, send_timeout=STALLED_MS / 1000, ping_interval=NO_PINGS_SECONDS)
         writer = await response.prepare(self._request)
         transport = self._request.transport
@@ -83,7 +83,7 @@ class EventStream:
         return response
 
     def _due(self) -> bytes:
-        """Return the bytes to write now; empty if the connection is ending, such as after the token has expired."""
+        """Return the events to write now as bytes; empty if the connection is ending, such as after the token has expired."""
         messages, is_beat_due = self.connection.take(), self.connection.is_beat_due
         now_ms = self._clock.now_ms()
         if self._allowed is not None and self._allowed[2].expires_ms <= now_ms:

@@ -30,7 +30,7 @@ class TokenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PageToken:
-    """The content of a token.
+    """Verified content of a token: the pages that it grants, the user and the expiry.
 
     Attributes:
         pages: Names of pages; one that ends with ``*`` covers all names with this prefix.
@@ -43,7 +43,7 @@ class PageToken:
     expires_ms: int
 
     def allows(self, page: str) -> bool:
-        """Return whether the token covers a page."""
+        """Return whether the token grants access to a page."""
         return any(page == name or (name.endswith("*") and page.startswith(name[:-1])) for name in self.pages)
 
 
@@ -61,7 +61,7 @@ class TokenVerifier:
         self._secrets = server.secrets
 
     def accepted(self, text: str | None) -> PageToken:
-        """Verify a token and return its content.
+        """Verify signature, content and expiry of a token, and return its content.
 
         Raises:
             TokenError: The token is missing or rejected.
@@ -117,7 +117,7 @@ def _bytes_of(claim: Any) -> bytes | None:
 
 
 def signed(secret: str, pages: Sequence[str], sub: str, expires_ms: int) -> str:
-    """Create a token, as an application does.
+    """Return a signed token (HS256), as an application creates it for its users.
 
     Args:
         secret: Secret that signs the token.

@@ -1,4 +1,4 @@
-"""Every Redis key of live views, in one table.
+"""Every Redis key of live views, in two tables: keys of a view's partition, and keys of a presence view.
 
 =================================================  ======  ===================================================================
 key (after ``{app/live.VIEW/topic/part}:v1:``)      type    holds

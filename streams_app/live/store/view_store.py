@@ -51,7 +51,7 @@ class LiveClaim:
         seq: Number of the last change.
         clock_ms: The time at which the content is correct.
         metadata: Other metadata of the state.
-        is_new: Whether the claim created it.
+        is_new: Whether the claim created the state.
     """
 
     fence: int
@@ -76,7 +76,7 @@ class ViewStart(NamedTuple):
 
 
 class ApplyReply(NamedTuple):
-    """The result of *apply*.
+    """Result of the *apply* script.
 
     Attributes:
         late: Number of puts that had already expired.
@@ -90,7 +90,7 @@ class ApplyReply(NamedTuple):
 
 
 class ExpireReply(NamedTuple):
-    """The result of *expire*.
+    """Result of the *expire* script.
 
     Attributes:
         items: Number of removed items.
@@ -105,7 +105,7 @@ class ExpireReply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PollReply:
-    """The pages of one shard that have changed since a hub polled them.
+    """Result of the *poll* script: the pages of one shard that have changed since a hub polled them.
 
     Attributes:
         head: Metadata of the shard, read at the same time.
@@ -157,7 +157,7 @@ class PagePresence:
 
 @dataclass(frozen=True, slots=True)
 class PresenceReply:
-    """The tabs that have the pages of a view open.
+    """Result of the *present* script: the tabs that have the pages of a view open.
 
     Attributes:
         marker: If it differs from the previous one, Redis has lost its data, and all tabs must be written again.
@@ -169,7 +169,7 @@ class PresenceReply:
 
 
 class LiveScripts:
-    """The scripts in Redis, loaded once per process."""
+    """The scripts of live views, as name → script, for one Redis client."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
         """Register the scripts, without connecting.
@@ -182,7 +182,7 @@ class LiveScripts:
 
 
 class ViewStore:
-    """The state of one view and partition, written under one claim.
+    """Writes the state of one partition of a view, with the token of one claim.
 
     Each attempt to write gets the next ``seq``, so that (token, seq) never identifies two states.
     """
@@ -272,7 +272,7 @@ class ViewStore:
         return ApplyReply(int(reply[1]), int(reply[2]), reply[0] == b"already")
 
     async def expire(self, fence: int, now_ms: int, *, moves_clock: bool, limit: int = 500) -> ExpireReply:
-        """Remove items that are due.
+        """Remove up to ``limit`` items that are due.
 
         Args:
             fence: The expected current fence.
@@ -353,7 +353,7 @@ async def heads_of(redis: Redis, shards: Sequence[ViewKeys]) -> tuple[int, list[
 
 
 class PresenceStore:
-    """The open tabs of the pages of one view, written by all hubs."""
+    """Writes and counts the tabs that have pages of one presence view open; all hubs write to the same keys."""
 
     def __init__(self, scripts: Scripts, keys: PresenceKeys, expiry_ms: int) -> None:
         """Create the store of one view.
@@ -401,12 +401,12 @@ class PresenceStore:
 
 
 def script_source(name: str) -> str:
-    """Return the source of a script, with its includes."""
+    """Return the Lua source of a script, with its includes inserted."""
     return with_included(script_text(name), lambda shared: script_text(f"shared/{shared}"))
 
 
 def script_text(name: str) -> str:
-    """Return the source of a script as in its file, without its includes."""
+    """Return the Lua source of a script as in its file, with its includes not inserted."""
     return (files("streams_app.live.store") / "lua" / f"{name}.lua").read_text("utf-8")
 
 
