@@ -1,1 +1,1 @@
-"""The tasks of folding in a worker: processors, claim, emission, retired folds, snapshots of shards, lag."""
+"""Runs folds in a worker: claims partitions, folds their events, emits records, and measures lag and overdue time."""

@@ -22,7 +22,7 @@ UNKNOWN_RECORD: Final = Fingerprint(0, OTHER)
 
 
 def is_recreated(folded: str, present: str) -> bool:
-    """Return whether a topic was recreated (pure).
+    """Return whether a topic was recreated since its events were folded, by comparing two topic ids (pure).
 
     Args:
         folded: Id of the topic whose events were folded; "": the state contains no id and gets the present one.
@@ -32,16 +32,16 @@ def is_recreated(folded: str, present: str) -> bool:
 
 
 def topic_recreated_error(shard: Shard, claim: Claim, what: str) -> OtherLogError:
-    """Return the error that ends the worker because its topic was recreated; ``what`` describes the difference."""
+    """Return the error that ends a worker because a source topic was recreated; ``what`` describes how the log differs."""
     command = f"streams-app reset --fold {shard.fold.name}"
     advice = f"the topic was deleted and created again. Run `{command}` to start over; with --emit, open groups are emitted first."
     return OtherLogError(claim.tp, what, advice)
 
 
 async def check_log(shard: Shard, claim: Claim) -> None:
-    """Check that the topic is the one whose events were folded.
+    """Raise an error if the source topic was recreated since its events were folded, as shown by the topic id in Redis.
 
-    Call this before the first commit: after it, a watermark of the former log would be mistaken for one of the new log.
+    Call this before the first commit: after it, a watermark of the former log would count as one of the new log.
 
     Raises:
         OtherLogError: The topic was deleted and recreated.
@@ -51,7 +51,7 @@ async def check_log(shard: Shard, claim: Claim) -> None:
 
 
 async def initial_position(shard: Shard, claim: Claim) -> OffsetAndMetadata:
-    """Commit and return the position of a fold without one in the last commit: from its state in Redis, else by ``start``."""
+    """Commit and return where a fold begins if the last commit has no position of it: its watermark in Redis, else by ``start``."""
     # Kafka may have deleted the commit while Redis still has the state. Then the watermark in Redis is correct.
     low = await shard.store.watermark()
     metadata = ""
@@ -67,7 +67,7 @@ async def initial_position(shard: Shard, claim: Claim) -> OffsetAndMetadata:
 
 
 async def apply_log_bounds(shard: Shard, emitter: Emitter, claim: Claim, begin: OffsetAndMetadata, metrics: Metrics) -> None:
-    """Compare a shard that has just been claimed with the bounds of the log; skip events that retention has removed.
+    """Check that the log of a newly claimed shard still contains the folded events; skip events that retention has removed.
 
     Raises:
         OtherLogError: The log no longer contains the folded events.
@@ -89,7 +89,7 @@ async def apply_log_bounds(shard: Shard, emitter: Emitter, claim: Claim, begin: 
 
 
 async def lost_by_broker(shard: Shard, claim: Claim) -> int | None:
-    """Return the offset from which to fold again because the broker has lost folded events; None if it has lost none."""
+    """Return the first offset that must be folded again because the broker has lost folded events; None if it has lost none."""
     folded = shard.fence if shard.in_progress is None else shard.in_progress.to
     kept = shard.log
     # A state without fingerprints has only an offset. The end that a broker returns may be too low, see apply_log_bounds().
@@ -99,7 +99,7 @@ async def lost_by_broker(shard: Shard, claim: Claim) -> int | None:
 
 
 async def rewind_to_common_offset(shard: Shard, emitter: Emitter, common: int) -> None:
-    """Emit the open groups, and move the fence back to the last offset at which the log is unchanged.
+    """Emit the open groups of a shard, then move its fence back to before ``common``, from where the log has changed.
 
     Open groups cannot stay: it is unknown which of their events the broker has lost, and new events with offsets below the last one
     of a group would count as folded. Ids and versions of later records include the number of lost offsets, because records of the
@@ -111,7 +111,7 @@ async def rewind_to_common_offset(shard: Shard, emitter: Emitter, common: int) -
 
 
 def warn_of_lost_state(shard: Shard, claim: Claim, *, had_state: bool) -> None:
-    """Warn if a shard with a new state was folded before, according to this process or the position in the commit."""
+    """Log a warning if a shard whose state is new was folded before: this process has owned it, or Kafka has a commit of it."""
     if had_state or (claim.committed is not None and claim.committed.offset > claim.log_bounds.begin):
         logger.warning(
             "Redis has lost its state: folding again from %d, records may overlap fold=%s source=%s",
@@ -120,7 +120,7 @@ def warn_of_lost_state(shard: Shard, claim: Claim, *, had_state: bool) -> None:
 
 
 async def _skip_lost(shard: Shard, emitter: Emitter, position: int, begin: int, metrics: Metrics) -> None:
-    """Skip events that retention has removed: report the loss, emit the open groups, then move the fence."""
+    """Skip offsets below ``begin``, removed by retention: report those never folded, emit the open groups, and move the fence."""
     lost_from = max(shard.fence + 1, position)
     if lost_from < begin:
         logger.error(
@@ -133,7 +133,7 @@ async def _skip_lost(shard: Shard, emitter: Emitter, position: int, begin: int, 
 
 
 def partitions_at_first_start(partition: int, in_others: Mapping[int, OffsetAndMetadata | None], present: int) -> int:
-    """Return how many partitions the source had when a fold began, which decides where a partition without a position begins.
+    """Return how many partitions the source had when a fold began; a partition with this number or a higher one was added later.
 
     ``start = "latest"`` applies to the partitions that exist when a fold starts for the first time; a partition that is added later
     is read from its beginning. Partitions are numbered and never removed, so a partition was added later if its number is not below
@@ -146,7 +146,7 @@ def partitions_at_first_start(partition: int, in_others: Mapping[int, OffsetAndM
         present: Number of partitions the source has now.
 
     Returns:
-        The count; at most ``partition`` if that was added later. 0 if the fold began before counts were stored, or with
+        The count; at most ``partition`` if that partition was added later. 0 if the fold began before counts were stored, or with
         ``earliest``: every partition without a position was added later. If the broker keeps no metadata, the present count.
     """
     none_added = max(present, partition + 1)

@@ -1,4 +1,4 @@
-"""Clients and clocks that the processors of all folds in a worker share, and reports of rejected and misrouted events."""
+"""Clients, clock and settings that the processors of all folds in a worker share; reports of rejected and misrouted events."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FoldContext:
     event_contexts: EventContexts = field(default_factory=EventContexts)
 
     def observe_shards(self, assigned: Collection[TP]) -> None:
-        """Update the snapshots of shards for the watchdog and the gauges, and drop samples of partitions that are not assigned.
+        """Update the snapshots of shards and the gauges of folds; drop snapshots and samples of partitions that are not assigned.
 
         Args:
             assigned: Partitions of the last assignment.
@@ -55,18 +55,18 @@ class FoldContext:
             statistics.keep(assigned)
 
     def dead_letters_of(self, fold: Fold, source: TP) -> DeadLetters:
-        """Create the producer of dead letters for a fold and a partition."""
+        """Create the writer that sends rejected events of a fold and a source partition to the dead-letter topic of the fold."""
         component = RejectingComponent("fold", fold.name, self.settings.app_id, fold.dead_letters)
         return DeadLetters(component, source, self.producer, self.clock, self.metrics.rejected)
 
     def statistics_of(self, fold: Fold) -> WindowStatistics:
-        """Return the window statistics of a fold, one object for all its partitions."""
+        """Return the statistics of a fold's window in this worker; each call for a fold returns the same object."""
         if fold.name not in self.statistics:
             self.statistics[fold.name] = WindowStatistics(fold, self.metrics)
         return self.statistics[fold.name]
 
     def record_tracing_of(self, shard: Shard) -> RecordTracing | None:
-        """Create the tracing of a shard's records; None if tracing is off."""
+        """Create the object that traces the folded records of a shard; None if tracing is off."""
         return None if self.tracing is None else RecordTracing(self.tracing, self.event_contexts, shard.key, shard.fold.output)
 
 
@@ -74,7 +74,7 @@ logger = logging.getLogger(__name__)
 
 
 def report_misrouted_events(name: str, reading: DecodedRange, tp: TP, metrics: Metrics) -> None:
-    """Count the events of a fold whose record key is not their group key; log a warning for the first one."""
+    """Count the events of a range whose record key is not their group key; log a warning if they are the first ones of the fold."""
     if metrics.is_first_misrouted(name):
         logger.warning(
             "record keys of events differ from their group keys: a group may be split over partitions and its records come "
@@ -85,7 +85,7 @@ def report_misrouted_events(name: str, reading: DecodedRange, tp: TP, metrics: M
 
 
 def report_rejected_events(folds: Iterable[Fold], metrics: Metrics) -> None:
-    """Log the number of events that each fold has rejected since the last call, by reason; nothing if there were none."""
+    """Log, for each fold that has rejected events since the last call, the number of these events by reason."""
     topics = {fold.name: fold.dead_letters for fold in folds}
     for name, reasons in metrics.rejected_since().items():
         summary = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())

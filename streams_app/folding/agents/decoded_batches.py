@@ -20,12 +20,12 @@ _OFFSET = attrgetter("offset")
 
 
 class ReadRange(NamedTuple):
-    """A range as one fold reads it.
+    """The events of a range of source offsets, as one fold reads them.
 
     Attributes:
         events: In offset order; can be iterated over once.
         reading: Rejected and misrouted events; complete once ``events`` was iterated over.
-        reread: Reads the events of a chunk again, to split its runs.
+        reread: Chunk → the events of its offsets, read again to split runs; may contain events outside the chunk.
     """
 
     events: Iterable[Event]
@@ -39,7 +39,7 @@ class DecodedBatchCache:
     def __init__(
         self, app_id: str, readers: Mapping[str, EventReader], limits: Limits, schemas: PatientRegistry | None = None
     ) -> None:
-        """Initialize an empty cache; ``readers``: name of each fold of the source → its reader."""
+        """Initialize an empty cache; ``readers``: fold name → event reader, for all folds of the source."""
         self._schemas = schemas
         self._app_id = app_id
         self._readers = readers
@@ -47,7 +47,7 @@ class DecodedBatchCache:
         self._routed: WeakKeyDictionary[Batch, RoutedRange] = WeakKeyDictionary()
 
     async def prepare(self, batch: Batch, fold: str) -> None:
-        """Fetch the schemas of the framed keys and values of a range; wait until the registry answers.
+        """Fetch the schemas that a fold needs to decode the keys and values of a range; wait until the schema registry answers.
 
         Read the range before the next ``await``, after which the schemas may have been evicted.
         """
@@ -55,7 +55,7 @@ class DecodedBatchCache:
             await self._schemas.prepare(self._readers[fold].framed_parts(batch.records), (batch.tp, fold))
 
     def read(self, batch: Batch, fold: str) -> ReadRange:
-        """Read a range for a fold; see :meth:`prepare`."""
+        """Return the events of a range as a fold reads them; await :meth:`prepare` for the range immediately before."""
         reader, reading = self._readers[fold], DecodedRange()
         records, decoded = self._of(batch).records_for(fold, reading)
         events = reader.events(records, decoded, reading)

@@ -46,7 +46,7 @@ class EmissionPass:
     Attributes:
         records: Number of records that the broker has acknowledged and that were removed from the outbox.
         sealed: Number of groups that were sealed.
-        more: Whether more is due now, so that the next pass should follow at once.
+        more: Whether more groups are due or more records wait in the outbox, so that the next pass should follow at once.
         failed: The first error of the producer, if any; records that were not acknowledged are sent again.
     """
 
@@ -86,7 +86,7 @@ class Emitter:
     """Whether the last pass was made before its tick, because a group was due."""
 
     async def wait_for_next_pass(self, last: EmissionPass) -> None:
-        """Wait for the next tick; if the last pass sealed nothing, at most until the first group is due.
+        """Wait until :attr:`ticked` is set; if the last pass sealed nothing, at most until the first open group is due.
 
         So under load there is one pass per tick, and a group that becomes due after a silence is emitted at once.
         """
@@ -106,7 +106,7 @@ class Emitter:
         return wait_ms / 1000 if wait_ms >= 0 else None
 
     async def emit_due_once(self) -> EmissionPass:
-        """Make one pass: send the outbox while due groups are sealed, then send the sealed ones, unless more groups are due.
+        """Seal due groups while the records in the outbox are sent, then send the newly sealed ones, unless more groups are due.
 
         Raises:
             FencedError: The shard must be claimed again.
@@ -137,7 +137,7 @@ class Emitter:
         return done
 
     async def _seal_due(self, done: EmissionPass) -> None:
-        """Seal due groups by several script calls, so that one request to the broker serves all of them."""
+        """Seal due groups by script calls, some :data:`SEND_LIMIT` groups at most; store in ``done`` how many, and if more are due."""
         now_ms = self.clock.now_ms()
         done.more = True
         while done.more and done.sealed < SEND_LIMIT:
@@ -151,10 +151,10 @@ class Emitter:
                 return
 
     async def seal_ahead(self) -> bool:
-        """Seal groups that are due by the clock of a backlog, so that the folding script need not close them.
+        """Seal due groups before a chunk of a backlog is folded, so that the folding script need not close them.
 
         Returns:
-            Whether records were sealed.
+            Whether any group was sealed.
 
         Raises:
             FencedError: The shard must be claimed again.
@@ -169,7 +169,7 @@ class Emitter:
         return done.sealed > 0
 
     def _folded_until_ms(self, now_ms: int) -> int | None:
-        """Return a time before which all arrived records are folded, by the last fetch reply that showed one; None: unknown.
+        """Return a time before which all arrived records are folded, from the last fetch reply that showed one; None: unknown.
 
         After a suspension of the process or during a hanging fetch, unread events must not be mistaken for silence. Under steady
         traffic, some events are nearly always unread, so the last time that a reply showed is used; it stays correct.
@@ -231,7 +231,7 @@ class Emitter:
         await shard.adopt_definition()
 
     async def _send_pending(self) -> EmissionPass:
-        """Send the records that are in the outbox now; those that folding adds meanwhile are sent later."""
+        """Send the records that are in the outbox now, and remove the acknowledged ones; stop after an error of the producer."""
         done = EmissionPass()
         shard = self.shard
         left = len(shard.outbox)
@@ -253,7 +253,7 @@ class Emitter:
         return done
 
     async def _produce(self, entries: Sequence[Sealed]) -> tuple[list[Sealed], BaseException | None]:
-        """Produce the records of entries; return the entries of which all records are acknowledged, and the first error."""
+        """Produce the records of outbox entries; return the entries of which all records are acknowledged, and the first error."""
         shard = self.shard
         if self.renderer is None or (self.renderer.shape, self.renderer.lost) != (shard.definition.stored, shard.lost):
             self.renderer = Renderer(shard.definition.stored, *shard.tp, shard.lost)
@@ -283,9 +283,9 @@ class Emitter:
         return [entry for position, entry in enumerate(entries) if position not in unsent], failed
 
     async def _dead_letter_too_large(self, record: Outgoing) -> BaseException | None:
-        """Send a dead letter for a record that the broker will never accept, which would otherwise block its shard forever.
+        """Send a dead letter for a folded record that is too large for the broker, which would otherwise block its shard forever.
 
-        The dead letter has the key and the id of the record, and no value. Return the error if it was not acknowledged.
+        The dead letter has the key and the id of the record, and no value. Return the error, or None once it is acknowledged.
         """
         fold_id = dict(record.headers)["fold-id"]
         first_offset = int(fold_id.decode().rsplit(":", 1)[1].split("-", 1)[0])

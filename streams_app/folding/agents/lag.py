@@ -31,14 +31,14 @@ READ_MS: Final = 10_000
 
 @dataclass(slots=True)
 class PartitionEnds:
-    """The end of each partition: the later one of the broker's answer and the last fetch reply."""
+    """Combines the end offsets of partitions that the broker returned with those in fetch replies, and keeps the higher ones."""
 
     _read: dict[TP, tuple[int, int]] = field(default_factory=dict)
 
     def combined(
         self, asked: Mapping[TP, int], read: Mapping[TP, int | None], now_ms: int, *, is_answering: bool
     ) -> dict[TP, int]:  # fmt: skip
-        """Return the latest known ends.
+        """Return the latest known end offset of each partition in ``asked``.
 
         Args:
             asked: Ends that the broker returned last.
@@ -56,7 +56,7 @@ def lags(
     folds: Iterable[Fold], ends: Mapping[TP, int], begins: Mapping[TP, int], committed: Mapping[TP, Committed],
     fences: Mapping[ShardKey, int],
 ) -> dict[str, int]:  # fmt: skip
-    """Return the number of source offsets that each fold has not folded.
+    """Return fold name → number of source offsets that the fold has not folded, in all partitions of its source.
 
     Args:
         folds: The declared folds.
@@ -64,9 +64,6 @@ def lags(
         begins: First offset of each partition.
         committed: Last commit of the group in each partition.
         fences: Last known fence of each shard; a missing shard has no state.
-
-    Returns:
-        Fold name → offsets.
     """
     return {
         fold.name: sum(
@@ -79,7 +76,7 @@ def lags(
 def _next(
     fold: Fold, tp: TP, end: int, begins: Mapping[TP, int], committed: Mapping[TP, Committed], fences: Mapping[ShardKey, int]
 ) -> int:
-    """Return the offset from which the fold would continue if its partition were claimed now."""
+    """Return the offset from which a fold would continue a partition if a worker claimed the partition now."""
     fence = fences.get((fold.name, tp))
     if fence is not None:
         return max(fence + 1, begins.get(tp, 0))
@@ -108,7 +105,7 @@ class StoredFences:
         self._redis: Redis | None = None
 
     async def ask_once(self, tps: Collection[TP]) -> None:
-        """Read the fences of these partitions from Redis.
+        """Read the fences of all folds in these partitions from Redis into :attr:`fences`, and whether it accepts writes.
 
         Raises:
             RedisError, OSError: Redis does not answer, or is a replica.
@@ -130,7 +127,7 @@ class StoredFences:
         self.fences = {key: int(fence) for key, fence in zip(wanted, found, strict=True) if fence is not None}
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to Redis, if it is open."""
         redis, self._redis = self._redis, None
         if redis is not None:
             await redis.aclose()

@@ -56,10 +56,10 @@ ROOM_SECONDS = 1.0
 
 
 class FoldProcessor:
-    """Folds one partition of a source for one fold, see :class:`streams_app.delivery.processor.Processor`."""
+    """Folds the events of one source partition for one fold, and emits its records; implements :class:`.Processor`."""
 
     def __init__(self, shard: Shard, decoded_batches: DecodedBatchCache, context: FoldContext) -> None:
-        """Initialize a processor that has claimed nothing; the folds of the partition share ``decoded_batches``."""
+        """Initialize without a claim; the processors of all folds of the source partition share ``decoded_batches``."""
         self.shard = shard
         self._statistics = context.statistics_of(shard.fold)
         dead_letters = context.dead_letters_of(shard.fold, shard.tp)
@@ -78,11 +78,11 @@ class FoldProcessor:
 
     @property
     def in_flight(self) -> int:
-        """Return the number of records that are delivered and not folded yet."""
+        """Return the number of delivered records that are not folded yet."""
         return self._queue.records_above(self.shard.fence)
 
     async def claim(self, claim: Claim) -> int:
-        """Take the shard over and begin to fold and emit; see :meth:`streams_app.delivery.processor.Processor.claim`."""
+        """Take over the shard, start the tasks that fold and emit, and return the offset from which to deliver."""
         self._report_progress, self.emitter.view = claim.on_progress, claim.reader_view
         shard, status = self.shard, self._context.status
         await check_log(shard, claim)
@@ -104,26 +104,26 @@ class FoldProcessor:
         return shard.fence + 1
 
     def deliver(self, batch: Batch) -> None:
-        """Queue the next range."""
+        """Queue the next range of records to be folded."""
         self._queue.add(batch)
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the low watermark from Redis; None if Redis has no state."""
+        """Return the low watermark of the shard in Redis, and the metadata of its position; None if Redis has no state."""
         low = await self.shard.store.watermark()
         return None if low is None else OffsetAndMetadata(low, self._metadata)
 
     def tick(self, now_ms: int = 0) -> None:
-        """Wake the emission task."""
+        """Wake the emission task for its next pass; ``now_ms`` is not used."""
         self.emitter.ticked.set()
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Return the progress of the emission; None if a known pause, such as an outage, explains that it stalls."""
+        """Return the progress of the emission; None if a known pause, such as an outage, explains a stall, or without a claim."""
         if explains_emission(self.shard.fold, self._context.status):
             return None
         return self._context.claimed_shards.snapshots.progress(self.shard.key, monotonic_ms)
 
     async def revoke(self, seconds: float) -> None:
-        """Stop at once; the state in Redis stays for the next owner."""
+        """Stop at once, without using ``seconds``; the state in Redis remains for the next owner."""
         self._context.claimed_shards.remove(self.emitter)
         self.shard.release()
         self._queue.clear()
@@ -169,7 +169,7 @@ class FoldProcessor:
     async def _fold_all(
         self, batch: Batch, chunks: Iterator[Chunk], reading: DecodedRange, reread: Callable[[Chunk], Iterable[Event]]
     ) -> bool:
-        """Fold the chunks of one range; return whether the last of them was part of a backlog."""
+        """Fold the chunks of one range of records; return whether the last chunk was part of a backlog."""
         was_waiting = False
         for chunk in chunks:
             await self._send_dead_letters(reading)
@@ -181,7 +181,7 @@ class FoldProcessor:
         return was_waiting
 
     async def _fold_chunk(self, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> None:
-        """Fold one chunk by as many script calls as it needs, with retries."""
+        """Fold one chunk by as many script calls as it needs; retry while Redis fails, and wait while the outbox is full."""
         progress, backoff = self.shard.begin(chunk, events), _backoff()
         outcome = FoldOutcome.MORE
         while outcome is not FoldOutcome.DONE:
@@ -201,7 +201,7 @@ class FoldProcessor:
         self._statistics.folded(self.shard.tp.partition, chunk)
 
     async def _make_room(self, chunk: Chunk, step: FoldStep) -> None:
-        """Wake the emission if a step has sealed records; if the outbox is full, also wait until a record is removed."""
+        """Wake the emission if a step has sealed records or found the outbox full; if full, wait until a record is removed."""
         if step.outcome is FoldOutcome.FULL:
             self.tick()
             await self.shard.outbox.room(ROOM_SECONDS)
@@ -228,7 +228,7 @@ class FoldProcessor:
         logger.info("folding resumed fold=%s source=%s", self.shard.fold.name, self.shard.tp)
 
     def _wake(self, chunk: Chunk) -> None:
-        """Wake the emission, unless a backlog has sealed only a few records; the next tick sends those."""
+        """Wake the emission task, unless the chunk is of a backlog and the outbox has few records; the next tick sends those."""
         if not self.shard.clock.is_backlog(chunk.time) or len(self.shard.outbox) >= WORTH_SENDING:
             self.tick()
 
@@ -264,7 +264,7 @@ class FoldProcessor:
 
 
 def _backoff() -> Backoff:
-    """Return the backoff for Redis and the broker, at most a second, because events and records wait."""
+    """Create a backoff of 0.1 to 1 second for Redis and the broker; it is short because events and records wait."""
     return Backoff(first_seconds=0.1, longest_seconds=1.0)
 
 
@@ -272,7 +272,7 @@ _OFFSET = attrgetter("offset")
 
 
 class BatchQueue:
-    """Queue of the delivered ranges of a partition; the first one stays until it is folded."""
+    """Queue of the record ranges that were delivered to one fold; a range is removed once it is folded."""
 
     def __init__(self) -> None:
         self._batches: deque[Batch] = deque()
@@ -280,12 +280,12 @@ class BatchQueue:
         self._arrived = asyncio.Event()
 
     def add(self, batch: Batch) -> None:
-        """Add the next range."""
+        """Add a range of records, which begins where the last one ended."""
         self._batches.append(batch)
         self._arrived.set()
 
     def clear(self) -> None:
-        """Drop all ranges."""
+        """Drop all queued ranges."""
         self._batches.clear()
 
     def records_above(self, fence: int) -> int:
@@ -297,7 +297,7 @@ class BatchQueue:
         return sum(len(batch.records) for batch in batches) - folded
 
     async def first(self, is_part: Callable[[int], bool]) -> Batch | None:
-        """Wait for a range; return it, joined with the ranges before it that were too short.
+        """Wait for the first range; return it, joined with earlier ranges that were too short.
 
         Args:
             is_part: Whether a range that ends at this offset is shorter than the range that another owner has begun. That one must
@@ -315,7 +315,7 @@ class BatchQueue:
         return None if self._begun is not None else batch
 
     def done(self) -> None:
-        """Remove the first range, which is folded, or is to be joined with the next one."""
+        """Remove the first range from the queue, after :meth:`first` has returned."""
         if self._batches:
             self._batches.popleft()
 
@@ -326,12 +326,12 @@ EMISSION: Final = (*BOTH, "clock-skew")
 
 
 def explains_folding(folds: Iterable[Fold], status: Status) -> bool:
-    """Return whether a known pause, such as an outage of Redis, explains that the folds of a source make no progress."""
+    """Return whether a known pause, such as an outage of Redis or Kafka, explains why these folds make no progress."""
     return status.is_waiting_for(*FOLDING, *_topics(folds))
 
 
 def explains_emission(fold: Fold, status: Status) -> bool:
-    """Return whether a known pause, such as an outage of Redis, explains that a fold emits nothing."""
+    """Return whether a known pause, such as an outage of Redis or Kafka, explains why a fold emits nothing."""
     return status.is_waiting_for(*EMISSION, *_topics([fold]))
 
 

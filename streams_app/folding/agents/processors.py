@@ -25,7 +25,7 @@ class FoldProcessors:
     """Creates a processor for each fold of a source, and one for each retired fold."""
 
     def __init__(self, context: FoldContext) -> None:
-        """Create the readers of all folds once, for all partitions.
+        """Create the factory, with one event reader for each declared fold.
 
         Raises:
             ConfigurationError: A format needs a package that is not installed.
@@ -41,11 +41,11 @@ class FoldProcessors:
 
     @property
     def topics(self) -> Collection[str]:
-        """Return the sources of all folds."""
+        """Return the source topics of all declared folds."""
         return self._folds.keys()
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, Processor]:
-        """Create the processors of a partition, see :meth:`streams_app.delivery.processor.Processors.of`."""
+        """Create the processors of a partition: fold name → processor, for declared folds, and retired ones in ``committed``."""
         context, folds = self._context, self._folds[tp.topic]
         gone = sorted(set(committed) - {fold.name for fold in folds})
         _check_size(tp, folds, gone)
@@ -60,7 +60,7 @@ class FoldProcessors:
         return made
 
     def is_paused(self, topic: str) -> bool:
-        """Return whether a known pause, such as an outage of Redis, explains that no fold of a source makes progress."""
+        """Return whether a known pause, such as an outage of Redis or Kafka, explains why no fold of a source makes progress."""
         return explains_folding(self._folds[topic], self._context.status)
 
     def _store(self, tp: TP, fold: str) -> ShardStore:
@@ -69,7 +69,7 @@ class FoldProcessors:
 
 
 def _check_size(tp: TP, folds: Collection[Fold], gone: Collection[str]) -> None:
-    """Raise ConfigurationError if the folds' positions may exceed the size of commit metadata: the broker would reject commits."""
+    """Raise ConfigurationError if the folds of a source are so many that their positions may exceed the size of commit metadata."""
     latest = [fold.name for fold in folds if fold.start == "latest"]
     fault = too_long(tp.topic, [*(fold.name for fold in folds), *gone], latest)
     if fault is not None:

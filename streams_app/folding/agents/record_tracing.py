@@ -36,17 +36,17 @@ class EventContexts:
     """The trace contexts of the newest events of each group, in all shards of a worker."""
 
     def __init__(self, most: int = MAX_CONTEXTS) -> None:
-        """Create an empty store for at most this many contexts."""
+        """Create an empty store for at most ``most`` trace contexts."""
         self._most = most
         self._count = 0
         self._groups: OrderedDict[tuple[ShardKey, bytes], dict[bytes, int]] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return the number of contexts."""
+        """Return the number of stored trace contexts."""
         return self._count
 
     def add(self, shard: ShardKey, member: bytes, context: bytes, offset: int) -> None:
-        """Add the context of an event of a group."""
+        """Add the trace context of an event; drop the oldest of its group, or the least recent groups, if there are too many."""
         key = shard, member
         group = self._groups.setdefault(key, {})
         self._groups.move_to_end(key)
@@ -60,12 +60,12 @@ class EventContexts:
             self._count -= len(self._groups.popitem(last=False)[1])
 
     def of(self, shard: ShardKey, sealed: Sealed) -> list[bytes]:
-        """Return the contexts of the events of a sealed group."""
+        """Return the stored trace contexts of the events in a sealed group, the oldest first."""
         group = self._groups.get((shard, sealed.member), {})
         return [context for context, offset in group.items() if sealed.first_offset <= offset <= sealed.last_offset]
 
     def remove(self, shard: ShardKey, sealed: Sealed) -> None:
-        """Remove the contexts of the events of a sealed group; those of later events of the group stay."""
+        """Remove the trace contexts of the events in a sealed group, and of earlier ones; keep those of later events."""
         key = shard, sealed.member
         group = self._groups.pop(key, None)
         if group is None:
@@ -77,14 +77,14 @@ class EventContexts:
 
 
 class RecordTracing:
-    """Traces the records of one shard."""
+    """Creates spans for the folded records of one shard, with links to the events that were folded into them."""
 
     def __init__(self, tracing: Tracing, contexts: EventContexts, shard: ShardKey, output: str) -> None:
-        """Create the tracing of a shard's records.
+        """Initialize for the records of one shard.
 
         Args:
             tracing: Starts the spans.
-            contexts: Contexts of the events of all shards.
+            contexts: Trace contexts of the events of all shards.
             shard: Key of the shard.
             output: Topic of its records.
         """
@@ -94,7 +94,7 @@ class RecordTracing:
         self._output = output
 
     def collected(self, events: Iterable[Event], records: Sequence[Any]) -> Iterable[Event]:
-        """Iterate over the events of a range; store the trace context of each event before it is yielded to be folded.
+        """Iterate over the events of a range; store the trace context of an event before it is yielded.
 
         Args:
             events: The events, in offset order.
@@ -110,7 +110,7 @@ class RecordTracing:
             yield event
 
     async def begin(self, entries: Sequence[Sealed], records: Sequence[Outgoing], owner: Sequence[int]) -> list[Span]:
-        """Begin the span of each record, and add its context to the headers of the record.
+        """Begin and return a span for each record, and add its trace context to the headers of the record.
 
         Args:
             entries: Sealed groups.
@@ -139,11 +139,11 @@ class RecordTracing:
         return spans
 
     def end(self, spans: Sequence[Span], outcomes: Outcomes) -> None:
-        """End the span of each record with its outcome."""
+        """End the span of each record with the outcome of producing it: an error, or None."""
         for span, outcome in zip(spans, outcomes, strict=True):
             self._tracing.end_record(span, outcome)
 
     def finished(self, entries: Sequence[Sealed]) -> None:
-        """Remove the trace contexts of groups whose records are acknowledged."""
+        """Remove the trace contexts of sealed groups whose records the broker has acknowledged."""
         for entry in entries:
             self._contexts.remove(self._shard, entry)

@@ -37,7 +37,7 @@ class RetiredFoldProcessor(Processor):
     in_flight = 0
 
     def __init__(self, store: ShardStore, context: FoldContext) -> None:
-        """Initialize a processor that has claimed nothing; ``store`` accesses the remaining state of the fold."""
+        """Initialize without a claim; ``store`` accesses the state of the retired fold in Redis."""
         self._store = store
         self._context = context
         self._committed: OffsetAndMetadata | None = None
@@ -45,7 +45,7 @@ class RetiredFoldProcessor(Processor):
         self._task: asyncio.Task[None] | None = None
 
     async def claim(self, claim: Claim) -> int:
-        """Take over the remaining state, if any, and emit its groups in the background."""
+        """Take over the shard if Redis has open groups or sealed records of it, and start to emit them; request no batches."""
         self._committed = claim.committed
         left = await self._store.left_behind()
         if left is None or claim.committed is None:
@@ -66,12 +66,12 @@ class RetiredFoldProcessor(Processor):
         """Do nothing: the claim requests no batches."""
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the low watermark of the remaining state; the committed position if there is no state."""
+        """Return the low watermark in Redis if this processor has taken over a shard; otherwise the committed position."""
         low = await self._store.watermark() if self._shard else None
         return self._committed if low is None or self._committed is None else OffsetAndMetadata(low, self._committed.metadata)
 
     async def revoke(self, seconds: float) -> None:
-        """Stop at once; the state in Redis stays for the next owner."""
+        """Stop at once, without using ``seconds``; the state in Redis remains for the next owner."""
         if self._shard:
             self._shard.release()
         if self._task:
@@ -79,7 +79,7 @@ class RetiredFoldProcessor(Processor):
 
 
 def retired_fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
-    """Create a declaration that renders records like the retired fold; only the needed settings have their former values."""
+    """Create a fold that renders records as a retired one did, from the stored definition and topics (output, dead letters)."""
     output, dead_letters = topics
     values: dict[str, Any] = {
         "name": shape.fold,
@@ -95,7 +95,7 @@ def retired_fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
 
 
 async def emit_open_groups(emitter: Emitter) -> None:
-    """Emit all open groups with the reason ``flush``; retry until all are emitted.
+    """Emit all open groups of a retired fold's shard with the reason ``flush``; retry until all are emitted.
 
     Raises:
         FencedError: The partition must be claimed again.

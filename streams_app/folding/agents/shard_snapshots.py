@@ -26,12 +26,12 @@ from streams_app.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class ShardSnapshot:
-    """A shard as it was last observed. Times are of the monotonic clock, except partition clocks.
+    """The state of a shard when it was last observed. Times are of the monotonic clock, except partition clocks; in ms.
 
     Attributes:
         last_seal: Reply of the last seal.
         sealed_at_ms: When that reply was first observed.
-        due_clock_ms: When the first of its open groups is due, by the partition clock; None if no group is open, or none is known.
+        due_clock_ms: When its first open group is due, by the partition clock; None if no group is open, or none is known.
         clock_ms: The partition clock when ``last_seal`` was first observed.
         was_current: Whether the partition clock was close to the wall clock then, so that it advances with it.
         is_merging: Whether a backlog is merged, so that quiet groups stay open.
@@ -56,11 +56,11 @@ class ShardSnapshot:
 
     @property
     def open_groups(self) -> int:
-        """Return the number of groups that are not sealed."""
+        """Return the number of open groups after the last seal; 0 before the first seal."""
         return self.last_seal.open_groups if self.last_seal else 0
 
     def overdue_ms(self, monotonic_ms: int) -> int:
-        """Return how long the first due group or the first unacknowledged record has been overdue; 0 if nothing is due."""
+        """Return for how many ms a group has been due or the first unacknowledged record has waited, the longer; 0 if neither."""
         waits = monotonic_ms - self.head_since_ms if self.head is not None else 0
         if self.due_clock_ms is None:
             return waits
@@ -71,7 +71,7 @@ class ShardSnapshot:
 
 
 def snapshot_of(shard: Shard, former: ShardSnapshot | None, acknowledged: int, now_ms: int, monotonic_ms: int) -> ShardSnapshot:
-    """Return the snapshot of a claimed shard.
+    """Return a new snapshot of a claimed shard; its open groups are those of ``former`` until the shard has sealed again.
 
     Args:
         shard: The shard, which the worker owns now.
@@ -117,7 +117,7 @@ class ShardSnapshots:
         self._snapshots: dict[ShardKey, ShardSnapshot] = {}
 
     def update(self, claimed: Collection[tuple[Shard, int]], assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:
-        """Update the snapshots.
+        """Replace the snapshots of claimed shards, mark the others as not claimed, and remove those of unassigned partitions.
 
         Args:
             claimed: Claimed shards, each with its number of acknowledged records.
@@ -136,11 +136,11 @@ class ShardSnapshots:
                 del self._snapshots[key]
 
     def of(self, fold: str) -> Iterator[ShardSnapshot]:
-        """Return the snapshots of one fold."""
+        """Iterate over the snapshots of the shards of one fold."""
         return (snapshot for (name, _), snapshot in self._snapshots.copy().items() if name == fold)
 
     def progress(self, key: ShardKey, monotonic_ms: int) -> Progress | None:
-        """Return the progress of a shard's emission; None if this worker has not claimed it, or it has no snapshot."""
+        """Return how many records of a shard the broker has acknowledged, plus one if any is overdue; None if not claimed."""
         snapshot = self._snapshots.get(key)
         if snapshot is None or not snapshot.is_claimed:
             return None
@@ -154,7 +154,7 @@ class ShardSnapshots:
 
 
 class ClaimedShards:
-    """The shards of this worker; the main loop writes them, any thread may read them.
+    """The shards that this worker owns, and their snapshots; the main loop writes them, any thread may read them.
 
     Attributes:
         snapshots: The last known state of each shard.
@@ -166,12 +166,12 @@ class ClaimedShards:
         self._ever: set[ShardKey] = set()
 
     def add(self, emitter: Emitter) -> None:
-        """Add a shard that has been claimed."""
+        """Add the shard of an emitter after its claim."""
         self._emitters[emitter.shard.key] = emitter
         self._ever.add(emitter.shard.key)
 
     def remove(self, emitter: Emitter) -> None:
-        """Remove a released shard, unless it was claimed again meanwhile."""
+        """Remove the shard of an emitter after its release, unless another emitter has claimed the shard meanwhile."""
         key = emitter.shard.key
         if self._emitters.get(key) is emitter:
             del self._emitters[key]
@@ -185,17 +185,17 @@ class ClaimedShards:
         return [emitter.shard for emitter in self._emitters.copy().values()]
 
     def fences(self) -> dict[ShardKey, int]:
-        """Return the highest folded offset of each shard that the worker owns now."""
+        """Return (fold, partition) → highest folded offset, for the shards that the worker owns now."""
         return {shard.key: shard.fence for shard in self.all()}
 
     def update(self, assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:
-        """Update the snapshots of all shards."""
+        """Update :attr:`snapshots` from the claimed shards; remove those of partitions that are not assigned."""
         claimed = [(emitter.shard, emitter.acknowledged) for emitter in self._emitters.values()]
         self.snapshots.update(claimed, assigned, now_ms, monotonic_ms)
 
 
 def set_gauges(snapshots: ShardSnapshots, settings: Settings, metrics: Metrics, monotonic_ms: int) -> None:
-    """Set the gauges of every fold of this worker from the snapshots, so that an outage of Redis or Kafka lowers none of them."""
+    """Set the gauges of all folds from the last snapshots, so that an outage of Redis or Kafka lowers none of them."""
     metrics.update(monotonic_ms)
     for fold in settings.folds:
         shards = list(snapshots.of(fold.name))

@@ -1,4 +1,4 @@
-"""Measures the effect of a fold's window in a running worker, by a sample of its groups, and exports it as metrics."""
+"""Measures, by a sample of groups, how the window of a fold affects its records, and exports the results as metrics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streams_app.health.metrics import Metrics, observe_counts
 
 
 class WindowStatistics:
-    """Sample and metrics of one fold, shared by its partitions. The sample is only in memory, so a restart loses it."""
+    """Samples the groups of one fold in all partitions of a worker, and updates metrics. A restart loses the sample."""
 
     def __init__(self, fold: Fold, metrics: Metrics) -> None:
         self._sample = GroupSample(Bounds.of(fold), [seconds * 1_000 for seconds in GAP_BUCKETS])
@@ -26,15 +26,15 @@ class WindowStatistics:
         self._share, self._error = metrics.sample_share.labels(fold=name), metrics.sample_error_ratio.labels(fold=name)
 
     def folded(self, partition: int, chunk: Chunk) -> None:
-        """Count a chunk that has been folded completely."""
+        """Add the gaps and groups of a completely folded chunk to the sample and the metrics."""
         self._record(self._sample.folded(partition, chunk))
 
     def emitted(self, partition: int, records: Sequence[Sealed], now_ms: int) -> None:
-        """Count records that the broker has acknowledged and that were removed from the outbox."""
+        """Add records that the broker has acknowledged to the sample and the metrics; ``now_ms`` is the wall clock."""
         self._record(self._sample.emitted(partition, records, now_ms))
 
     def keep(self, assigned: Collection[TP]) -> None:
-        """Drop the groups of all partitions that are not assigned to this worker."""
+        """Drop the sampled groups of all partitions that are not assigned to this worker."""
         self._sample.keep({tp.partition for tp in assigned if tp.topic == self._source})
 
     def _record(self, seen: ObservedGroups) -> None:
