@@ -137,7 +137,7 @@ class Emitter:
         return done
 
     async def _seal_due(self, done: EmissionPass) -> None:
-        """Seal due groups by script calls, some :data:`SEND_LIMIT` groups at most; store in ``done`` how many, and if more are due."""
+        """Seal due groups by script calls, until some :data:`SEND_LIMIT` are sealed; store the number and whether more are due."""
         now_ms = self.clock.now_ms()
         done.more = True
         while done.more and done.sealed < SEND_LIMIT:
