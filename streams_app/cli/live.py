@@ -57,7 +57,7 @@ def serve(settings: Settings, has_page: bool, log_level: str, log_format: str) -
     """  # noqa: D301  # \b is for click: keep these lines as they are
     from streams_app.live.hub.serving import serve_views
     from streams_app.logs import set_up_logging
-    from streams_app.process import exit_now
+    from streams_app.process_exit import exit_now
 
     set_up_logging(log_level, log_format)
     try:

@@ -17,7 +17,7 @@ from streams_app.cli.options import DurationsType, DurationType, MomentType, Sha
 from streams_app.clock import Clock, SystemClock
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold, QuietPeriod
-from streams_app.process import search_cycles_rarely
+from streams_app.gc_tuning import search_cycles_rarely
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:

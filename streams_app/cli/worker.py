@@ -51,7 +51,7 @@ def command(config: Path | None, app: str | None, log_level: str, log_format: st
     settings = declared if isinstance(declared, Settings) else declared.settings
     # Faust takes a second to import, and `--help` should not.
     from streams_app.logs import set_up_logging
-    from streams_app.process import exit_now
+    from streams_app.process_exit import exit_now
 
     set_up_logging(log_level, log_format)
     try:

@@ -30,7 +30,7 @@ from streams_app.kafka.consumer import FoldingConsumer
 from streams_app.kafka.faust_consumer import FaustGroupConsumer
 from streams_app.kafka.tables import NoTables
 from streams_app.logs import hold_back_libraries
-from streams_app.process import exit_now
+from streams_app.process_exit import exit_now
 from streams_app.settings import Settings
 from streams_app.subscribers.running.requirements import require_topics
 from streams_app.worker.components import Components, assemble

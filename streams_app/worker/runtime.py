@@ -1,6 +1,6 @@
 """A worker as a process: startup, graceful shutdown on SIGTERM, exit code.
 
-:func:`streams_app.process.exit_after` bounds the shutdown.
+:func:`streams_app.process_exit.exit_after` bounds the shutdown.
 
 ``streams-app worker`` runs this module, with or without folds. ``faust -A streams_app.worker worker`` does not: there, Faust's own
 worker runs the application.
@@ -16,8 +16,9 @@ from collections.abc import Collection
 import uvloop
 
 from streams_app.errors import InternalError, StreamsAppError
+from streams_app.gc_tuning import search_cycles_rarely
 from streams_app.kafka.group_member import wait
-from streams_app.process import exit_after, search_cycles_rarely
+from streams_app.process_exit import exit_after
 from streams_app.settings import Settings
 from streams_app.subscribers.running.requirements import enabled_subscriptions, require_rights, require_topics, rights_without_folds
 from streams_app.tracing import tracing_of

@@ -23,7 +23,7 @@ from streams_app.live.hub.hub import Hub
 from streams_app.live.hub.server import ViewServer
 from streams_app.live.hub.sockets import ask_for_descriptors, descriptors_for
 from streams_app.live.hub.tokens import TokenVerifier
-from streams_app.process import exit_after
+from streams_app.process_exit import exit_after
 from streams_app.redis_access.client import connect, require_access
 from streams_app.settings import RedisSettings, Settings
 

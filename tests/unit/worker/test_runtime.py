@@ -14,14 +14,14 @@ from mode import Service
 
 from streams_app import Fold, Settings, create_app
 from streams_app.errors import TryAgainError
-from streams_app.process import stop_seconds
+from streams_app.process_exit import stop_seconds
 
 LIMIT_SECONDS = 60
 
 HANGS = """
 import os, sys, time
-from streams_app import process
-process.STOP_SECONDS, process.REST_SECONDS = 0.0, 0.01
+from streams_app import process_exit
+process_exit.STOP_SECONDS, process_exit.REST_SECONDS = 0.0, 0.01
 print("of a function of the user's", end="")
 os.set_blocking(1, False)
 try:
@@ -29,7 +29,7 @@ try:
         os.write(1, bytes(4096))
 except BlockingIOError:
     os.set_blocking(1, True)
-process.exit_after(0)
+process_exit.exit_after(0)
 time.sleep(3600)  # until the deadline ends it
 """
 

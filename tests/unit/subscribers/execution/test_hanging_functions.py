@@ -21,7 +21,7 @@ LIMIT_SECONDS = 60
 
 ENDS_WHILE_BLOCKED = """
 import asyncio, sys, threading, time
-from streams_app.process import exit_now
+from streams_app.process_exit import exit_now
 from streams_app.subscribers.execution.async_executor import UserLoop
 
 async def blocks():

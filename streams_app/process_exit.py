@@ -1,9 +1,8 @@
-"""Ends a process within a time limit after SIGTERM, and configures its garbage collection."""
+"""Ends a process within a time limit after SIGTERM."""
 
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import os
 import threading
@@ -49,13 +48,3 @@ def exit_after(grace_seconds: float) -> None:
     timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
-
-
-def search_cycles_rarely() -> None:
-    """Make garbage collection of reference cycles rare.
-
-    Batches are thousands of short-lived tuples and dictionaries without cycles: with default thresholds, garbage collection would
-    take a third of the time. Existing objects are never searched.
-    """
-    gc.freeze()
-    gc.set_threshold(200_000, 50, 100)
