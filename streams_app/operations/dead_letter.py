@@ -61,7 +61,7 @@ class ListedDeadLetter:
 
     @property
     def source(self) -> str:
-        """Topic, partition and offset from which the event was read."""
+        """Where the event was read, as ``topic/partition/offset``."""
         return "/".join(self.headers.get(name, "") for name in ("source-topic", "source-partition", "source-offset"))
 
     @property
@@ -90,7 +90,7 @@ class ListedDeadLetter:
         return found[1] if found else ""
 
     def receipt(self, address: str) -> list[str]:
-        """Return the digests that this receipt lists; empty if the record is not a receipt for ``address``."""
+        """If this record is a receipt for ``address``, return the digests of replayed events in it; otherwise an empty list."""
         is_one = self.headers.get(RECEIPT_HEADER) == address
         return (self.value or b"").decode("ascii", "replace").split() if is_one else []
 
@@ -118,7 +118,7 @@ class ListedDeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSelection:
-    """Filter by which a command selects the dead letters of one component. An empty set selects all.
+    """Filter by which a command selects dead letters of one component. An empty set does not restrict the selection.
 
     Attributes:
         app_id: Name of the application that rejected the events. Dead letters without an application name match, too.
@@ -151,7 +151,7 @@ class DeadLetterSelection:
 
     @property
     def options(self) -> list[str]:
-        """The options that restrict the selection, as written on the command line."""
+        """Names of the command-line options that restrict the selection, such as ``--key``."""
         return [
             option
             for option, given in (
@@ -162,12 +162,12 @@ class DeadLetterSelection:
         ]  # fmt: skip
 
     def concerns(self, dead_letter: ListedDeadLetter) -> bool:
-        """Return whether this component rejected the event of a dead letter."""
+        """Return whether the selected component wrote a dead letter, that is, rejected its event."""
         headers = dead_letter.headers
         return headers.get(self.kind) == self.fold and headers.get("app-id", self.app_id) == self.app_id
 
     def matches(self, dead_letter: ListedDeadLetter) -> bool:
-        """Return whether a dead letter of this component meets all options."""
+        """Return whether a dead letter meets all options of the selection; its component is not checked."""
         return (
             (not self.reasons or dead_letter.reason in self.reasons)
             and (not self.positions or dead_letter.position in self.positions)
@@ -184,7 +184,7 @@ def header_texts(headers: Headers) -> dict[str, str]:
 
 
 def split_headers(headers: Headers) -> tuple[dict[str, str], Headers]:
-    """Return the headers of a dead letter as text, and the headers of its event."""
+    """Split the headers of a dead letter: its own, as name → text, and those of the rejected event, as received."""
     at = next((at for at, (name, _) in enumerate(headers) if name == RECEIVED_HEADER), len(headers))
     count = header_texts(headers[at : at + 1]).get(RECEIVED_HEADER, "")
     behind = at + 1 + (int(count) if count.isdecimal() else 0)

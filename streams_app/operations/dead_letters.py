@@ -50,7 +50,7 @@ class DeadLetterTopic:
         return sum(self.ends[tp] - begin for tp, begin in self.begins.items())
 
     async def pages(self) -> AsyncIterator[list[ListedDeadLetter]]:
-        """Yield all dead letters up to the ends, in pages, ordered within each partition. A page may be empty.
+        """Yield pages of the dead letters and receipts below :attr:`ends`, ordered within each partition. A page may be empty.
 
         Raises:
             TryAgainError: The broker has stopped answering.

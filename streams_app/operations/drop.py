@@ -132,7 +132,7 @@ async def _is_pending(redis: Redis, requested: list[tuple[FoundGroup, bytes]]) -
 
 
 async def _dropped_events(redis: Redis, found: FoundGroup) -> int | None:
-    """Return the number of events of the dropped group; None if it closed without the drop."""
+    """Return how many events the requested drop removed; None if the group closed before the owner read the request."""
     text: Any = await redis.hget(found.shard.keys.dropped, found.member)
     answer = DropAnswer.from_text(text) if text else None
     return answer.events if answer is not None and answer.first_offset == _first_offset(found) else None

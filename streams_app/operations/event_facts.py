@@ -139,7 +139,7 @@ def describe(found: EventFacts, one: Subscription, page: Page | None, now_ms: in
 
 
 def describe_none(event_id: str, one: Subscription, searched: Sequence[SearchedOffsets], page: Page | None, width: int) -> str:
-    """Return the text for an id that neither a searched event nor a dead letter has.
+    """Return the report on an event id that was found neither in the searched offsets nor in a dead letter.
 
     Args:
         event_id: Id as typed.
@@ -172,7 +172,7 @@ def _search_text(searched: SearchedOffsets) -> str:
 
 
 def worker_text(page: Page | None, name: str, idempotent: Idempotent = "unknown") -> str:
-    """Describe the state of the subscriber in the worker on this machine."""
+    """Describe how many events of a subscriber wait, run or are retried, by the metrics of the worker on this machine."""
     if page is None:
         return "no worker was asked, as http.port is 0"
     if page.text is None:

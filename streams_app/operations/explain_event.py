@@ -65,12 +65,12 @@ def size_of(ranges: Ranges) -> int:
 
 
 def first_of(ranges: Ranges, max_offsets: int) -> dict[TP, tuple[int, int]]:
-    """Return the first offsets of each range: ``max_offsets`` in total at most, in equal shares (pure)."""
+    """Shorten each range to its first offsets: at most ``max_offsets`` in total, in equal shares (pure)."""
     return {tp: (ranges[tp][0], ranges[tp][0] + share) for tp, share in _shares(ranges, max_offsets).items()}
 
 
 def last_of(ranges: Ranges, max_offsets: int) -> dict[TP, tuple[int, int]]:
-    """Return the last offsets of each range: ``max_offsets`` in total at most, in equal shares (pure)."""
+    """Shorten each range to its last offsets: at most ``max_offsets`` in total, in equal shares (pure)."""
     return {tp: (ranges[tp][1] - share, ranges[tp][1]) for tp, share in _shares(ranges, max_offsets).items()}
 
 
@@ -132,7 +132,7 @@ class EventLog:
         return self._found(tp, offset)
 
     async def with_id(self, wanted: str, scope: SearchScope) -> tuple[EventFacts | None, SearchedOffsets]:
-        """Search for an id from the committed offsets on, then among the newest offsets below them; return the first match."""
+        """Search by event id, first from the committed offsets on, then below; return the first match and what was searched."""
         above = {tp: (self._from(tp), end) for tp, (_, end) in self._log_bounds.items()}
         at = {} if scope.since_ms is None else await self._offsets_at(scope.since_ms)
         below = {tp: (min(at.get(tp, begin), begin), begin) for tp, (begin, _) in above.items()}
@@ -156,11 +156,11 @@ class EventLog:
 
     @property
     def hidden(self) -> dict[TP, tuple[int, int]]:
-        """The offsets that open transactions hide, by partition; partitions without an open transaction are omitted."""
+        """Partition → offsets [begin, end) that an open transaction hides; partitions without an open transaction are omitted."""
         return {tp: (end, self._high[tp]) for tp, (_, end) in self._log_bounds.items() if self._high[tp] > end}
 
     async def hidden_with_id(self, consumer: AIOKafkaConsumer, wanted: str, scope: SearchScope) -> EventFacts | None:
-        """Search for an id among the events that open transactions hide; return the first match, or None.
+        """Search by event id among the events that open transactions hide; return the facts about the first match, or None.
 
         Args:
             consumer: A consumer from :func:`.log_reader.log_reader` that also reads uncommitted records.
@@ -348,7 +348,7 @@ def _from(topic: str, listed: DeadLetterListing) -> DeadLetterListing:
 
 
 async def _kept(settings: Settings, one: Subscription, found: EventFacts) -> EventFacts:
-    """Add the state of the event in Redis; if Redis does not answer, add the error instead."""
+    """Return the facts, with the event's attempts as stored in Redis added; if Redis does not answer, with its error."""
     keys = SubscriberKeys(settings.app_id, one.subscriber.name, *found.tp)
     try:
         async with redis_of(settings) as redis:

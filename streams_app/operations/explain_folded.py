@@ -81,7 +81,7 @@ async def _record(settings: Settings, fold: Fold, partition: int, offset: int) -
 
 
 async def _group(settings: Settings, fold: Fold, partition: int, record: Any) -> tuple[bytes | None, str]:
-    """Return the group of an event; or None, and the reason why the event has no group."""
+    """Return the group key of an event; or None, and the reason why the event has no group."""
     registry = registry_of(settings, [fold.format])
     if registry is not None:
         await registry.prepare((record.key, record.value))

@@ -1,7 +1,8 @@
 """Fills a read store with groups that have not changed since their fold began, so that no folded record names them.
 
-The operator lists a group and its names per line, in the form of an event. Current values are read from the source and written with
-a version below that of every record, so values that workers write always win, before or after the fill.
+The operator lists a group and its names per line, in the form of an event. Current values are read from the value source of the
+store. They are written with a version below that of every record, so values that workers write always win, before or after the
+fill.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class _Line:
 
 
 class Fill:
-    """A fill of one read store with groups of one fold."""
+    """Writes the current values of listed groups of one fold into one read store."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class Fill:
             on_progress: Called with a text, the progress and the total.
 
         Raises:
-            ConfigurationError: The store has no source or not this fold, or ``fold`` is None and the store has several folds.
+            ConfigurationError: The store has no value source or not this fold, or ``fold`` is None and the store has several folds.
         """
         if declared.source == "carried":
             carried = f'{declared.section}.source = "carried": values are in the records alone, there is no source to be asked'

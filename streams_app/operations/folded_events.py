@@ -63,7 +63,7 @@ class RawEvent:
 
 @dataclass(slots=True)
 class _Record:
-    """Adapts an entry to the reader of a fold, which expects a consumer record."""
+    """Journal entry in the shape of a consumer record, as the reader of a fold expects it."""
 
     offset: int
     timestamp: int | None
@@ -73,7 +73,7 @@ class _Record:
 
 
 def parse_fold_id(text: str) -> RecordRange:
-    """Parse the header ``fold-id`` of a record.
+    """Parse the header ``fold-id`` of a folded record into fold, source partition and offsets.
 
     Raises:
         ConfigurationError: The text is not a fold id.
@@ -85,7 +85,7 @@ def parse_fold_id(text: str) -> RecordRange:
 
 
 def check_fold(settings: Settings, journal: JournalSettings, where: RecordRange) -> Fold:
-    """Return the fold of a record; check that the journal has its events under the same key.
+    """Return the fold of a record, after a check that the journal stores the events of the fold under the same key.
 
     Raises:
         ConfigurationError: The fold does not exist, or has another source or key.

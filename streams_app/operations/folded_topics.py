@@ -21,7 +21,7 @@ from streams_app.settings import ReadStoreSettings, Settings
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """Changes from consecutive records of one partition.
+    """Cell changes that were parsed from consecutive folded records of one partition.
 
     Attributes:
         tp: The partition.
@@ -75,7 +75,7 @@ class FoldedTopics:
             yield cls(expected, readers, asker)
 
     async def log_bounds(self) -> dict[TP, tuple[int, int]]:
-        """Return the current bounds of each partition.
+        """Return partition → (first offset, last stable offset), as they are now.
 
         Raises:
             TryAgainError: Kafka does not answer.
@@ -85,7 +85,7 @@ class FoldedTopics:
         return {TP(*tp): (begins[tp], ends[tp]) for tp in tps}
 
     async def read(self, ranges: Mapping[TP, tuple[int, int]], former: Mapping[TP, int]) -> AsyncGenerator[Announced, None]:
-        """Yield the changes in ranges of offsets, in order within each partition, in parts as large as one sync.
+        """Yield the cell changes of the records in ranges of offsets, in parts of the size of one sync; partitions stay in order.
 
         Args:
             ranges: Partition → offsets to read, [begin, end).

@@ -60,7 +60,7 @@ def describe(
     journal: str = "",
     dropped: str = "",
 ) -> str:
-    """Return the text about a group that is open or waits in the outbox.
+    """Return a verdict and lines of facts about a group that is open or waits in the outbox.
 
     Args:
         found: The group.
@@ -100,7 +100,7 @@ def dropped_text(shard: StoredShard, answer: DropAnswer) -> str:
 def describe_none(
     group: str, fold: Fold, partitions: int, reopening: str, width: int, journal: str = "", dropped: str = ""
 ) -> str:  # fmt: skip
-    """Return the text about a group that is neither open nor in the outbox.
+    """Return a verdict and lines of facts about a group that is neither open nor in the outbox.
 
     Args:
         group: Group key as typed.

@@ -293,7 +293,7 @@ ASKED: Final = 1_000
 
 
 async def open_groups(settings: Settings, fold: str, columns: Collection[str]) -> set[str]:
-    """Return the given groups that are open now or wait in the outbox.
+    """Return which of the given groups are open or wait in the outbox.
 
     Args:
         settings: Settings of the application.

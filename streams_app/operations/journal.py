@@ -58,7 +58,7 @@ async def journal_status(settings: Settings, journal: JournalSettings) -> Journa
 
 
 async def statuses_of(redis: Redis, app_id: str, journal: JournalSettings) -> dict[int, ShardStatus | None]:
-    """Read the status of each partition. Partition 0 stores their number; if it has no state, only partition 0 is returned."""
+    """Return partition → status. Partition 0 stores the number of partitions; if it has no state, only partition 0 is returned."""
     reader = JournalShardReader(JournalScripts(redis))
     first = await reader.status(journal_keys(app_id, journal.name, journal.source, 0))
     found = {0: first}
@@ -119,7 +119,7 @@ class DayOfJournal:
         packed: Number of compressed segments.
         entries: Number of events.
         received_bytes: Bytes of keys, values and headers of the events.
-        stored_bytes: Bytes of their blocks.
+        stored_bytes: Size of the blocks with these events.
         lost: Number of offsets that retention removed from the topic before they were read.
     """
 
@@ -145,7 +145,7 @@ def days_of(segments: Iterable[tuple[int, Segment]]) -> Iterator[DayOfJournal]:
 
 
 def largest_keys(status: JournalStatus, most: int) -> list[tuple[bytes, int]]:
-    """Return the keys with the most received bytes and a lower bound of these, by the ten largest keys of each segment (pure)."""
+    """Return the keys with the most received bytes, each with a lower bound: a segment lists only its ten largest keys (pure)."""
     sizes: Counter[bytes] = Counter()
     for _, segment in status.segments:
         for key, size in segment.largest:

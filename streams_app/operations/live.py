@@ -1,4 +1,4 @@
-"""Shows the state of a page in live views, as a hub sends it, and the reason for it; removes the state of a view."""
+"""Reads the state of a web page in live views, as a hub sends it, and the reason for it; removes the state of a live view."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_SHOWN: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class PageOfView:
-    """The state of a page in one view.
+    """The state of one web page in one live view.
 
     Attributes:
         view: The view.
@@ -53,7 +53,7 @@ class PageOfView:
 
 
 async def page_of_views(settings: Settings, page: str, names: Sequence[str] = (), most: int = MAX_SHOWN) -> list[PageOfView]:
-    """Read the state of a page in views.
+    """Read the state of a web page in each of the named live views.
 
     Args:
         settings: Settings of the application.
@@ -94,7 +94,7 @@ def _as_shown(view: LiveView, pages: Sequence[ShardPage]) -> list[ShardPage]:
 
 
 async def shards_of(redis: Redis, app_id: str, view: LiveView) -> list[ViewKeys]:
-    """Return the keys of each shard of a view. Shard 0 stores their number; until a worker has run, only shard 0 is returned."""
+    """Return the Redis keys of each shard of a live view; only those of shard 0 until a worker has stored the number of shards."""
     first = view_keys(app_id, view.name, view.source, 0)
     _, (head,) = await heads_of(redis, [first])
     count = 1 if head is None else max(1, head.partitions)
@@ -111,7 +111,7 @@ async def _present(redis: Redis, app_id: str, view: LiveView, page: str, most: i
 
 
 def why(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> str:
-    """Explain why a view is not ``ok`` (pure)."""
+    """Describe why the state of a live view is not ``ok``; empty if it is (pure)."""
     state, since_ms = state_of(heads, now_ms, expiry_ms)
     if state == "reading":
         missing = [number for number, head in enumerate(heads) if head is None]

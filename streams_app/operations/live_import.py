@@ -182,7 +182,7 @@ async def send_import(settings: Settings, name: str, path: Path, plan: ImportPla
 
 
 async def _send(producer: AckedProducer, batch: Mapping[int, Outgoing], sent: int, lines: int, view: LiveView) -> int:
-    """Produce a batch of lines, given by line number; return their number.
+    """Produce a batch (line number → record); return the number of its records.
 
     Raises:
         ConfigurationError: The topic rejects a line.
@@ -290,7 +290,7 @@ def _reject(path: Path, view: LiveView, faults: BadLines, too_old: BadLines, age
     """Raise if any line is invalid.
 
     Raises:
-        ConfigurationError: See :func:`plan_import`.
+        ConfigurationError: Lines are invalid, or the topic does not accept their timestamps.
     """
     if too_old.count:
         faults.shown.append(

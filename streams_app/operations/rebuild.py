@@ -1,4 +1,4 @@
-"""Fills a new store beside the one in use and switches to it, while workers and readers continue.
+"""Rebuilds a read store: fills a new one beside the one in use, then switches to it, while workers and readers continue.
 
 The new store is filled from the folded topics, with current values, and then with the cells of the store in use whose records
 retention has removed. The switch happens once the new store has applied everything that the other one has, so that no value becomes
@@ -67,7 +67,7 @@ class Rebuilt:
 
 
 class Rebuild:
-    """A rebuild of one read store."""
+    """Fills a new table or index for one read store, then puts it in the place of the one in use."""
 
     def __init__(
         self,

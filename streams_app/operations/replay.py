@@ -107,7 +107,7 @@ RECEIPT_EVENTS: Final = 100
 
 
 class ReplayFilter:
-    """Filter of the dead letters to replay. Pure, except that it calls functions of the application."""
+    """Decides which dead letters are replayed. Pure, except that it calls functions of the application."""
 
     def __init__(self, destination: Destination, selection: DeadLetterSelection, partitions: int, before: Iterable[str]) -> None:
         """Create a filter for one replay.
@@ -150,7 +150,7 @@ class ReplayFilter:
 
 
 class DeadLetterReplay:
-    """A replay of the dead letters of a fold or a subscriber.
+    """Sends the dead letters of one fold or subscriber back to it, and records that in receipts.
 
     Attributes:
         done: Progress so far.
@@ -231,7 +231,7 @@ class DeadLetterReplay:
         return self.done.is_limited or self.done.is_stopped
 
     async def _receipts(self, topic: DeadLetterTopic) -> set[str]:
-        """Read the digests of events that were replayed before, in a first pass: receipts follow their dead letters in the log.
+        """Return the digests of events that were replayed before, from a first pass over the topic: receipts follow dead letters.
 
         In this pass the destination observes every dead letter, because ``finished-late`` concerns an earlier dead letter.
         """

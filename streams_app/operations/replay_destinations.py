@@ -29,7 +29,7 @@ from streams_app.subscribers.execution.decoding import decode_of
 
 
 class Destination(Protocol):
-    """Destination of the dead letters of one fold or subscriber.
+    """Decides which dead letters of one fold or subscriber can be replayed, and as which record of which topic.
 
     Attributes:
         dead_letters: The dead-letter topic of the fold or subscriber.
@@ -70,7 +70,7 @@ class _Event(NamedTuple):
 
 
 class FoldDestination(Destination):
-    """Destination of a fold's dead letters: the source of the fold."""
+    """Replays the dead letters of a fold into the source topic of the fold."""
 
     def __init__(self, app_id: str, fold: Fold, limits: Limits, schemas: SchemaCache | None = None) -> None:
         self.dead_letters, self.topic, self.address = fold.dead_letters, fold.source, replay_target(app_id, fold.name)
@@ -133,7 +133,7 @@ class ReplayOverride:
 
 
 class SubscriberDestination(Destination):
-    """Destination of a subscriber's dead letters: the replay topic, which only subscribers of the application read."""
+    """Replays the dead letters of a subscriber into the replay topic, which only subscribers of the application read."""
 
     def __init__(self, settings: Settings, subscription: Subscription, override: ReplayOverride) -> None:
         name = subscription.subscriber.name

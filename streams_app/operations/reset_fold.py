@@ -54,7 +54,7 @@ SHARD: Final = re.compile(rb"^\{[^/]+/([^/]+)/([^/]+)/(\d+)\}:")
 
 @dataclass(slots=True)
 class ResetPlan:
-    """Plan of a reset: state to remove, and commits and read stores to change.
+    """What a reset of a fold would change: Redis keys to remove, and commits and read stores to change.
 
     Attributes:
         keys: Keys in Redis to remove.
@@ -85,7 +85,7 @@ class ResetPlan:
 
 
 async def plan(settings: Settings, fold: str) -> ResetPlan:
-    """Return the plan of a reset; changes nothing.
+    """Return what a reset of a fold would remove and change; changes nothing itself.
 
     Args:
         settings: Settings of the application. They may no longer declare the fold.
@@ -153,7 +153,7 @@ async def emit_all(settings: Settings, planned: ResetPlan) -> int:
 
 
 async def carry_out(settings: Settings, fold: str, planned: ResetPlan) -> None:
-    """Carry out a plan: first the commits, which Kafka rejects while a worker runs, then read stores, and keys last.
+    """Reset a fold as planned: first its commits, which Kafka rejects while a worker runs, then read stores, Redis keys last.
 
     Raises:
         ConfigurationError: A worker of the application is running.
@@ -256,7 +256,7 @@ NOTHING_REMOVED: Final = "nothing was removed"
 
 
 async def emittable_shards(redis: Redis, settings: Settings, name: str, tps: Collection[TP]) -> dict[TP, Fold]:
-    """Return the shards of a fold from which records can be emitted, each with the fold that names the topic.
+    """Return partition → fold for the shards of a fold from which records can be emitted; the fold names the output topic.
 
     Args:
         redis: Client of the application's Redis.

@@ -31,7 +31,7 @@ POLL_MS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """Work of a reset in one read store.
+    """What the reset of a fold would do in one read store.
 
     Attributes:
         store: Name of the store.
@@ -44,7 +44,7 @@ class Behind:
     records: int = 0
 
     def lines(self) -> list[str]:
-        """Describe the work for an operator, one sentence per step."""
+        """Describe for an operator what the reset would do, one sentence per step."""
         found, store = [], f"read store {self.store}"
         if self.records:
             found.append(f"{counted(self.records, 'record')} of its output topic would be brought to {store} first")
@@ -75,7 +75,7 @@ async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, con
 
 
 async def follow(settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer) -> None:
-    """Apply the remaining records, store the ends of the output topic, then reset the versions of the fold's values.
+    """Apply unread records of a fold to a read store, store the ends of the output topic, then reset the versions of the values.
 
     A crash in between leaves a store whose versions are not reset yet; nothing is lost, and the call may be repeated.
 
@@ -132,7 +132,7 @@ async def _log_bounds_of(
 
 
 async def _unread(log_bounds: Mapping[TopicPartition, tuple[int, int]], store: ReadStore) -> dict[TopicPartition, Unread]:
-    """Map each partition of the output topic to the records that the store has not applied."""
+    """Map each partition in which the store has not applied all records to its progress and the remaining offsets."""
     progress = await store.progress() if log_bounds else {}
     stored = {tp: progress.get(TP(*tp)) for tp in log_bounds}
     places = {tp: Unread(stored[tp], max(begin, stored[tp] or 0), end) for tp, (begin, end) in log_bounds.items()}

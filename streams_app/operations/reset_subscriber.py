@@ -22,7 +22,7 @@ SCAN_COUNT = 1_000
 
 @dataclass(frozen=True, slots=True)
 class SubscriberPlan:
-    """Plan of a reset of a subscriber.
+    """What a reset of a subscriber would commit and remove.
 
     Attributes:
         offsets: Partition → the offset that would be committed.
@@ -38,7 +38,7 @@ class SubscriberPlan:
 
 
 async def plan_subscriber(settings: Settings, one: Subscription, at: At) -> SubscriberPlan:
-    """Return the plan of a reset; changes nothing.
+    """Return what a reset of a subscriber would commit and remove; changes nothing itself.
 
     Raises:
         ConfigurationError: A topic does not exist.
@@ -54,7 +54,7 @@ async def plan_subscriber(settings: Settings, one: Subscription, at: At) -> Subs
 
 
 async def reset_subscriber(settings: Settings, one: Subscription, planned: SubscriberPlan) -> None:
-    """Carry out a plan: first the commits, which Kafka rejects while a worker runs the subscriber, then the keys.
+    """Reset a subscriber as planned: first its commits, which Kafka rejects while a worker runs it, then its Redis keys.
 
     Raises:
         ConfigurationError: A worker runs the subscriber.

@@ -1,8 +1,8 @@
 """Replays the dead letters of a read store into that store after a fix.
 
 Nothing is sent through Kafka, because a record in the output topic would reach its other consumers, too. Dead letters are written
-as their records would have been, with current values of the source. If the store has a newer version of a value, the version guard
-rejects the older one. So a replay may be repeated and needs no receipts.
+as their records would have been, with current values of the value source. If the store has a newer version of a value, the version
+guard rejects the older one. So a replay may be repeated and needs no receipts.
 
 A dead letter from before a reset of its fold has a version of an earlier log. If records carry values, the dead letter is skipped.
 Otherwise the current value is written with a version below everything that was folded since the reset.
@@ -35,7 +35,7 @@ class _Record:
 
 
 class StoreReplay:
-    """A replay of the dead letters of a read store.
+    """Writes the dead letters of one read store into that store.
 
     Attributes:
         done: Progress so far.

@@ -1,6 +1,7 @@
 """Creates the topics and the initial offsets of new subscribers, before the first worker of an application starts.
 
-It is needed again after partitions were added, because a subscriber with ``idempotent = "no"`` reads no partition without a commit.
+Run the command again after partitions were added, because a subscriber with ``idempotent = "no"`` reads no partition without a
+commit.
 """
 
 from __future__ import annotations

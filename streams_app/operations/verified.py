@@ -1,4 +1,4 @@
-"""The result of a comparison of a read store with its source, as numbers and text (pure)."""
+"""The result of a comparison of a read store with its value source, as numbers and text (pure)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from streams_app.formatting import counted
 
 @dataclass(slots=True)
 class Verified:
-    """Result of the comparison of a read store with its source.
+    """Result of the comparison of a read store with its value source.
 
     Attributes:
         cells: Number of cells of the store that were compared with the source.
@@ -35,7 +35,7 @@ class Verified:
 
 
 def summary(done: Verified, store: str) -> list[str]:
-    """Describe the result for an operator, one sentence per fact."""
+    """Describe the result of a comparison for an operator, one sentence per fact."""
     cells = f"{counted(done.cells, 'cell')} and " if done.cells else ""
     at_least = "at least " if done.is_cut else ""
     lines = [
@@ -54,7 +54,7 @@ def summary(done: Verified, store: str) -> list[str]:
 
 
 def behind_text(done: Verified, store: str) -> str:
-    """Describe a store that is behind and makes no progress."""
+    """Return the message about a store that is behind and makes no progress."""
     return (
         f"read store {store} is {counted(done.behind, 'record')} behind and stands still: what they announce is not in it, and "
         "differences may be theirs; is its worker running, and what does its log say of the read store?"

@@ -1,7 +1,7 @@
-"""Compares a read store with its source, in bounded memory, while workers continue.
+"""Compares a read store with its value source, in bounded memory, while workers continue.
 
-There are two passes. The first pass compares the cells of the store with the source, page by page: it finds wrong and extra cells.
-The second pass reads the folded topics up to the progress of the store and looks up each cell there: it finds missing cells.
+There are two passes. The first pass compares the cells of the store with the value source, page by page: it finds wrong and extra
+cells. The second pass reads the folded topics up to the progress of the store and looks up each cell there: it finds missing cells.
 If records carry the values, only the second pass runs, and compares each record with its cell unless the cell is newer.
 
 A difference may be temporary: the source has changed, and the group is still open or its record is not applied. So each difference
@@ -51,7 +51,7 @@ IDLE_SECONDS: Final = 10.0
 
 
 class Verify:
-    """A comparison of one read store with its source."""
+    """Compares one read store with its value source; reports the differences, and repairs them on request."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class Verify:
         await self._settle(topics)
 
     async def _compare(self, changes: Sequence[CellChange], stored: Mapping[Cell, Stored] | None = None) -> list[Difference]:
-        """Compare cells with the source; return the differences. Cells are read from the store unless ``stored`` has them."""
+        """Compare cells with the value source; return the differences. Cells are read from the store unless ``stored`` has them."""
         current, failed = await with_retries(lambda: self._source.of(changes))
         possible: list[CellChange] = []
         if stored is None:

@@ -24,7 +24,7 @@ _BUILD_INFO: Final = re.compile(r'^streams_app_build_info\{(?:.*?app_id="([^"]*)
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The reply of one worker.
+    """The metrics of one worker as read over HTTP, or why the request failed.
 
     Attributes:
         url: The address.
@@ -50,7 +50,7 @@ def metrics_url(url: str) -> str:
 
 
 def page_of(url: str, text: str, app_id: str) -> Page:
-    """Return the page of a reply, with a fault if a worker of another application listens on the port (pure)."""
+    """Return metrics as a Page; if they are not of a worker of this application, return a Page with the fault (pure)."""
     found = _BUILD_INFO.search(text)
     if found is None:
         return Page(url, None, "is not a worker of streams_app")
@@ -60,7 +60,7 @@ def page_of(url: str, text: str, app_id: str) -> Page:
 
 
 async def pages(settings: Settings, urls: Sequence[str]) -> list[Page]:
-    """Read the metrics of workers concurrently; the page of a worker that fails has the fault.
+    """Read the metrics of workers concurrently; return a Page for each address, with the fault if a request failed.
 
     Args:
         settings: Settings of the application: its id, and the token to send.
