@@ -61,7 +61,7 @@ class Batch:
         self.connection = connection
 
     def since(self, offset: int) -> Batch:
-        """Return the part of the range that begins at an offset."""
+        """Return the part of this batch from an offset to its end; the batch itself if it begins there or later."""
         if offset <= self.begin:
             return self
         at = bisect_left(self.records, offset, key=attrgetter("offset"))

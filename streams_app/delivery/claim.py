@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Claimer:
-    """Claims assigned partitions for all processors of each."""
+    """Claims partitions that the group assigned to this member, each for all its processors."""
 
     def __init__(self, host: GroupConsumer, processors: Processors, clock: TrustedClock, commits: Commits) -> None:
         self._host = host
@@ -65,7 +65,7 @@ class Claimer:
         return partition
 
     async def _ask_kafka(self, partition: Partition) -> None:
-        """Create the processors, and verify the ownership by committing the committed offset again."""
+        """Create the processors of a partition, and verify with Kafka that this member owns it: commit its offset once more."""
         host, tp = self._host, partition.tp
         # Read and commit under one lock: otherwise this commit could undo another one made in between.
         async with self._commits.lock:

@@ -1,4 +1,4 @@
-"""The clock of a partition: whether its reader has caught up, and when the wall clock may be used (pure).
+"""The clock of a partition, which follows record times in a backlog and the wall clock at the end of the log (pure).
 
 A lagging reader reads events whose time has long passed. So the partition clock follows the newest record time while the reader is
 behind the end of its partition, and the wall clock of the last fetch once the reader has caught up.
@@ -21,7 +21,7 @@ SKEW_MS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class ReaderView:
-    """The last fetch reply of a partition.
+    """End offsets in the last fetch reply of a partition, and the time of that fetch.
 
     Attributes:
         stable_offset: Last stable offset, the end of readable records; None before the first reply.
@@ -37,8 +37,8 @@ class ReaderView:
 class AcknowledgedUntil:
     """Tracks the time until which all acknowledged records are applied, including those that open transactions hide.
 
-    It waits for one high watermark at a time. While transactions open and close, the time lags by at most two of them; while one
-    stays open, the time does not advance.
+    To advance, it waits until all records below a high watermark are applied, one high watermark after another. While transactions
+    open and close, the time lags by at most two such waits; while a transaction stays open, the time does not advance.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ def is_caught_up(fence: int, view: ReaderView, now_ms: int) -> bool:
 
 
 def is_close(fetched_ms: int, at_ms: int) -> bool:
-    """Return whether a fetch is at most :data:`FRESH_MS` from a time. A fetch further in the future had a wrong clock."""
+    """Return whether a fetch was sent at most :data:`FRESH_MS` before or after a time; if further after it, a clock was wrong."""
     return abs(fetched_ms - at_ms) <= FRESH_MS
 
 
@@ -131,7 +131,7 @@ class TrustedClock:
         self._redis_drift_ms = redis_ms - answered.monotonic_ms
 
     def is_trusted(self) -> bool:
-        """Return False while the wall clock differs too much from that of Redis, or has jumped since the last comparison."""
+        """Return whether the wall clock is close to Redis ``TIME`` and has not jumped since the last comparison."""
         return self._agrees(self.read())
 
     def _agrees(self, now: ClockReading) -> bool:

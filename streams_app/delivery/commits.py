@@ -142,6 +142,6 @@ class Commits:
 
 
 def _forget(partitions: Iterable[Partition]) -> None:
-    """Set the committed offsets to unknown until the commit is answered, so that a failed commit is repeated."""
+    """Set the committed offsets of partitions to unknown until a commit is answered, so that a failed commit is repeated."""
     for partition in partitions:
         partition.offsets.committed = None

@@ -1,4 +1,4 @@
-"""Dead letters of processors: the fence passes a rejected record only after the broker has acknowledged its dead letter.
+"""Writes dead letters: the fence passes a rejected record only after the broker has acknowledged its dead letter.
 
 A processor calls :meth:`DeadLetters.send` before it writes the fence of a range. After a crash in between, the next owner rejects
 the record again, and its dead letter appears twice. Key and value of a dead letter are as received; the headers hold the reason and
@@ -98,7 +98,7 @@ class DeadLetters:
         """Send dead letters; if one is too large for its topic, send it without its content. Its headers locate the record.
 
         Returns:
-            The dead letters that are not acknowledged, as they are to be retried, and an error of the producer for one of them.
+            The dead letters to retry, because they are not acknowledged, and an error of the producer for one of them.
         """
         waiting, unsent = list(dead_letters), list[EncodedDeadLetter]()
         failed: BaseException | None = None
@@ -119,7 +119,7 @@ class DeadLetters:
 
 
 def dead_letter_of(component: RejectingComponent, source: TP, rejected: RejectedEvent, now_ms: int) -> Outgoing:
-    """Build the dead letter of a record.
+    """Build the dead letter of a rejected record: key and value as received, reason and source position as headers.
 
     Args:
         component: The component that rejects it.

@@ -56,13 +56,13 @@ def checksum_of(record: Any) -> int:
 
 
 def followed_by(kept: Sequence[Fingerprint], record: Any) -> tuple[Fingerprint, ...]:
-    """Return the fingerprints with that of a new record added and some older ones dropped."""
+    """Return fingerprints with that of a newer record appended, and some older ones dropped by :func:`thinned`."""
     newest = Fingerprint(record.offset, checksum_of(record))
     return thinned([*(one for one in kept if one.offset < newest.offset), newest])
 
 
 def thinned(kept: Sequence[Fingerprint], near: int = MAX_NEAR, spread: int = SPREAD) -> tuple[Fingerprint, ...]:
-    """Drop fingerprints so that fewer remain the farther they are from the newest. The oldest is never dropped."""
+    """Return the newest ``near`` fingerprints, the oldest, and some in between, fewer the farther they are from the newest."""
     newest = kept[-1].offset
     left = list(kept)
     at = len(left) - near - 1
@@ -74,17 +74,17 @@ def thinned(kept: Sequence[Fingerprint], near: int = MAX_NEAR, spread: int = SPR
 
 
 def up_to(kept: Iterable[Fingerprint], below: int) -> tuple[Fingerprint, ...]:
-    """Return the fingerprints below an offset."""
+    """Return the fingerprints of records below an offset."""
     return tuple(one for one in kept if one.offset < below)
 
 
 def to_text(kept: Iterable[Fingerprint]) -> str:
-    """Format fingerprints as text for the state."""
+    """Format fingerprints as ``offset:checksum,…`` with checksums of eight hexadecimal digits, to store them in the state."""
     return ",".join(f"{offset}:{checksum:08x}" for offset, checksum in kept)
 
 
 def of_text(text: str) -> tuple[Fingerprint, ...]:
-    """Parse the text of :func:`to_text`; empty for any other text, such as that of a state without fingerprints."""
+    """Parse fingerprints from the form of :func:`to_text`; return an empty tuple for any other text."""
     if not _SHAPE.fullmatch(text):
         return ()
     pairs = [one.split(":") for one in text.split(",") if one]
@@ -92,7 +92,7 @@ def of_text(text: str) -> tuple[Fingerprint, ...]:
 
 
 async def common_end(kept: Sequence[Fingerprint], checksum_at: Callable[[int], Awaitable[int]]) -> int | None:
-    """Find the end of the unchanged part of a log.
+    """Compare a log with fingerprints of records that were read, and find the end of its unchanged part.
 
     Args:
         kept: Fingerprints in the order of their offsets.

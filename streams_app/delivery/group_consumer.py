@@ -59,10 +59,10 @@ class GroupConsumer(Protocol):
         """
 
     async def committed(self, tp: TP) -> Committed | None:
-        """Read the commit of a partition from the broker; None if there is none."""
+        """Read the committed offset and metadata of a partition from the broker; None if the group has not committed any."""
 
     async def commits(self, topic: str) -> Mapping[int, Committed]:
-        """Read the commits of a topic from the broker, by partition number; partitions without a commit are left out."""
+        """Read the group's commits for a topic from the broker: partition number → commit, without partitions that have none."""
 
     async def commit(self, positions: Mapping[TP, Committed], claim: Member) -> None:
         """Commit under the generation *and the member id* of a claim, even if this member has rejoined since.
@@ -76,10 +76,10 @@ class GroupConsumer(Protocol):
         """
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
-        """Return the first offset and the last stable offset of the log."""
+        """Return the first offset and the last stable offset of a partition's log."""
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:
-        """Return an offset at or below the first record that is not older than a time; the end of the log if none is."""
+        """Return an offset at or below that of the first record with a timestamp >= ``time_ms``; else the end of the log."""
 
     async def checksum_at(self, tp: TP, offset: int) -> int:
         """Return the checksum of the record at an offset, see :func:`streams_app.delivery.fingerprints.checksum_of`.
@@ -92,7 +92,7 @@ class GroupConsumer(Protocol):
         """
 
     async def incarnations(self, topic: str) -> Mapping[int, Incarnation]:
-        """Return the identity of each partition's log by partition number; it changes whenever the log may have been replaced.
+        """Return partition number → identity of the partition's log, which changes whenever the log may have been replaced.
 
         Raises:
             KafkaError: The broker does not answer, or the topic does not exist.
@@ -115,7 +115,7 @@ class GroupConsumer(Protocol):
         """Resume fetching of partitions at once."""
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        """Return the last fetch reply of a partition, and the position of the reader; safe to call from any thread."""
+        """Return the end offsets in a partition's last fetch reply, and its reader's position; safe to call from any thread."""
 
 
 class NotOwnerError(Exception):
@@ -123,7 +123,7 @@ class NotOwnerError(Exception):
 
 
 class InDoubtError(TryAgainError):
-    """A commit had no answer: while this member is in the group, the broker may still execute it after a newer one."""
+    """A commit had no answer: while this member is in the group, the broker may still execute it after a newer commit."""
 
 
 @dataclass(frozen=True, slots=True)

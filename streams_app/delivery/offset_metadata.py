@@ -42,7 +42,7 @@ def offsets_of(committed: Committed, names: Iterable[str]) -> dict[str, OffsetAn
 
 
 def offsets_in(committed: Committed) -> dict[str, OffsetAndMetadata] | None:
-    """Read the offset of each processor from the metadata of a commit; None without metadata in this format."""
+    """Return processor name → offset and metadata, read from the metadata of a commit; None without metadata of this project."""
     found = unpacked(committed.metadata)
     if found is None:
         found = _decoded(committed.metadata)
@@ -53,7 +53,7 @@ def offsets_in(committed: Committed) -> dict[str, OffsetAndMetadata] | None:
 
 
 def commit_of(positions: Mapping[str, OffsetAndMetadata]) -> Committed:
-    """Build the commit for the offsets of at least one processor."""
+    """Build the commit of a partition: the lowest offset of its processors, and the offset of each of them as metadata."""
     offsets = {name: position.offset for name, position in sorted(positions.items())}
     metadata_by_name = {name: position.metadata for name, position in sorted(positions.items()) if position.metadata}
     text = orjson.dumps(offsets | ({METADATA_KEY: metadata_by_name} if metadata_by_name else {})).decode()
@@ -63,9 +63,10 @@ def commit_of(positions: Mapping[str, OffsetAndMetadata]) -> Committed:
 
 
 def raised(positions: Mapping[str, OffsetAndMetadata], lows: Mapping[str, OffsetAndMetadata]) -> dict[str, OffsetAndMetadata]:
-    """Return offsets raised to low watermarks; no offset is lowered.
+    """Return processor name → the higher of its offsets in ``positions`` and in ``lows``, the new low watermarks.
 
-    After Redis was rolled back, a low watermark may be below the committed offset, although events up to there were delivered.
+    No offset is lowered: after Redis was rolled back, a low watermark may be below the committed offset, although events up to that
+    offset were delivered.
     """
     kept = {name: position for name, position in positions.items() if name in lows and lows[name].offset < position.offset}
     return {**positions, **lows, **kept}
@@ -94,7 +95,7 @@ _ENTRY: Final = re.compile(r"(?:([0-9]+)\*)?([a-z0-9_-]*)=([0-9]+)(?:/([^,;/=]+)
 
 
 def packed(positions: Mapping[str, int], metadata_by_name: Mapping[str, str]) -> str:
-    """Return packed commit metadata.
+    """Return commit metadata in the compact form ``~<lowest offset>;<name>=<difference>,…``.
 
     Args:
         positions: Name → offset; at least one.
@@ -105,7 +106,7 @@ def packed(positions: Mapping[str, int], metadata_by_name: Mapping[str, str]) ->
 
 
 def text_of(lowest: int, differences: Mapping[str, int], metadata_by_name: Mapping[str, str]) -> str:
-    """Format packed metadata from the lowest offset and the difference of each offset to it."""
+    """Format compact commit metadata from the lowest offset and each processor's difference to that offset."""
     entries = []
     before = ""
     for name in sorted(differences):
@@ -118,7 +119,7 @@ def text_of(lowest: int, differences: Mapping[str, int], metadata_by_name: Mappi
 
 
 def unpacked(text: str) -> tuple[dict[str, int], dict[str, str]] | None:
-    """Parse the result of :func:`packed` into offsets and metadata; None for any other text."""
+    """Parse compact commit metadata into name → offset and name → metadata; return None for any other text."""
     lowest, _, rest = text.removeprefix(PREFIX).partition(";")
     if not text.startswith(PREFIX) or not lowest.isdecimal():
         return None

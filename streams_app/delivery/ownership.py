@@ -1,4 +1,4 @@
-"""Ownership of partitions: claims, resyncs, revocations, and back-pressure on their readers.
+"""Ownership of the partitions of a consumer group: claims, resyncs, revocations, and back-pressure on fetching.
 
 Claims (see :mod:`streams_app.delivery.claim`) run in the background, each with a deadline, while the partition stays paused.
 """
@@ -65,7 +65,7 @@ class Ownership:
     # ---- assignment
 
     def assigned(self, generation: int) -> None:
-        """Claim all assigned partitions, in the background."""
+        """Claim all partitions that the group has assigned to this process, in the background."""
         self.assignment = {tp for tp in self._host.assignment() if tp.topic in self._processors.topics}
         if self._is_stopping:
             return  # A claim would start work and interrupt it at once.
@@ -81,7 +81,7 @@ class Ownership:
         """Release partitions and commit their offsets.
 
         Args:
-            tps: The partitions.
+            tps: Partitions to release.
             seconds: Timeout; None for ``release_seconds`` of the configuration.
         """
         seconds = self._config.release_seconds if seconds is None else seconds
@@ -102,7 +102,7 @@ class Ownership:
             self._is_stopping = False
 
     def _release_partition(self, tp: TP, seconds: float = 0.0, *, is_last: bool = False) -> None:
-        """Cancel the claim of a partition, or start its release; see :meth:`.PartitionReleases.begin`."""
+        """Cancel the running claim of a partition; if it is claimed, start its release by :meth:`.PartitionReleases.begin`."""
         claim = self._claims.pop(tp, None)
         if claim is not None and claim is not asyncio.current_task():
             claim.cancel()
@@ -168,7 +168,10 @@ class Ownership:
     # ---- reports of partitions
 
     def resync(self, partition: Partition, cause: ResyncCause) -> None:
-        """Claim a partition again from its committed offset, after a rejected script or a gap."""
+        """Pause a partition and claim it again after a backoff, for example after a rejected script or a gap between ranges.
+
+        If a claim of the partition is still running, only store the cause; the partition is claimed again after that claim.
+        """
         if self.partitions.get(partition.tp) is not partition:
             partition.resync_cause = partition.resync_cause or cause
             return
@@ -200,7 +203,7 @@ class Ownership:
         return self._config.clock.now_ms()
 
     async def commit_now(self, partition: Partition, name: str, position: OffsetAndMetadata) -> None:
-        """Commit the offset of one processor together with those of the others of its partition."""
+        """Commit the offset of one processor in one request with the offsets of the other processors of its partition."""
         await self._commits.commit_now(partition, name, position)
 
     def went_back(self, partition: Partition, name: str, common: int, read_to: int) -> None:
@@ -215,7 +218,7 @@ class Ownership:
     # ---- ranges
 
     def deliver(self, batch: Batch) -> None:
-        """Deliver a fetched range to its partition. If the partition is not claimed, drop the range: the claim reads it again."""
+        """Deliver a fetched range to its partition. If that is not claimed, drop the range; it is fetched again after the claim."""
         partition = self.partitions.get(batch.tp)
         if partition is None:
             return
@@ -251,13 +254,13 @@ class Ownership:
         self.resync(partition, ResyncCause(cause, CAUSES[cause], "deliver"))
 
     def in_flight(self) -> int:
-        """Return the number of records that are delivered but not applied, without those of stuck partitions."""
+        """Return the number of records that are delivered to processors but not applied; stuck partitions do not count."""
         now_ms = self._config.clock.monotonic_ms()
         claimed = (partition.ranges for partition in self.partitions.values())
         return sum(ranges.in_flight for ranges in claimed if not ranges.is_stuck(now_ms))
 
     def positions(self) -> dict[TP, int]:
-        """Return the approximate position of each assigned partition; -1 while it is not claimed.
+        """Return assigned partition → approximate offset up to which its records are applied; -1 while it is not claimed.
 
         Safe to call from any thread.
         """
@@ -266,9 +269,9 @@ class Ownership:
         return {tp: claimed[tp].ranges.done if tp in claimed else UNCLAIMED for tp in assigned}
 
     def progress(self, ends: Mapping[TP, int], monotonic_ms: int) -> dict[Hashable, Progress]:
-        """Return the progress of each partition and of the processors' own work, without paused topics and work.
+        """Return the progress of each partition (key: the partition) and of each processor's own work (key: name and partition).
 
-        Safe to call from any thread.
+        Topics and work with a known pause are left out. Safe to call from any thread.
 
         Args:
             ends: Known ends of partitions; for others, the end in the last fetch reply is used.
@@ -287,22 +290,22 @@ class Ownership:
         return found
 
     def reader_views(self) -> dict[TP, ReaderView]:
-        """Return the last fetch reply of each assigned partition; safe to call from any thread."""
+        """Return assigned partition → end offsets in its last fetch reply, and its time; safe to call from any thread."""
         return {tp: self._host.reader_view(tp)[0] for tp in self.positions()}
 
     def read_end(self, tp: TP) -> int | None:
-        """Return the end of a partition by its last fetch reply; safe to call from any thread."""
+        """Return the last stable offset in a partition's last fetch reply; None before the first. Safe to call from any thread."""
         return self._host.reader_view(tp)[0].stable_offset
 
     def backlog(self) -> int:
-        """Return how many records lie between the positions of claimed partitions and their ends; safe to call from any thread."""
+        """Return the approximate number of records that claimed partitions have yet to apply; safe to call from any thread."""
         ends = ((self.read_end(tp) or 0, position) for tp, position in self.positions().items() if position != UNCLAIMED)
         return sum(max(0, end - position) for end, position in ends)
 
     # ---- every tick
 
     def tick_once(self) -> None:
-        """Call the timers of processors, and resync partitions whose reader is at a wrong position.
+        """Call :meth:`.Processor.tick` of all processors, and claim partitions again whose reader is at a wrong position.
 
         The timers of partitions are spread evenly over the tick: if all ran at once, they would wait for each other. A partition
         that was claimed since the last tick also runs now, because its turn may be a tick away.

@@ -54,7 +54,7 @@ class Owner(Protocol):
         """Return the trusted wall clock in Unix milliseconds."""
 
     async def commit_now(self, partition: Partition, name: str, position: OffsetAndMetadata) -> None:
-        """Commit the offset of one processor together with those of the others of the partition."""
+        """Commit the offset of one processor with the offsets of the partition's other processors."""
 
 
 class Partition:
@@ -97,7 +97,7 @@ class Partition:
                 served.processor.tick(now_ms)
 
     def remember(self, batch: Batch) -> None:
-        """Add the fingerprint of the last record of a batch to :attr:`read`."""
+        """Store the fingerprint of a batch's last record in :attr:`read`."""
         if batch.records and (not self.read or self.read[-1].offset < batch.records[-1].offset):
             self.read = fingerprints.followed_by(self.read, batch.records[-1])
 
@@ -115,7 +115,7 @@ class Partition:
             self.incarnation = now
 
     async def _is_same_log(self) -> bool:
-        """Return whether the log matches the fingerprints of what was read; if not, claim the partition again.
+        """Return whether the log matches the fingerprints of records that were read; if not, claim the partition again.
 
         Raises:
             KafkaError, TimeoutError: The broker does not answer.
@@ -161,11 +161,11 @@ class Partition:
             self._owner.on_progress(self)
 
     async def commit_now(self, name: str, position: OffsetAndMetadata) -> None:
-        """Commit the offset of one processor together with those of the others, and wait for the answer."""
+        """Commit the offset of one processor with the offsets of the partition's other processors; wait for the answer."""
         await self._owner.commit_now(self, name, position)
 
     async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
-        """Return the committed offset of a processor in each other partition of the topic, by partition number."""
+        """Return partition number → committed offset and metadata of a processor, for the other partitions of the topic."""
         found: dict[int, OffsetAndMetadata | None] = {}
         for number, committed in (await self._host.commits(self.tp.topic)).items():
             in_commit = offsets_in(committed)
@@ -174,12 +174,12 @@ class Partition:
         return found
 
     async def log_bounds_now(self) -> LogBounds:
-        """Query the broker for the current bounds of the log."""
+        """Query the broker for the current first offset and last stable offset of the partition."""
         asked_ms = self._owner.now_ms()
         return LogBounds(*await self._host.log_range(self.tp), asked_ms)
 
     async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        """Compare the log with fingerprints; return the end of the common part if it was truncated, else None."""
+        """Compare the log with fingerprints of read records; return the offset to read again from if it changed, else None."""
         common = await fingerprints.common_end(kept, partial(self._host.checksum_at, self.tp))
         if common is None:
             self.read = max(self.read, tuple(kept), key=lambda one: one[-1].offset if one else -1)
@@ -196,9 +196,9 @@ class Partition:
         return committed is not None and committed.metadata != ""
 
     async def offset_at(self, time_ms: int) -> int:
-        """Return an offset at or below the first record that is not older than a time."""
+        """Return an offset at or below that of the first record whose timestamp is at least ``time_ms``."""
         return await self._host.offset_at(self.tp, time_ms)
 
     def reader_view(self) -> ReaderView:
-        """Return the last fetch reply of the partition."""
+        """Return the end offsets in the last fetch reply of the partition, and the time of that fetch."""
         return self._host.reader_view(self.tp)[0]

@@ -1,4 +1,4 @@
-"""Committed and pending offsets of the processors of one partition, as its owner knows them."""
+"""Committed and pending offsets of each processor of a partition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streams_app.delivery.ranges import Served
 
 
 class PartitionOffsets:
-    """The offsets of the processors of one partition.
+    """Tracks the offset of each processor of one partition, and builds the next commit.
 
     Attributes:
         by_name: Processor name → offset and metadata that are committed, or will be with the next commit. Includes names without a
@@ -27,7 +27,7 @@ class PartitionOffsets:
         self.beginning = FirstCommitBarrier()
 
     def restore(self, committed: Committed, by_name: Mapping[str, OffsetAndMetadata]) -> None:
-        """Set the offsets to those of the commit that the broker stores."""
+        """Set the offsets to ``by_name``, which was read from ``committed``, the commit that the broker stores."""
         self.by_name = dict(by_name)
         self.committed = commit_of(by_name) if by_name else committed
 

@@ -1,7 +1,8 @@
-"""The port between the delivery layer and its users: a :class:`Processor` handles one partition for one declaration.
+"""The port between the delivery layer and folds, read stores, subscribers, live views and journals.
 
 The delivery layer decides which member owns a partition, in which ranges its log is delivered, and which offsets are committed. A
-processor handles the records of a range, and stores its own state. A :class:`Claim` connects the two.
+:class:`Processor` handles the records of one partition for one of those components, and stores its own state. A :class:`Claim`
+connects the two.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class OffsetAndMetadata(NamedTuple):
     """The offset of a processor and its metadata, as stored in the metadata of a commit.
 
     Attributes:
-        offset: Low watermark of the processor: lowest offset whose effect is not yet delivered. The lowest one of all processors
-            is committed.
+        offset: Low watermark of the processor: lowest offset whose effect is not yet delivered. The committed offset of a
+            partition is the lowest one of its processors.
         metadata: Text for the next owner, which the next claim returns. All processors of a partition share the metadata limit of
             the broker (4 096 bytes).
     """
@@ -49,7 +50,7 @@ class LogBounds(NamedTuple):
 
 
 class ClaimedPartition(Protocol):
-    """The partition behind a claim. Its methods do the work of those of :class:`Claim`, for the processor with a given name."""
+    """Port from a :class:`Claim` to its partition, which carries out the calls; ``name`` is the name of the processor."""
 
     def resync(self, cause: str, why: str, script: str) -> None:
         """Claim the partition again, unless it is being released."""
@@ -61,25 +62,25 @@ class ClaimedPartition(Protocol):
         """Report that delivered records were applied; resumes the reader of the partition if it was paused."""
 
     async def commit_now(self, name: str, position: OffsetAndMetadata) -> None:
-        """Commit the offset of one processor together with those of the others, and wait for the answer."""
+        """Commit the offset of one processor with the offsets of the partition's other processors; wait for the answer."""
 
     async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
-        """Return the committed offset of a processor in each other partition of the topic, by partition number."""
+        """Return partition number → committed offset and metadata of a processor, for the other partitions of the topic."""
 
     async def log_bounds_now(self) -> LogBounds:
-        """Query the broker for the current bounds of the log."""
+        """Query the broker for the current first offset and last stable offset of the partition."""
 
     async def broker_keeps_metadata(self) -> bool:
         """Return whether the broker stores commit metadata."""
 
     async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        """Compare the log with fingerprints; return the end of the common part if it was truncated, else None."""
+        """Compare the log with fingerprints of read records; return the offset to read again from if it changed, else None."""
 
     async def offset_at(self, time_ms: int) -> int:
-        """Return an offset at or below the first record that is not older than a time."""
+        """Return an offset at or below that of the first record whose timestamp is at least ``time_ms``."""
 
     def reader_view(self) -> ReaderView:
-        """Return the last fetch reply of the partition."""
+        """Return the end offsets in the last fetch reply of the partition, and the time of that fetch."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,11 +132,11 @@ class Claim:
         self._partition.fatal(error)
 
     def on_progress(self) -> None:
-        """Report that ``in_flight`` has fallen, so that the reader of this partition may continue; call it once per script."""
+        """Report that :attr:`Processor.in_flight` has fallen, so that a paused reader continues; call it once per script."""
         self._partition.on_progress()
 
     async def commit_now(self, position: OffsetAndMetadata) -> None:
-        """Commit the offset of this processor together with those of the others, and wait for the answer of Kafka.
+        """Commit the offset of this processor with the offsets of the partition's other processors; wait for Kafka's answer.
 
         A new processor commits its initial offset by this method within :meth:`Processor.claim`, *before* it starts. The new
         processors of a partition are committed together, because a broker without metadata would apply the first offset to all.
@@ -147,7 +148,7 @@ class Claim:
         await self._partition.commit_now(self.name, position)
 
     async def offsets_in_other_partitions(self) -> Mapping[int, OffsetAndMetadata | None]:
-        """Return the committed offset of this processor in each other partition of the topic.
+        """Return the committed offset of this processor in every other partition of the topic.
 
         Returns:
             Partition number → offset and metadata; None if that commit has no metadata, so that the offset is unknown. Partitions
@@ -159,7 +160,7 @@ class Claim:
         return await self._partition.offsets_in_other_partitions(self.name)
 
     async def log_bounds_now(self) -> LogBounds:
-        """Query the broker for the current bounds of the log.
+        """Query the broker for the current first offset and last stable offset of the partition.
 
         Records may be appended after :attr:`log_bounds` was read. To determine whether it is at the end of the log, a processor
         calls this method after it has taken over its state.
@@ -170,7 +171,7 @@ class Claim:
         return await self._partition.log_bounds_now()
 
     async def common_end(self, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        """Compare the log with fingerprints of what was read, to detect that it was truncated.
+        """Compare the log with fingerprints of records that were read, to detect that it was truncated.
 
         A broker may have restarted on an older copy of its disk, for example. A truncated log is logged and counted.
 
@@ -187,7 +188,7 @@ class Claim:
         return await self._partition.common_end(self.name, kept, read_to) if self.topic_id else None
 
     async def broker_keeps_metadata(self) -> bool:
-        """Return whether the broker stores commit metadata; the embedded one does not.
+        """Return whether the broker stores commit metadata; the embedded broker does not.
 
         Raises:
             KafkaError, TimeoutError: The broker does not answer; try again.
@@ -195,7 +196,7 @@ class Claim:
         return await self._partition.broker_keeps_metadata()
 
     async def offset_at(self, time_ms: int) -> int:
-        """Return an offset at or below the first record that is not older than a time; the end of the log if none is.
+        """Return an offset at or below that of the first record with a timestamp >= ``time_ms``; else the end of the log.
 
         Raises:
             KafkaError, TimeoutError: The broker does not answer; try again.
@@ -203,12 +204,12 @@ class Claim:
         return await self._partition.offset_at(time_ms)
 
     def reader_view(self) -> ReaderView:
-        """Return the last fetch reply of this partition, even if it was empty."""
+        """Return the end offsets in the last fetch reply of this partition, even an empty one, and the time of that fetch."""
         return self._partition.reader_view()
 
 
 class Processor(Protocol):
-    """Processes one partition for one declaration. Each claim of the partition creates a new one.
+    """Processes one partition for one fold, read store, subscriber, live view or journal. Each claim creates a new one.
 
     Methods with a body are defaults for subclasses.
 
@@ -286,7 +287,7 @@ class Processors(Protocol):
         """Topics that are read; partitions of other topics are not claimed."""
 
     def of(self, tp: TP, committed: Collection[str]) -> Mapping[str, Processor]:
-        """Create the processors of a partition by name; at least one.
+        """Create the processors of a partition; return name → processor, at least one.
 
         Args:
             tp: A partition that is assigned to this member.
@@ -316,4 +317,4 @@ class ImpossibleClaimError(Exception):
 
 
 class OtherLogError(ImpossibleClaimError):
-    """The state of a processor belongs to another log than the current one."""
+    """The stored state belongs to another log, because the topic was deleted and created again."""

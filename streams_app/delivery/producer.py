@@ -29,4 +29,4 @@ class Producer(Protocol):
     """Produces records and waits for their acknowledgement, with a deadline."""
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:
-        """Send records; return the outcome of each."""
+        """Send records; return an outcome for each: None if the broker has acknowledged it, else the error."""

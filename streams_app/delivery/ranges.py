@@ -1,4 +1,4 @@
-"""The chain rule: which range may be delivered to which processor, and when the reader is at a wrong position (pure)."""
+"""The chain rule: a processor gets a range only if no offset is skipped. Also detects a reader at a wrong position (pure)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STUCK_MS: Final = 1_000
 
 @dataclass(slots=True)
 class Served:
-    """One processor of a partition.
+    """A processor of a partition, and how far records were delivered to it.
 
     Attributes:
         processor: The processor.
@@ -37,7 +37,7 @@ class Served:
 
 @dataclass(slots=True)
 class Ranges:
-    """The delivered ranges of one partition; times are of the monotonic clock.
+    """Delivers the ranges of one partition to its processors by the chain rule; times are in ms of the monotonic clock.
 
     Attributes:
         served: The partition's processors by their names.
@@ -66,7 +66,7 @@ class Ranges:
 
     @property
     def done(self) -> int:
-        """Approximate offset up to which all processors have applied records; it advances with each of them."""
+        """Approximate offset up to which all processors have applied records; it advances with each applied record."""
         return min(served.next for served in self.served.values()) - self.in_flight
 
     def is_stuck(self, monotonic_ms: int) -> bool:
@@ -74,10 +74,10 @@ class Ranges:
         return monotonic_ms - self.progress_ms > STUCK_MS
 
     def deliver(self, batch: Batch, monotonic_ms: int) -> str | None:
-        """Deliver a range to the processors that do not have it. A range that was fetched before the last seek is dropped.
+        """Deliver a range to each processor that has not received it. Drop a range that was fetched before the last seek.
 
         Returns:
-            Cause of a resync, in which case nothing was delivered; else None.
+            Cause of a resync (a key of :data:`CAUSES`), in which case nothing was delivered; else None.
         """
         if batch.seek_number != self.seek_number:
             return None
@@ -99,7 +99,7 @@ class Ranges:
         """Check the position of the reader, to detect a gap while no range arrives that would show it.
 
         Returns:
-            Cause of a resync, or None.
+            Cause of a resync (a key of :data:`CAUSES`), or None if the position is right.
         """
         if position is None:
             return None
@@ -112,7 +112,7 @@ class Ranges:
         return None
 
     def record_applied(self, monotonic_ms: int) -> None:
-        """Record that some of the delivered records are applied."""
+        """Record that processors have applied some delivered records."""
         self.progress_ms = monotonic_ms
         if not self.in_flight:
             self.applied = self.position

@@ -1,8 +1,8 @@
-"""Buffers fetched batches after a reconnection until the log is compared with what was read, because it may be another log.
+"""Buffers batches that were fetched after a reconnection until the log is known to be the one that was read before.
 
 A broker that restarts on an older copy of its disk may have the same topic id and leader epoch as before, but its connections are
-closed. Without the comparison, a reader beyond the lost events would continue after them. The records that it reads there would
-hide the loss from every later comparison.
+closed. So the log is compared with fingerprints of the records that were read. Without that comparison, a reader beyond the lost
+events would continue after them. The records that it reads there would hide the loss from every later comparison.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RETRY_SECONDS: Final = 0.5
 
 
 class Reconnection:
-    """Buffer for the batches of one partition until its log is compared."""
+    """Buffers the batches of one partition after a reconnection, until its log is compared with the records that were read."""
 
     def __init__(self, tp: TP, is_same_log: Callable[[], Awaitable[bool]], on_fatal: Callable[[BaseException], None]) -> None:
         """Start without a connection, so that the first batch also causes a comparison.
@@ -46,7 +46,7 @@ class Reconnection:
         return bool(self._waiting)
 
     def keeps(self, batch: Batch, deliver: Callable[[Batch], None]) -> bool:
-        """Buffer a batch if the client has connected since the last comparison or earlier batches wait; return whether it did.
+        """Buffer a batch if the client has reconnected since the last comparison or earlier batches wait; return whether it did.
 
         Args:
             batch: A batch of this partition.

@@ -1,4 +1,4 @@
-"""A record that a processor rejects (pure)."""
+"""A rejected record and the reason, from which its dead letter is built (pure)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ this header cannot be replayed."""
 
 @dataclass(frozen=True, slots=True)
 class RejectedEvent:
-    """A record that goes to the dead-letter topic.
+    """A rejected record and the reason, from which its dead letter is built.
 
     Attributes:
         record: The record as received: its offset, key and value are used.

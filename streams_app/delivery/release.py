@@ -72,7 +72,7 @@ class PartitionReleases:
 
         Args:
             tps: Partitions that are being released.
-            claimed: The claimed ones among them, whose last commit is made here.
+            claimed: Those of the partitions that were claimed; this call makes their last commit.
             seconds: Timeout.
         """
         endings = {task for tp in tps if (task := self.of(tp)) is not None}

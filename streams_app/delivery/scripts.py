@@ -1,4 +1,4 @@
-"""Redis scripts on fenced state: arguments by name, with a timer.
+"""Runs Redis scripts on fenced state, with named arguments and a timer for each call.
 
 A script takes its arguments as one map. A line ``-- include fenced.lua`` in its text is replaced by ``delivery/lua/fenced.lua``,
 which checks the token and the fence.
@@ -26,7 +26,7 @@ def unmeasured(_: str) -> AbstractContextManager[Any]:
 
 
 def fenced(name: str) -> str:
-    """Return the text of a Lua file of this layer that scripts include; "" if it has no file of that name."""
+    """Return the text of ``delivery/lua/<name>.lua``, which scripts include; "" if that file does not exist."""
     found = files("streams_app.delivery") / "lua" / f"{name}.lua"
     return found.read_text("utf-8") if found.is_file() else ""
 
@@ -56,7 +56,7 @@ class FencedError(Exception):
 
 
 class Script:
-    """A Redis script whose arguments are one map."""
+    """A Redis script that takes its arguments as one map, and whose rejection raises :class:`FencedError`."""
 
     def __init__(self, name: str, script: Any, timer: Timer = unmeasured) -> None:
         """Wrap a script, without loading it.
@@ -91,7 +91,7 @@ class Script:
 
 
 class Scripts(Protocol):
-    """The scripts of one kind of state, in Redis or in memory."""
+    """Set of scripts that work on one kind of state, in Redis or in memory."""
 
     @property
     def by_name(self) -> Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]]:

@@ -18,7 +18,7 @@ SKEW_EVERY_SECONDS: Final = 5.0
 
 
 class SkewWatch:
-    """Reports when the two clocks differ too much, and when they agree again. In between, partition clocks do not advance.
+    """Reports when the wall clock and Redis ``TIME`` differ too much; until they agree, partition clocks do not advance.
 
     Attributes:
         clock: The clock that is compared.

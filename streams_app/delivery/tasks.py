@@ -18,7 +18,7 @@ NO_WORDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def run(claim: Claim, work: Coroutine[Any, Any, None], name: str, words: Mapping[str, str] = NO_WORDS) -> asyncio.Task[None]:
-    """Start a task. If it fails, a FencedError calls :meth:`.Claim.resync`, and any other error calls :meth:`.Claim.fatal`.
+    """Start a task of a processor. A FencedError in it calls :meth:`.Claim.resync`, any other error :meth:`.Claim.fatal`.
 
     Args:
         claim: Claim of the processor, which cancels the task when it is revoked.
