@@ -1,4 +1,4 @@
-"""Aggregates by name: ``keep = {likes = "sum", price = "last", seen = "max", posts = "count"}`` (pure).
+"""Aggregates the values of changed names, as in ``keep = {likes = "sum", price = "last", seen = "max", posts = "count"}`` (pure).
 
 An aggregated value is stored as a msgpack array, whose first item is its kind. ``lua/shared/aggregates.lua`` combines two of them
 in Redis as :func:`combined` does; a test compares the two.
@@ -48,10 +48,10 @@ _pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
 
 class Values(list[Any]):
-    """The values of one name in a run of events, in order.
+    """The values of one changed name in a run of events, in the order of the events, not aggregated yet.
 
     Attributes:
-        kind: Their aggregate.
+        kind: How to aggregate them: ``sum``, ``count``, ``max`` or ``min``.
     """
 
     __slots__ = ("kind",)
@@ -63,7 +63,7 @@ class Values(list[Any]):
 
 @dataclass(frozen=True)
 class Aggregates:
-    """The aggregate of each changed name of a fold.
+    """How the values of each changed name of a fold are aggregated: ``sum``, ``count``, ``max``, ``min`` or ``last``.
 
     Attributes:
         by_name: Name → its aggregate.
@@ -75,11 +75,11 @@ class Aggregates:
 
     @classmethod
     def of(cls, keep: Mapping[str, Aggregate]) -> Aggregates:
-        """Create the aggregates from the table that a fold declares as ``keep``."""
+        """Create the aggregates from the setting ``keep`` of a fold, a mapping of name → aggregate."""
         return cls({name: kind for name, kind in keep.items() if name != OTHERS}, keep.get(OTHERS, "last"))
 
     def check(self, names: Mapping[str, Any]) -> None:
-        """Check the values of an event.
+        """Check that the values of an event, by changed name, can be aggregated.
 
         Raises:
             BadEventError: With the reason ``no-value``: an aggregate does not accept a value of this type.
@@ -89,13 +89,13 @@ class Aggregates:
                 _check(self.by_name.get(name, self.others), name, value)
 
     def begun(self, names: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the names of the first event of a run; aggregated values are collected in :class:`Values`."""
+        """Return changed name → value for a run with one event so far; values to aggregate are collected in :class:`Values`."""
         found: dict[str, Any] = {}
         self.join(found, names)
         return found
 
     def join(self, names: dict[str, Any], more: Mapping[str, Any]) -> None:
-        """Add the names of a further event to those of a run: aggregated values are collected, last values are replaced."""
+        """Add the values of the next event to ``names`` of its run: values to aggregate are collected, last values replaced."""
         get, others = self.by_name.get, self.others
         for name, value in more.items():
             kind = get(name, others)
@@ -119,12 +119,12 @@ def _kind_of(value: Any) -> str:
 
 
 def stored_value(value: Any) -> bytes:
-    """Encode the value of a name in a run for storage; collected values are aggregated."""
+    """Encode the value of a changed name for storage: the aggregate of :class:`Values` as msgpack, any other value as JSON."""
     return _STORED[value.kind](value) if type(value) is Values else orjson.dumps(value)
 
 
 def combined(stored: bytes, value: bytes) -> bytes:
-    """Combine two stored values of one name, the earlier one first."""
+    """Combine two stored values of one changed name, as :func:`stored_value` encodes them; ``stored`` is the earlier one."""
     if value[0] < _ARRAYS:
         return value
     former, later = _unpacked(stored), _unpacked(value)
@@ -138,7 +138,7 @@ def combined(stored: bytes, value: bytes) -> bytes:
 
 
 def json_of(stored: bytes) -> bytes:
-    """Return a stored value as JSON: an integer of any size, the double that is nearest to a sum of floats, or the value itself."""
+    """Return a stored value as JSON: a sum of integers exactly, of floats as the nearest double, any other value as received."""
     if stored[0] < _ARRAYS:
         return stored
     parts = _unpacked(stored)
@@ -197,7 +197,7 @@ def _min(values: list[Any]) -> bytes:
 
 
 def _place(value: Any) -> tuple[int, Any]:
-    """Return a sort key. Python compares integers with floats exactly, and text in the order of its UTF-8."""
+    """Return a key that sorts numbers before text. Python compares integers with floats exactly, and text in UTF-8 order."""
     return TEXT if type(value) is str else NUMBER, value
 
 

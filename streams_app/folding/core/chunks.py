@@ -50,7 +50,7 @@ class GroupRun(msgspec.Struct, gc=False):
     Attributes:
         closes: Whether its last event closes the group.
         events_kept: Its events with their scores, if the fold keeps events.
-        bytes_kept: Their size, see :func:`streams_app.folding.core.kept_events.size_of_event`.
+        bytes_kept: Size of the kept events, see :func:`streams_app.folding.core.kept_events.size_of_event`.
         shorter_ms: Longest quiet period of the fold minus the one that the last event sets.
         is_early: Whether it is a single event that ``leading`` may emit at once.
         packed_kept: The events packed for storage; None until they are packed.
@@ -73,23 +73,23 @@ class GroupRun(msgspec.Struct, gc=False):
 
     @property
     def changed(self) -> Mapping[str, Any]:
-        """Return the changed names with their last values; the values of a mask are empty."""
+        """Return changed name → value in the run; the values are empty if the fold keeps only names."""
         return unmasked(self.names)
 
 
 @dataclass(slots=True)
 class Chunk:
-    """A range of offsets that is folded group by group. After the last group, the fence moves to its end.
+    """The events of a range of offsets by group. Redis folds group by group; after the last one, the fence moves to the end.
 
     Attributes:
         above: Offset before the chunk.
         to: Offset of the fence once the chunk is folded.
-        time: Inputs for its scores.
+        time: Inputs for the scores of its events.
         start_ms: Score of the event before the chunk; no score in the chunk is lower.
         clock_ms: Score of its last event.
         events: Number of its events.
         groups: Group → its runs in offset order.
-        pauses: The gaps within runs that are longer than :data:`PAUSE_MS`.
+        pauses: The gaps within runs that are longer than :data:`PAUSE_MS`, in ms.
         paused: For each of these gaps, the group whose run contains it.
     """
 
@@ -105,7 +105,7 @@ class Chunk:
 
 
 class ChunkCutter:
-    """Cuts the events of one fetched range into chunks, usually one."""
+    """Cuts the events of one fetched range into chunks, usually a single one."""
 
     def __init__(self, events: Iterable[Event], above: int, end: int, bounds: Bounds, *, keeps_values: bool) -> None:
         """Initialize the cutter; events are read when the first chunk is requested.
@@ -124,10 +124,10 @@ class ChunkCutter:
         self._own: Callable[[dict[str, Any]], dict[str, Any] | int] = dict if keeps_values else _masked
 
     def next(self, time: RangeTime, start_ms: int, *, is_whole: bool = False) -> Chunk:
-        """Return the next chunk; the last one ends at the end of the range.
+        """Read events and return them as the next chunk of the range; the last chunk ends at the end of the range.
 
         Args:
-            time: Inputs for the scores.
+            time: Inputs for the scores of the events.
             start_ms: Lowest score of the chunk.
             is_whole: Whether the chunk takes all remaining events regardless of its size, because another owner began the range.
         """
@@ -178,7 +178,7 @@ class ChunkCutter:
         return chunk
 
     def _more_events(self, run: GroupRun) -> int:
-        """Return the next limit on the events of a run, 0 to end the chunk. A call per event instead of a limit would be slow."""
+        """Return how many events a run may have before the next check, 0 to end the chunk. A call per event would be slow."""
         bounds, lasted_ms = self._bounds, run.last_score - run.first_score
         is_long = bounds.may_close_often or run.events >= MAX_EVENTS or lasted_ms >= MAX_HOLDS * bounds.hold_ms
         is_long |= bounds.exceeded_by(size_of(run.names)) is not None
@@ -186,13 +186,13 @@ class ChunkCutter:
 
 
 def _more_runs(runs: list[GroupRun]) -> int:
-    """Return the next limit on the runs of a group, 0 to end the chunk."""
+    """Return how many runs a group may have before the next check, 0 to end the chunk."""
     is_long = len(runs) >= MAX_RUNS or sum(size_of(run.names) for run in runs) >= MAX_NAMES_OF_RUNS
     return 0 if is_long else len(runs) + MAX_WIDE_RUNS
 
 
 def digest_of(chunk: Chunk) -> bytes:
-    """Return a digest of the groups of a chunk; it differs if another worker reads other groups or events from the same range."""
+    """Return a 12-byte digest of groups, offsets and event counts of a chunk, to detect that workers read a range differently."""
     found = hashlib.blake2b(digest_size=12)
     for member in sorted(chunk.groups):
         runs = chunk.groups[member]
@@ -208,7 +208,7 @@ def _masked(names: dict[str, Any]) -> dict[str, Any] | int:
 
 
 def _join(run: GroupRun, names: dict[str, Any] | int) -> int:
-    """Add names to a run that are not both masks; return the number of names, 0 if the result is a mask."""
+    """Add changed names to a run where not both are masks; return the number of names, or 0 if the result is a mask."""
     present = run.names
     mask = names if isinstance(names, int) else mask_of(names) if isinstance(present, int) else None
     if isinstance(present, int) and mask is not None:

@@ -19,9 +19,9 @@ FEW_BYTES: Final = 100_000
 
 
 class ContentBound(NamedTuple):
-    """A bound on what a group contains.
+    """A bound on the number of events, of changed names or of bytes in a group.
 
-    Its name is the same as setting of the fold, field of :class:`Bounds`, argument of ``fold.lua`` and reason in records.
+    One name (key of ``CONTENT_BOUNDS``) serves as fold setting, field of :class:`Bounds`, argument of ``fold.lua`` and reason.
 
     Attributes:
         counts: Unit that is counted, in the singular; also the column of ``groups list`` with the count.
@@ -82,7 +82,7 @@ class Bounds:
 
     @classmethod
     def of(cls, fold: Fold) -> Bounds:
-        """Return the bounds of a declared fold."""
+        """Create the bounds from the settings of a declared fold."""
         contents = {name: getattr(fold, name) for name in CONTENT_BOUNDS}
         contents["max_bytes"] *= fold.keeps_events
         return cls(
@@ -92,20 +92,20 @@ class Bounds:
         )  # fmt: skip
 
     def arguments(self) -> dict[str, Any]:
-        """Return the bounds as arguments of ``fold.lua``."""
+        """Return the bounds as arguments of ``fold.lua``: name → value."""
         contents = {name: getattr(self, name) for name in CONTENT_BOUNDS}
         rules = {"aggregates": self.aggregates is not None, "leading": self.leading}
         return {"quiet_ms": self.session_gap_ms, "hold_ms": self.hold_ms, **contents, **rules}
 
     @property
     def session_gap_ms(self) -> int | None:
-        """Return the gap in the scores beyond which a session closes; None if the backlog policy is ``merge``."""
+        """Return the gap between scores, in ms, beyond which a session closes; None if the backlog policy is ``merge``."""
         return self.quiet_ms if self.sessions else None
 
     # ---- contents
 
     def exceeded_by(self, names: int, kept: int = 0) -> str | None:
-        """Return the bound that an event would exceed, so that its group closes before it; None if there is none.
+        """Return the name of the bound that an event would exceed, so that its group closes before it; None if there is none.
 
         Args:
             names: Number of names the group would have with the event.
@@ -125,7 +125,7 @@ class Bounds:
         return CLOSED if closes else "max_events" if self.max_events and events >= self.max_events else None
 
     def keeps_open(self, lasted_ms: int, events: int, names: int, kept: int = 0) -> bool:
-        """Return whether neither its duration nor its content closes a group.
+        """Return whether a group stays open in spite of its duration and content.
 
         Args:
             lasted_ms: Score of the last event minus score of the first one.
@@ -144,17 +144,19 @@ class Bounds:
     # ---- time
 
     def closes_before(self, opened_ms: int, score_ms: int, next_ms: int) -> bool:
-        """Return whether time closes a group before an event. An event exactly one quiet period after the last still belongs to it.
+        """Return whether ``max_hold``, or with ``sessions`` the quiet period, closes a group before the next event is added.
+
+        An event exactly one quiet period after the last one still belongs to the group.
 
         Args:
             opened_ms: Score of the group's first event.
             score_ms: Score of its last event, minus the ``shorter_ms`` of that event.
-            next_ms: Score of the event.
+            next_ms: Score of the next event.
         """
         return next_ms >= opened_ms + self.hold_ms or (self.sessions and next_ms > score_ms + self.quiet_ms)
 
     def closed_by(self, opened_ms: int, silent_from_ms: int, *, quiet: bool = True) -> tuple[str, int]:
-        """Return which bound on time a group reached first, and when.
+        """Return which bound on time closes a group first, ``quiet`` or ``max_hold``, and when, in ms.
 
         Args:
             opened_ms: Score of the group's first event.

@@ -1,4 +1,4 @@
-"""Cuts chunks from detailed events (pure); see :class:`streams_app.folding.core.event.DetailedEvent`.
+"""Cuts the events of a range into chunks, for folds that read more than changed names of an event (pure).
 
 The cutter in :mod:`streams_app.folding.core.chunks` does the same for all other folds in one loop without calls, because it limits
 the throughput of live traffic.
@@ -24,10 +24,10 @@ RUN_WORK: Final = 30
 
 
 class DetailedChunkCutter(ChunkCutter):
-    """Cuts the events of one fetched range into chunks. An event that closes its group ends a run."""
+    """Cuts :class:`.DetailedEvent` objects of one fetched range into chunks. An event that closes its group ends a run."""
 
     def next(self, time: RangeTime, start_ms: int, *, is_whole: bool = False) -> Chunk:
-        """Return the next chunk; see :meth:`.ChunkCutter.next`."""
+        """Return the next chunk of the range, as :meth:`.ChunkCutter.next` does."""
         chunk = Chunk(self.above, self.end, time, start_ms, start_ms, 0, {})
         work: dict[bytes, float] = defaultdict(float)
         most = math.inf if is_whole else GROUP_WORK
@@ -42,7 +42,7 @@ class DetailedChunkCutter(ChunkCutter):
         return chunk
 
     def _add(self, chunk: Chunk, event: DetailedEvent) -> float:
-        """Add an event to the runs of its group; return the work that it adds."""
+        """Add an event to the runs of its group; return the work that the event adds, in microseconds of Redis time."""
         clock, bounds = chunk.clock_ms, self._bounds
         stamp = event.timestamp_ms if event.timestamp_ms >= 0 else clock
         runs = chunk.groups.setdefault(event.group, [])
@@ -63,12 +63,12 @@ class DetailedChunkCutter(ChunkCutter):
 
 
 def run_of(event: ScoredEvent, stamp_ms: int, score_ms: int, aggregates: Aggregates | None) -> GroupRun:
-    """Return a run of one event.
+    """Create a run that has a single event.
 
     Args:
         event: The event.
         stamp_ms: Timestamp of its record.
-        score_ms: Its score.
+        score_ms: Score of the event.
         aggregates: Aggregate of each name; None if values are not aggregated.
     """
     names = dict(event.changed) if aggregates is None else aggregates.begun(event.changed)
@@ -78,7 +78,7 @@ def run_of(event: ScoredEvent, stamp_ms: int, score_ms: int, aggregates: Aggrega
 
 
 def extend(run: GroupRun, event: ScoredEvent, stamp_ms: int, score_ms: int, aggregates: Aggregates | None) -> None:
-    """Add a further event to a run; for the arguments see :func:`run_of`."""
+    """Add the next event of the same group to a run; the arguments are those of :func:`run_of`."""
     run.last_offset, run.last_score, run.closes, run.shorter_ms = event.offset, score_ms, event.closes, event.shorter_ms
     run.events += 1
     run.low_ms, run.high_ms = min(run.low_ms, stamp_ms), max(run.high_ms, stamp_ms)

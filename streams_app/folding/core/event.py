@@ -29,7 +29,7 @@ class FoldEvent(NamedTuple):
 
     @property
     def changed(self) -> Mapping[str, Any]:
-        """Return the changed names with their values, which are empty if ``names`` is a mask."""
+        """Return changed name → value; the values are empty if ``names`` is a mask."""
         return unmasked(self.names)
 
     @property
@@ -49,7 +49,7 @@ class FoldEvent(NamedTuple):
 
 
 class DetailedEvent(NamedTuple):
-    """An event with more than its changed names, for folds that need it; see :attr:`streams_app.fold.Fold.reads_details`.
+    """An event that may close its group, set a quiet period or be kept as JSON; see :attr:`streams_app.fold.Fold.reads_details`.
 
     Attributes:
         offset: As in :class:`FoldEvent`.
@@ -71,7 +71,7 @@ class DetailedEvent(NamedTuple):
 
     @property
     def changed(self) -> Mapping[str, Any]:
-        """Return the changed names with their values."""
+        """Return changed name → decoded value."""
         return self.names
 
 
@@ -82,5 +82,5 @@ ScoredEvent = FoldEvent | DetailedEvent
 
 
 def event_of(fields: Event) -> ScoredEvent:
-    """Return an event with named fields; a plain tuple is converted."""
+    """Convert an event that is a plain tuple to a :class:`FoldEvent`; return a :class:`DetailedEvent` unchanged."""
     return fields if isinstance(fields, DetailedEvent) else FoldEvent(*fields)

@@ -1,4 +1,4 @@
-"""A sample of groups (pure), from which a worker estimates the effect of the window: gaps between events, split folds and waits.
+"""Estimates how a fold's window affects its groups, from a sample of them: gaps between events, split folds and waits (pure).
 
 Only if closed groups are remembered can the gap between two folds of a group be measured. Their number has no limit, so a sample is
 remembered: the groups whose hash, which is the same in every worker, is below a limit. If the sample becomes too large, the limit
@@ -87,7 +87,7 @@ class GroupSample:
 
     @property
     def share(self) -> float:
-        """Return the fraction of all groups that is in the sample."""
+        """Return the fraction of all groups that is in the sample, from 0 to 1."""
         return 1 / self.weight
 
     @property
@@ -101,7 +101,7 @@ class GroupSample:
     # ---- events
 
     def folded(self, partition: int, chunk: Chunk) -> ObservedGroups:
-        """Count a chunk that has been folded.
+        """Count the events of a folded chunk; return the observations that it adds.
 
         If other workers have folded offsets since the last chunk, the groups of the partition are dropped, because the gaps in
         between are unknown. Offsets that are folded again, because Redis lost them, are not counted again. If part of a chunk was
@@ -126,7 +126,7 @@ class GroupSample:
         return found
 
     def _watched(self, groups: dict[bytes, SampledGroup], chunk: Chunk) -> Iterable[bytes]:
-        """Return the groups of a chunk that are in the sample; new ones are added first, so that all have the same weight."""
+        """Return the sampled groups of a chunk, after adding new groups to the sample, so that all have the same weight."""
         weight = self.weight
         watched = self._chosen(chunk.groups)
         self._admit(groups, [member for member in watched if member not in groups])
@@ -161,7 +161,7 @@ class GroupSample:
         found.gaps.total_ms += max(0, last - begin) * weight  # Redis may have been rolled back, and its clocks with it
 
     def _add_pauses(self, found: ObservedGroups, groups: dict[bytes, SampledGroup], chunk: Chunk) -> None:
-        """Move gaps within runs, which were counted as short ones, into the buckets to which they belong."""
+        """Move the long gaps within runs of a chunk, which were counted in the first bucket, to the buckets of their lengths."""
         pauses, paused = chunk.pauses, chunk.paused
         if self.weight > 1:
             both = [(pause, member) for pause, member in zip(pauses, paused, strict=True) if member in groups]
@@ -184,7 +184,7 @@ class GroupSample:
     # ---- records
 
     def emitted(self, partition: int, records: Sequence[Sealed], now_ms: int) -> ObservedGroups:
-        """Count records that the broker has acknowledged."""
+        """Count acknowledged records of a partition; return the observations that they add. ``now_ms`` is the wall clock."""
         found = ObservedGroups.nothing(len(self.bounds_ms))
         groups = self._groups.setdefault(partition, {})
         if self.weight > 1:
@@ -207,7 +207,7 @@ class GroupSample:
         return found
 
     def _opened(self, found: ObservedGroups, group: SampledGroup, runs: Sequence[GroupRun]) -> None:
-        """Decide whether the group was split when its next fold opens, without waiting for the record of that fold."""
+        """Count a fold of a group as split if, by the runs of a chunk, the next one opened within a quiet period after it."""
         for run in runs:
             if run.first_offset > group.closed_offset:
                 self._judge(found, group, run.low_ms)
@@ -225,7 +225,7 @@ class GroupSample:
     # ---- size
 
     def keep(self, partitions: Collection[int]) -> None:
-        """Drop the groups of all partitions except these, because other workers fold them now.
+        """Drop the sampled groups of all partitions except these, because other workers fold the others now.
 
         The offset up to which a dropped partition was counted stays, so that nothing is counted twice if the partition returns.
         """
@@ -233,7 +233,7 @@ class GroupSample:
             del self._groups[gone]
 
     def _admit(self, groups: dict[bytes, SampledGroup], members: Collection[bytes]) -> None:
-        """Add groups to the sample; if there are too many, halve the limit and keep only the groups below it."""
+        """Add groups to the sample; make room by dropping silent groups, then by halving the share of groups that are sampled."""
         if not members or len(self) + len(members) <= self.max_groups:
             groups.update((member, SampledGroup()) for member in members)
             return
@@ -249,10 +249,10 @@ class GroupSample:
         groups.update((member, SampledGroup()) for member in members)
 
     def _forget_silent(self) -> None:
-        """Drop groups that were silent for longer than the last bucket; if one returns, it counts as a new group.
+        """Drop groups that were silent for longer than the last bucket bound; a group that returns counts as new.
 
-        Windows longer than that are not estimated. For a shorter window the result is the same, because a gap and a new group both
-        add one record.
+        Windows longer than this bound are not estimated. For a shorter window the result is the same, because a gap and a new group
+        both add one record.
         """
         for partition, watched in self._groups.items():
             oldest = self._clocks.get(partition, 0) - self.bounds_ms[-1]
@@ -266,7 +266,7 @@ def _retain(groups: dict[bytes, SampledGroup], members: Iterable[bytes]) -> None
 
 
 def _closed_ms(record: Sealed, bounds: Bounds) -> int:
-    """Return when the group of a record closed, in the time of its events; if it was flushed, in the time of its partition."""
+    """Return when the group of a record closed, in ms: by record timestamps, or by the partition clock if it was flushed."""
     if record.reason == "quiet":
         return record.last_event_ms + bounds.quiet_ms
     if record.reason == "max_hold":
@@ -276,7 +276,7 @@ def _closed_ms(record: Sealed, bounds: Bounds) -> int:
 
 @dataclass(slots=True)
 class Buckets:
-    """Observations for a histogram.
+    """Observations of a duration, counted by bucket of a histogram.
 
     Attributes:
         counts: Number of observations per bucket; the last one is for observations above the last bound.
@@ -287,13 +287,13 @@ class Buckets:
     total_ms: int = 0
 
     def add_record(self, record: Sealed, now_ms: int, bounds_ms: Sequence[int], weight: int) -> None:
-        """Add, for each event of a record, the time from the event until now.
+        """Add, for each event of a record, the time from its timestamp to ``now_ms``.
 
         Only the times of the first and the last event are known; the others are assumed to be evenly spread between them.
 
         Args:
             record: The record, emitted now.
-            now_ms: The present time.
+            now_ms: Wall clock.
             bounds_ms: Upper bounds of the buckets, inclusive.
             weight: Number of groups that the group of the record stands for.
         """
@@ -328,6 +328,6 @@ class ObservedGroups:
 
     @classmethod
     def nothing(cls, bounds: int) -> ObservedGroups:
-        """Create empty observations for histograms with this many bounds."""
+        """Create empty observations for histograms with ``bounds`` bucket bounds."""
         empty = [0] * (bounds + 1)
         return cls(Buckets(empty), Buckets(empty.copy()))

@@ -26,10 +26,10 @@ MAX_RUNS: Final = 300
 
 
 class KeptChunkCutter(ChunkCutter):
-    """Cuts the events of one fetched range into chunks. An event that closes its group ends a run."""
+    """Cuts the events of one fetched range into chunks, for ``keep = "events"``. An event that closes its group ends a run."""
 
     def next(self, time: RangeTime, start_ms: int, *, is_whole: bool = False) -> Chunk:
-        """Return the next chunk; see :meth:`.ChunkCutter.next`."""
+        """Return the next chunk of the range, as :meth:`.ChunkCutter.next` does."""
         chunk = Chunk(self.above, self.end, time, start_ms, start_ms, 0, {})
         clock, now, bounds, groups = start_ms, time.cap_ms, self._bounds, chunk.groups
         gap = bounds.quiet_ms if bounds.sessions else 2**62
@@ -85,7 +85,7 @@ class KeptChunkCutter(ChunkCutter):
 
 
 def split_kept_runs(runs: Sequence[GroupRun], open_group: OpenGroup | None, bounds: Bounds) -> list[GroupRun]:
-    """Split the runs of a group wherever a bound closes the group.
+    """Return the runs of a group, split wherever a bound closes the group.
 
     An event before which ``max_bytes`` closes the group becomes a run of its own, see :func:`.split_runs`.
 
@@ -138,7 +138,7 @@ def split_kept_runs(runs: Sequence[GroupRun], open_group: OpenGroup | None, boun
 
 
 class _Open(NamedTuple):
-    """An open group: score of its first event, time from which its silence counts, number and size of its events."""
+    """Counters of an open group: score of the first event, start of silence (ms), number and bytes of its events."""
 
     opened_ms: int
     silent_ms: int
@@ -147,13 +147,13 @@ class _Open(NamedTuple):
 
 
 def _silent_ms(pair: tuple[DetailedEvent, int]) -> int:
-    """Return the score of an event minus its ``shorter_ms``: plus the longest quiet period, it is the end of the event's own."""
+    """Return an event's score minus its ``shorter_ms``; its quiet period ends one longest quiet period after this time."""
     event, score = pair
     return score - event.shorter_ms
 
 
 def _part_of(pairs: list[tuple[DetailedEvent, int]]) -> GroupRun:
-    """Return consecutive events of a group as one run."""
+    """Create one run from consecutive events of a group, given with their scores."""
     (first, first_score), (last, last_score) = pairs[0], pairs[-1]
     stamps = [event.timestamp_ms if event.timestamp_ms >= 0 else score for event, score in pairs]
     size = sum(len(event.json) for event, _ in pairs) + SEPARATOR_BYTES * len(pairs)

@@ -21,7 +21,7 @@ _pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
 
 def size_of_event(json: bytes) -> int:
-    """Return the number of bytes that an event adds to the size of its group, which ``max_bytes`` limits."""
+    """Return the number of bytes by which an event, as JSON, adds to the size of its group, which ``max_bytes`` limits."""
     return len(json) + SEPARATOR_BYTES
 
 
@@ -37,7 +37,7 @@ def packed_events(events: Iterable[ScoredEvent], first_offset: int) -> bytes:
 
 
 def events_of(fields: Mapping[str, bytes]) -> list[tuple[int, bytes]]:
-    """Return offset and JSON of the events in stored fields, sorted by offset and without duplicates.
+    """Unpack the kept events of a group: pairs of offset and JSON, sorted by offset and without duplicates.
 
     Args:
         fields: First offset of a run → its packed events.

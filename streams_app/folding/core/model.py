@@ -1,4 +1,4 @@
-"""A shard in memory (pure), which makes the same decisions as the Lua scripts, one event at a time.
+"""Folds a shard in memory, one event at a time, with the same decisions as the Lua scripts (pure).
 
 The test kit and ``tune`` use it, and tests on a real server compare the scripts with it. It does not survive a crash.
 """
@@ -35,13 +35,13 @@ class OpenGroup:
 
     @property
     def quiet_from_ms(self) -> int:
-        """Return the time at which the group would be quiet, minus the longest quiet period."""
+        """Return the start of the silence minus ``shorter_ms``; silence closes the group one longest quiet period after it."""
         return self.silent_from_ms - self.shorter_ms
 
 
 @dataclass(slots=True)
 class MemoryShard:
-    """The open groups of one (fold, topic, partition).
+    """The open groups of one (fold, topic, partition), folded and sealed in memory instead of Redis.
 
     Attributes:
         bounds: The bounds at which groups close.
@@ -54,7 +54,7 @@ class MemoryShard:
     open: dict[bytes, OpenGroup] = field(default_factory=dict)
 
     def fold(self, event: ScoredEvent, score_ms: int, silent_from_ms: int = 0) -> list[Sealed]:
-        """Fold one event.
+        """Add one event to its group; close the group before or after it if a bound requires that.
 
         Args:
             event: An event beyond all offsets that were folded before.
@@ -94,7 +94,7 @@ class MemoryShard:
         return sealed
 
     def seal(self, clock_ms: int, *, quiet: bool = True, everything: bool = False, late_ms: int = 0) -> list[Sealed]:
-        """Close the groups that are due, in the order of first offsets.
+        """Close the due groups; return them in the order of first offsets.
 
         Args:
             clock_ms: Partition clock.
@@ -113,7 +113,7 @@ class MemoryShard:
         return sealed
 
     def drop(self, group: bytes, first_offset: int) -> OpenGroup | None:
-        """Remove and return an open group, without a record; None if it does not begin at this offset."""
+        """Remove an open group without a record, and return it; None if no open fold of it begins at this offset."""
         stored = self.open.get(group)
         return self.open.pop(group) if stored is not None and stored.first_offset == first_offset else None
 
@@ -134,7 +134,7 @@ class MemoryShard:
 
 
 def _add(stored: OpenGroup, event: ScoredEvent, aggregates: Aggregates | None) -> None:
-    """Add what an event changes to the open group, or the event itself if events are kept."""
+    """Add the changed names of an event to its open group, or its JSON if the fold keeps events."""
     names = stored.names
     if event.json:
         names[str(event.offset)] = packed_events([event], event.offset)

@@ -1,4 +1,4 @@
-"""Sets of changed names without values (pure). Few sets differ, so thousands of groups in memory share them.
+"""Compact sets of changed names without values (pure). Few sets differ, so thousands of groups in memory share them.
 
 While events are folded, a set is a *mask*: an integer with one bit per name, so that one instruction joins two sets. Only the first
 :data:`MASKED_NAMES` names that this process reads get a bit. A set with any other name is a mapping, which is slower.
@@ -30,7 +30,7 @@ _pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
 
 class NameSet(dict[str, bytes]):
-    """A shared set of names, as a dict with empty values that must not be modified.
+    """A set of changed names: a dict of name → ``b""``, shared by many groups, so it must not be modified.
 
     Attributes:
         packed: The names with empty values as a msgpack map, for the outbox.
@@ -52,12 +52,12 @@ class NameSet(dict[str, bytes]):
 
 
 class Cache(dict[_Key, _Value]):
-    """A cache that is cleared when its weight exceeds :data:`CACHED_TOTAL`."""
+    """Cache of a value per set of names, cleared when its weight exceeds :data:`CACHED_TOTAL`."""
 
     weight = 0
 
     def add(self, key: _Key, names: Collection[str], value: _Value) -> _Value:
-        """Return the value, after caching it under the key unless it has more than :data:`CACHED_NAMES` names."""
+        """Cache ``value`` under ``key`` unless ``names`` has more than :data:`CACHED_NAMES` names; return ``value``."""
         if len(names) <= CACHED_NAMES:
             weight = sum(map(len, names)) + NAME_WEIGHT * (len(names) + 1)
             self.weight += weight
@@ -76,14 +76,14 @@ _bits: dict[str, int] = {}
 
 
 def shared_names(names: Collection[str]) -> NameSet:
-    """Return the shared set of these names."""
+    """Return these names as a NameSet; equal small sets are the same object while it is cached."""
     key = frozenset(names)
     found = _of_text.get(key)
     return _of_text.add(key, key, NameSet(names)) if found is None else found
 
 
 def shared_names_of_bytes(names: Collection[bytes]) -> NameSet:
-    """Return the shared set of these UTF-8 names."""
+    """Return names in UTF-8 as a NameSet; equal small sets are the same object while it is cached."""
     key = frozenset(names)
     found = _of_bytes.get(key)
     if found is None:
@@ -93,7 +93,7 @@ def shared_names_of_bytes(names: Collection[bytes]) -> NameSet:
 
 
 def names_of_mask(mask: int) -> NameSet:
-    """Return the shared set of the names whose bits are set in a mask."""
+    """Return the names whose bits are set in a mask, as a NameSet."""
     found = _of_mask.get(mask)
     if found is None:
         names = shared_names([name for name, bit in _bits.items() if mask & bit])
@@ -102,7 +102,7 @@ def names_of_mask(mask: int) -> NameSet:
 
 
 def unmasked(names: Mapping[str, Any] | int) -> Mapping[str, Any]:
-    """Return names as a mapping; those of a mask have empty values."""
+    """Convert a mask to a mapping of name → ``b""``; return a mapping unchanged."""
     return names_of_mask(names) if isinstance(names, int) else names
 
 
@@ -112,7 +112,7 @@ def size_of(names: Mapping[str, Any] | int) -> int:
 
 
 def mask_of(names: Mapping[str, Any]) -> int | None:
-    """Return the mask of these names; None if one of them has no bit."""
+    """Return an integer with the bits of these names, after giving new names a bit; None if no bit is left for one of them."""
     key = tuple(names)
     found = _in_order.get(key)
     return _new_mask(key) if found is None else found

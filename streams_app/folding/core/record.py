@@ -54,14 +54,14 @@ class RecordShape:
 
     @classmethod
     def of(cls, fold: Fold) -> RecordShape:
-        """Return the shape of a declared fold. It does not distinguish functions, because their results are unknown."""
+        """Create the shape of a declared fold. All functions of the user count as equal, because their results are unknown."""
         group_from = RECORD_KEY if fold.group_key == RECORD_KEY else FUNCTION if callable(fold.group_key) else FIELDS
         changed_from = FUNCTION if callable(fold.changed) else FIELDS
         keep = fold.keep if isinstance(fold.keep, str) else orjson.dumps(fold.keep, option=orjson.OPT_SORT_KEYS).decode()
         return cls(fold.name, fold.group_fields, fold.changed_field, keep, group_from, changed_from, fold.fields)
 
     def to_text(self) -> str:
-        """Return the text that is stored with the state, so that a worker detects a changed definition."""
+        """Return the shape as JSON, which is stored with the state, so that a worker detects a changed definition."""
         shape = [self.fold, self.group_fields, self.changed, self.keep, self.group_from, self.changed_from]
         return orjson.dumps([*shape, self.fields] if self.fields else shape).decode()
 
@@ -73,12 +73,12 @@ class RecordShape:
         return cls(fold, tuple(group_fields), changed, keep, group_from, changed_from, tuple(*fields))
 
     def declared_keep(self) -> str | dict[str, str]:
-        """Return ``keep`` as a fold declares it."""
+        """Return the setting ``keep`` as a fold declares it: text, or a mapping of name → aggregate."""
         return orjson.loads(self.keep) if self.keep.startswith("{") else self.keep
 
 
 class Sealed(NamedTuple):
-    """A sealed group, an entry of the outbox.
+    """A sealed group, as the outbox stores it.
 
     Attributes:
         member: Group key as bytes, see :func:`streams_app.codec.member_of`.
@@ -107,12 +107,12 @@ class Sealed(NamedTuple):
 
     @classmethod
     def unpack(cls, packed: bytes) -> Sealed:
-        """Unpack an entry of the outbox."""
+        """Unpack one entry of the outbox from msgpack."""
         return cls._of(msgpack.unpackb(packed, raw=True, use_list=False))
 
     @classmethod
     def unpack_all(cls, packed: bytes) -> list[Sealed]:
-        """Unpack several concatenated entries."""
+        """Unpack several concatenated entries of the outbox from msgpack."""
         unpacker = msgpack.Unpacker(raw=True, use_list=False, max_buffer_size=len(packed))
         unpacker.feed(packed)
         return [cls._of(fields) for fields in unpacker]
@@ -132,12 +132,12 @@ class Sealed(NamedTuple):
 
     @property
     def version(self) -> int:
-        """Return the version, which orders the records of one group in one partition."""
+        """Return a number that orders the records of one group in one partition, computed from partition count and last offset."""
         return self.partitions * VERSION_SHIFT + self.last_offset
 
 
 class FoldedRecord(NamedTuple):
-    """A record for the output topic.
+    """A folded record for the output topic.
 
     Attributes:
         fold_id: Value of the header ``fold-id``.
@@ -157,8 +157,8 @@ def fold_id(fold: str, topic: str, partition: int, first_offset: int, last_offse
         fold: Name of the fold.
         topic: Source topic.
         partition: Source partition.
-        first_offset: Offset of its first event.
-        last_offset: Offset of its last event.
+        first_offset: Offset of the first event in the record.
+        last_offset: Offset of the last event in the record.
         lost: Number of offsets by which the broker has truncated the log. The events that it lost had the same offsets, and their
             records may have been produced.
     """
@@ -170,7 +170,7 @@ def _behind(lost: int) -> str:
 
 
 class Renderer:
-    """Renders the records of one shard; their common parts are rendered once.
+    """Renders the sealed groups of one shard as records; the parts that all records have in common are rendered once.
 
     Most groups have one text field and keep only names, and few of their sets of names differ. Their records are assembled from
     prepared text. All others are rendered by :func:`render`, which produces the same bytes.
@@ -190,7 +190,7 @@ class Renderer:
         self._between = f"{{{group_field}:", f",{changed}:", f',"fold":{{"id":{_json(self._id)[:-1]}', f'","name":{name},"reason":"'
 
     def records(self, entries: Iterable[Sealed]) -> Iterator[tuple[int, bytes, bytes, bytes]]:
-        """Render sealed groups; a group that is too large becomes several records, see :func:`render`.
+        """Render sealed groups as records; a group that is too large for one record becomes several, see :func:`render`.
 
         Yields:
             The position of the group in ``entries``, and the fields of a :class:`FoldedRecord`.
@@ -216,7 +216,7 @@ class Renderer:
 
 
 def render(sealed: Sealed, shape: RecordShape, topic: str, partition: int, lost: int = 0) -> list[FoldedRecord]:
-    """Return the record of a sealed group. One that is too large becomes several, with ``#1``, ``#2`` … appended to the id.
+    """Render a sealed group as one record, or as several with ``#1``, ``#2`` … appended to the id if one would be too large.
 
     Args:
         sealed: The group.
@@ -243,7 +243,7 @@ def _json(value: Any) -> str:
 
 
 def _parts(sealed: Sealed, names: list[str]) -> list[list[str]]:
-    """Split the names so that the record of each part stays below the limit."""
+    """Split the changed names of a group so that the record of each part stays below :data:`MAX_RECORD_BYTES`."""
     room = MAX_RECORD_BYTES - 4_096
     parts: list[list[str]] = [[]]
     used = 0

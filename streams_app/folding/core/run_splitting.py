@@ -19,7 +19,7 @@ from streams_app.folding.core.model import MemoryShard, OpenGroup
 
 
 def scored_events(events: Iterable[Event], chunk: Chunk) -> dict[bytes, list[tuple[ScoredEvent, int]]]:
-    """Return the events of a chunk with their scores, by group.
+    """Return group → (event, score) pairs of a chunk, in offset order.
 
     Args:
         events: Events in offset order, among them all of the chunk.
@@ -36,7 +36,7 @@ def scored_events(events: Iterable[Event], chunk: Chunk) -> dict[bytes, list[tup
 
 
 def split_runs(events: Sequence[tuple[ScoredEvent, int]], open_group: OpenGroup | None, bounds: Bounds) -> list[GroupRun]:
-    """Return the events of a group as runs that end wherever a bound closes the group.
+    """Cut the events of a group into runs that end wherever a bound closes the group.
 
     A run does not record which event added a name. Therefore an event before which ``max_changed`` closes the group becomes a run
     of its own.

@@ -67,14 +67,14 @@ class ShardClock:
         self._quiet_ms = quiet_ms
 
     def take_over(self, stored: Clocks) -> None:
-        """Take over the clocks of a shard that has just been claimed."""
+        """Continue from the clocks that Redis has stored for a newly claimed shard."""
         self.stored = stored
         self.caught_up_at_ms = self.folded_until_ms = None
 
     # ---- folding
 
     def range_time(self, view: ReaderView, now_ms: int) -> RangeTime:
-        """Return the inputs for the scores of a range that is begun now.
+        """Return the inputs for the scores of a range whose folding begins now.
 
         Args:
             view: State of the reader after the fetch that returned the range.
@@ -83,18 +83,19 @@ class ShardClock:
         return RangeTime(now_ms, _arrival_ms(view, self.caught_up_at_ms, now_ms))
 
     def start_ms(self, time: RangeTime) -> int:
-        """Return the lowest score of a range; a score is the highest timestamp so far, but at least this.
+        """Return the lowest score that an event of a range may get; a score is the highest timestamp so far, but at least this.
 
-        With ``sessions`` it is the newest record time so far. With ``merge`` it is at least the arrival of a live range.
+        With ``sessions``, return the newest record time so far. With ``merge``, return the partition clock, or the arrival of a
+        live range if that is later.
         """
         return self.stored.record_clock_ms if self._sessions else max(self.stored.clock_ms, time.arrived_ms or 0)
 
     def is_backlog(self, time: RangeTime) -> bool:
-        """Return whether the range is a backlog of sessions, in which groups close by record time."""
+        """Return whether a range is part of a backlog and the policy is ``sessions``, so that groups close by record time."""
         return self._sessions and time.arrived_ms is None
 
     def after(self, time: RangeTime, last_score_ms: int, *, has_events: bool) -> Clocks:
-        """Return the clocks after a range is folded.
+        """Return the clocks as they will be after a range is folded; the stored ones are not changed.
 
         Args:
             time: Inputs for the scores of the range.
@@ -110,7 +111,7 @@ class ShardClock:
         return Clocks(max(clock_ms, last_score_ms), record_clock_ms, late_ms)
 
     def silent_from_ms(self, time: RangeTime, after: Clocks) -> int:
-        """Return the earliest time from which silence after the events of a range counts; 0: from the score of each event.
+        """Return the earliest time, in ms, from which silence after events of a range counts; 0: it counts from each event's score.
 
         With ``sessions``, scores are record time. If silence counted from there, every group of a producer whose clock is behind
         would close at once. So silence counts from the arrival of the event, as far as the arrival is known.
@@ -123,7 +124,7 @@ class ShardClock:
     # ---- emission
 
     def is_caught_up_now(self, fence: int, view: ReaderView, now_ms: int) -> bool:
-        """Return whether the shard has caught up; if so, store the time of the fetch that shows it."""
+        """Return whether all events up to the end of the partition are folded; if so, store the time of the last fetch."""
         if not is_caught_up(fence, view, now_ms):
             return False
         self.caught_up_at_ms = self.folded_until_ms = min(view.fetched_at_ms or 0, now_ms)
@@ -134,7 +135,7 @@ class ShardClock:
         self.folded_until_ms = None
 
     def due_ms(self, folded_until_ms: int | None) -> int:
-        """Return the partition clock as of now.
+        """Return the present partition clock, in ms: the stored one, or ``folded_until_ms`` if that is later.
 
         Args:
             folded_until_ms: All records that arrived before this time are folded; None: unknown.
@@ -142,12 +143,12 @@ class ShardClock:
         return advanced(self.stored.clock_ms, folded_until_ms or 0, caught_up=folded_until_ms is not None)
 
     def quiet_groups_close(self, clock_ms: int, now_ms: int) -> bool:
-        """Return whether silence closes groups: with ``merge`` only if the clock lags by less than the quiet period."""
+        """Return whether silence closes groups: with ``merge`` only if the clock lags ``now_ms`` by less than the quiet period."""
         return self._sessions or now_ms - clock_ms < self._quiet_ms
 
 
 def _arrival_ms(view: ReaderView, caught_up_at_ms: int | None, now_ms: int) -> int | None:
-    """Return when a fetched range arrived, if the reader had been at the end of its partition just before; otherwise None.
+    """Return when a fetched range arrived, if the reader had been at the end of its partition just before; None: a backlog.
 
     Also None if the fetch is too old: while the process was suspended, more records may have arrived.
     """
@@ -158,7 +159,7 @@ def _arrival_ms(view: ReaderView, caught_up_at_ms: int | None, now_ms: int) -> i
 
 
 def _late_after(late_ms: int, time: RangeTime, record_clock_ms: int) -> int:
-    """Return how far record time lags behind the time of arrival, after a range of sessions has been read.
+    """Return by how many ms record time lags behind the time of arrival, after a range has been read with ``sessions``.
 
     Events that were read have arrived, so the lag of a backlog is at most the wall clock minus its record time. Without this limit,
     the silence after its events would depend on when they are read, and two successive owners would disagree.
@@ -169,7 +170,7 @@ def _late_after(late_ms: int, time: RangeTime, record_clock_ms: int) -> int:
 
 
 def _waiting_since(time: RangeTime, record_clock_ms: int, late_ms: int) -> int:
-    """Estimate when the newest event of a backlog of sessions arrived, from the lag of live events; 0: at its record timestamp.
+    """Estimate when the newest event of a backlog arrived, from the lag of live events; 0: take its record timestamp.
 
     After the backlog is read, silence closes groups by the wall clock, which is ahead of the backlog's record time by ``late_ms``.
     The result is never in the future.
