@@ -1,4 +1,4 @@
-"""Checks that the positions of all folds of a source fit into the metadata of a commit (pure)."""
+"""Checks that a commit of a source has room for the positions of all its folds, which are stored as commit metadata (pure)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_PARTITIONS: Final = 9_999
 
 
 def metadata_bytes(names: Iterable[str], latest: Iterable[str] = ()) -> int:
-    """Return the maximum number of bytes that the positions of these folds can need.
+    """Return the maximum size of commit metadata with the positions of these folds, in bytes.
 
     Args:
         names: Names of all folds of one source.
@@ -24,7 +24,7 @@ def metadata_bytes(names: Iterable[str], latest: Iterable[str] = ()) -> int:
 
 
 def too_long(source: str, names: Sequence[str], latest: Iterable[str] = ()) -> str | None:
-    """Return a fault if a broker may reject the positions of these folds; None if they fit.
+    """Return an error text if the positions of these folds may exceed the size of commit metadata; None if they fit.
 
     Args:
         source: Source topic of the folds.
@@ -44,7 +44,7 @@ def too_long(source: str, names: Sequence[str], latest: Iterable[str] = ()) -> s
 
 
 def faults_of(folds: Iterable[Fold]) -> list[str]:
-    """Return a fault for each source that has too many folds, see :func:`too_long`."""
+    """Return an error text for each source with more folds than commit metadata has room for, see :func:`too_long`."""
     by_source: dict[str, list[Fold]] = {}
     for fold in folds:
         by_source.setdefault(fold.source, []).append(fold)

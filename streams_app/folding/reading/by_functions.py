@@ -32,12 +32,12 @@ _TEXT: Final = frozenset({str})
 
 
 def reader_of(fold: Fold, limits: Limits, schemas: SchemaCache | None = None) -> EventReader:
-    """Return the reader that a fold needs: the fast one unless a function or a format is involved.
+    """Create the event reader that suits the settings of a fold; most folds get a fast one.
 
     Args:
         fold: The fold.
         limits: Limits of the settings.
-        schemas: Decodes values that are framed by a schema registry. None: such values are plain JSON, as in a file or a test.
+        schemas: Decodes values that are framed by a schema registry. None: all values are plain JSON, as in a file or a test.
     """
     if is_usual(fold):
         return FastReader(fold, limits)
@@ -59,7 +59,7 @@ class PythonReader(EventReader):
             self._shorter_ms = lambda event: _called("quiet_period", rule, event)
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
-        """Iterate over the events of a range; see :meth:`EventReader.events`.
+        """Iterate over the events in a range of records; the arguments are those of :meth:`EventReader.events`.
 
         An event for which ``source_filter`` returns a false value is skipped without a dead letter.
         """
@@ -131,7 +131,7 @@ class PythonReader(EventReader):
         super()._check_names(names)
 
     def _kept(self, names: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy of the values, made via JSON: encoding cannot fail later, and the user's code cannot change the copy."""
+        """Return a copy of name → value, made via JSON: encoding cannot fail later, and the user's code cannot change the copy."""
         try:
             raw = orjson.dumps(names)
         except orjson.JSONEncodeError as error:
@@ -152,7 +152,7 @@ def _fault_of(name: str, value: Any) -> str | None:
 
 
 def _called(name: str, function: Callable[[Any], T], argument: Any) -> T:
-    """Call a function of the user; any exception becomes a :class:`BadEventError`, so the event is rejected."""
+    """Call a function of the user, and return its result; any exception becomes a :class:`BadEventError`."""
     try:
         return function(argument)
     except Exception as error:  # the code is the user's, so any exception is possible
@@ -160,7 +160,7 @@ def _called(name: str, function: Callable[[Any], T], argument: Any) -> T:
 
 
 def _truth_of(function: Callable[[Any], Any]) -> Callable[[Any], bool]:
-    """Return the function with its result as a boolean; the conversion may raise, too, for example for an array of numpy."""
+    """Wrap a function so that its result is converted to bool; the conversion may raise, for example for a numpy array."""
     return lambda event: bool(function(event))
 
 
@@ -176,7 +176,7 @@ def _listed(changed: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return text of a subclass, such as a member of an enumeration, as plain text; other values unchanged."""
+    """Convert an instance of a subclass of str, such as a member of an enumeration, to str; return other values unchanged."""
     return str.__str__(value) if isinstance(value, str) else value
 
 
@@ -189,5 +189,5 @@ def _text_of(error: Exception) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return the text with backslash escapes for characters that UTF-8 cannot encode, for a header."""
+    """Replace characters that UTF-8 cannot encode by backslash escapes, so that the text can be a header."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""Rules for what a fold reads besides group and changed names: kept events, quiet periods of events, closing events (pure)."""
+"""Reads what some folds need besides group and changed names: events to keep, their quiet periods, closing events (pure)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JSON_SPACES: Final = b" \t\r\n"
 
 
 def kept_event(fold: Fold) -> Callable[[bytes | None, Any], bytes]:
-    """Return a function that takes the value of a record and the event decoded from it, and returns the JSON to keep.
+    """Return a function (value of a record, event decoded from it) → JSON to keep, for a fold with ``keep = "events"``.
 
     A whole JSON event is kept byte by byte, without surrounding spaces. Of another format, the row or the data is kept with the
     fields of its envelope. If ``fields`` are selected, those that the event has are kept.
@@ -56,7 +56,7 @@ def _json(event: Any, fold: Fold) -> bytes:
 
 
 def quiet_rule(fold: Fold) -> Callable[[Any], int] | None:
-    """Return a function that computes the longest quiet period minus the one of an event, in ms; None if events do not set it.
+    """Return a function (event) → longest quiet period minus that of the event, in ms; None if events do not set it.
 
     The function raises BadEventError with the reason ``no-value`` if the event has no valid duration, or one that is too long.
     """
@@ -84,7 +84,7 @@ def quiet_rule(fold: Fold) -> Callable[[Any], int] | None:
 
 
 def closing_rule(fold: Fold) -> Callable[[Any], bool] | None:
-    """Return a function that returns whether an event closes its group; None if the fold has no ``close_when``.
+    """Return a function (event) → whether the event closes its group; None if the fold has no ``close_when``.
 
     Numbers are equal if their values are, so 1 equals 1.0, but no number equals a boolean. A field that is missing, null, an array
     or an object never closes a group.

@@ -45,17 +45,17 @@ _Changed = dict[str, msgspec.Raw] | list[Any] | str | int | float | bool | None
 
 
 def is_depth_guarded() -> bool:
-    """Return whether Python's recursion limit stops msgspec before orjson's limit; from 3.12 on, C code has a separate limit."""
+    """Return whether Python's recursion limit stops msgspec before orjson's limit; from 3.12 on, C code has another limit."""
     return sys.version_info < (3, 12) and sys.getrecursionlimit() <= SHALLOW
 
 
 def is_plain_field(path: str) -> bool:
-    """Return whether a path of a key is the name of one field that msgspec can decode alone."""
+    """Return whether a path names a top-level field of an event that msgspec can decode without the others."""
     return "." not in path and path != RECORD_KEY and not _ESCAPED(path)
 
 
 def is_usual(fold: Fold) -> bool:
-    """Return whether :class:`FastReader` can read the events of a fold."""
+    """Return whether :class:`FastReader` can read a fold: it keeps only names, and group key and names are plain JSON fields."""
     if fold.is_by_functions or fold.reads_details or fold.keep != "names":
         return False
     if fold.format != "json" or not isinstance(fold.group_key, str) or not isinstance(fold.changed, str):
@@ -77,7 +77,7 @@ def _is_unusual(value: bytes) -> bool:
 
 
 def is_usual_kept(fold: Fold) -> bool:
-    """Return whether :class:`FastKeptReader` can read the events of a fold."""
+    """Return whether :class:`FastKeptReader` can read a fold: it keeps whole JSON events, and the group key is a plain field."""
     is_by_event = fold.fields or fold.close_when is not None or isinstance(fold.quiet_period, QuietPeriod)
     if fold.is_by_functions or not fold.keeps_events or is_by_event or fold.format != "json":
         return False
@@ -94,7 +94,7 @@ class _FastReader(EventReader):
         self._members: dict[str, tuple[bytes, bytes]] = {}
 
     def _new_member(self, group: Any) -> tuple[bytes, bytes]:
-        """Encode a group for Redis; return its bytes and the record key that its events should have. The result is cached."""
+        """Encode a group key; return its bytes in Redis, and the record key that its events should have. Text keys are cached."""
         member = TEXT_TAG + group.encode() if type(group) is str else member_of((group,))
         if len(member) > self._limits.key_bytes + 1:
             raise BadEventError("too-large", "said by the slow way")
@@ -104,7 +104,7 @@ class _FastReader(EventReader):
         return cached
 
     def _read_slowly(self, record: RawRecord, reading: DecodedRange) -> Iterator[Event]:
-        """Read one event by :class:`EventReader`: an unusual one, or one with a new name."""
+        """Read one record by :class:`EventReader`, because its event is unusual or has a new name."""
         return super().events([record], decode_all([record], self._limits), reading)
 
 
@@ -200,10 +200,10 @@ class FastReader(_FastReader):
             yield offset, -1 if stamp is None else stamp, member, masked
 
     def _without_values(self, names: Any) -> int | dict[str, None]:
-        """Return names that were all seen before as a mask; as a mapping if one of them has no bit.
+        """Return the changed names of an event as a mask, or as a mapping of name → None if one of them has no bit.
 
         Raises:
-            BadEventError: Some names are new or invalid.
+            BadEventError: Some names are invalid, or new, so that they must be checked by :class:`EventReader`.
         """
         if type(names) is not dict or len(names) > self._limits.names_per_event or not self._known_names.issuperset(names):
             raise BadEventError("no-changed", "said by the slow way")

@@ -23,7 +23,7 @@ from streams_app.settings import Limits
 
 
 class FormatReader(EventReader):
-    """Unwraps the events of a format, and passes them to another reader."""
+    """Unwraps Debezium or CloudEvents envelopes and schema-registry frames, and passes the events to another reader."""
 
     def __init__(self, fold: Fold, limits: Limits, reader: EventReader, schemas: SchemaCache | None = None) -> None:
         super().__init__(fold, limits)
@@ -36,11 +36,11 @@ class FormatReader(EventReader):
         self._has_fields = not callable(fold.group_key) and not self._is_by_key
 
     def framed_parts(self, records: Sequence[KeyedValue]) -> Iterator[bytes | None]:
-        """Return keys and values; see :meth:`EventReader.framed_parts`. With every format, the record key may be the group."""
+        """Return record keys and values whose schemas must be fetched first; keys, too, because a key may be the group."""
         return chain((record.key for record in records), self._values.framed_parts(records)) if self.reads_frames else iter(())
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
-        """Iterate over the events of a range; see :meth:`EventReader.events`.
+        """Iterate over the events in a range of records; the arguments are those of :meth:`EventReader.events`.
 
         Heartbeats, transaction metadata and tombstones of Debezium are skipped without a dead letter. The schemas of all framed
         keys and values must have been fetched before.
@@ -64,7 +64,7 @@ class FormatReader(EventReader):
             yield event
 
     def _view(self, record: RawRecord, key: bytes | None, value: Any) -> Any:
-        """Return the event within a record, an error to report, or None for an empty value or a skipped record."""
+        """Unwrap the event of a record; return an error if it must be rejected, and None if it is empty or to be skipped."""
         if not record.value:
             return None
         try:
@@ -78,7 +78,7 @@ class FormatReader(EventReader):
             return error
 
     def _text_of_key(self, key: bytes | None) -> str:
-        """Return the record key as text, without the schema that Kafka Connect may have added."""
+        """Return a record key as text, without the schema that Kafka Connect may have added."""
         text = canonical_bytes(self._member_of_key(key)).decode()
         columns = key_columns(key) if text.startswith('{"schema"') else {}
         return orjson.dumps(columns).decode() if columns else text
@@ -92,7 +92,7 @@ class FormatReader(EventReader):
             return error
 
     def _is_keyed(self, key: bytes | None, json: bytes | None, view: Any, member: bytes) -> bool:
-        """Return whether the group determines the record key: the key is the group, or its columns are group fields."""
+        """Return whether events of one group have one record key: the key is the group, or all its columns are group fields."""
         if self._is_by_key or key == canonical_bytes(member) or (self._is_of_rows and not self._has_fields):
             return True
         if json is not key and not (json or b"").startswith(b"{"):
@@ -103,7 +103,7 @@ class FormatReader(EventReader):
 
 
 def _member_of(json: bytes | None) -> bytes | None:
-    """Return a scalar in JSON as the bytes of a group; None if it is no scalar."""
+    """Return the bytes of the group whose key is this JSON scalar; None if the JSON is no scalar."""
     try:
         return member_of((orjson.loads(json or b""),))
     except (orjson.JSONDecodeError, BadEventError):

@@ -46,7 +46,7 @@ class RawRecord(Protocol):
 
 @dataclass(slots=True)
 class DecodedRange:
-    """The result of reading a range of records for one fold.
+    """What one fold has read from a range of records: events, rejected events, and a count of misrouted ones.
 
     Attributes:
         events: In offset order; empty if :meth:`EventReader.events` yields them instead.
@@ -62,10 +62,10 @@ class DecodedRange:
 
 
 def decode_all(records: Sequence[RawRecord], limits: Limits) -> list[dict[str, Any] | BadEventError | None]:
-    """Decode each value once, for all folds of the source.
+    """Decode the value of each record as a JSON object, once for all folds of the source.
 
     Returns:
-        One entry per record: the object, the error, or None for an empty value.
+        For each record: the object, the error for which to reject it, or None for an empty value.
     """
     decoded: list[dict[str, Any] | BadEventError | None] = []
     append, most = decoded.append, limits.value_bytes
@@ -84,7 +84,7 @@ def decode_all(records: Sequence[RawRecord], limits: Limits) -> list[dict[str, A
 
 
 class EventReader:
-    """Reads the events of one source for one fold.
+    """Decodes the records of a source topic into the events of one fold.
 
     Attributes:
         needs_decoded: Whether :meth:`read` needs the decoded values, which the folds of a source share.
@@ -114,22 +114,22 @@ class EventReader:
         self._known_names: set[str] = set()
 
     def framed_parts(self, records: Sequence[KeyedValue]) -> Iterator[bytes | None]:
-        """Return the keys and values whose schemas have to be fetched before the records are read; none unless ``reads_frames``."""
+        """Return the record keys and values whose schemas must be fetched first; none unless :attr:`reads_frames`."""
         return iter(())
 
     def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> DecodedRange:
-        """Read a range into a list; see :meth:`events`."""
+        """Read a range of records at once; return its events as a list, and the rejected ones. See :meth:`events`."""
         reading = DecodedRange()
         reading.events = [event_of(event) for event in self.events(records, decoded, reading)]
         return reading
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
-        """Iterate over the events of a range.
+        """Iterate over the events in a range of records.
 
         Args:
             records: In offset order.
             decoded: Result of :func:`decode_all` for the same records; None: they are decoded here.
-            reading: Receives rejected and misrouted events; complete after the last event.
+            reading: Receives rejected events and the count of misrouted ones; complete after the last event.
         """
         if decoded is None:
             decoded = decode_all(records, self._limits)
@@ -163,7 +163,7 @@ class EventReader:
         return DetailedEvent(record.offset, stamp, member, names, closes, json, shorter_ms)
 
     def _rest_of(self, fault: BadEventError | None) -> dict[str, Any]:
-        """Return the event without its numbers beyond a double; raise the fault if values are kept, or if it is another one.
+        """Return an event without its numbers beyond a double; raise ``fault`` if values are kept, or if it has another cause.
 
         As with the fast readers, numbers in fields that the fold does not read may have any size.
         """
@@ -225,7 +225,7 @@ class EventReader:
             self._known_names.update(names)
 
     def _kept(self, names: dict[str, Any]) -> dict[str, Any]:
-        """Return the names, or reject values that are nested too deeply: orjson decodes deeper nesting than it can encode."""
+        """Return name → value; reject values nested too deeply, because orjson decodes deeper nesting than it can encode."""
         for name, value in names.items():
             if type(value) in (dict, list):
                 try:

@@ -19,20 +19,20 @@ _HEADERS: Final = attrgetter("headers")
 
 
 def replay_target(app_id: str, fold: str) -> bytes:
-    """Return the header value of an event that is replayed for a fold; neither name contains a slash."""
+    """Return the value of the replay header, ``<app_id>/<fold>``, for events that are replayed for a fold."""
     return f"{app_id}/{fold}".encode()
 
 
 def target_of(headers: Sequence[tuple[str, bytes]]) -> bytes | None:
-    """Return the value of an event's replay header; None if the event is not replayed, so that every fold reads it."""
+    """Return the value of the replay header in ``headers``; None if the event is not replayed, so that every fold reads it."""
     return next((target or b"" for name, target in headers if name == REPLAY_HEADER), None)
 
 
 class RoutedRange:
-    """A range of records, with the folds that read each of them."""
+    """A range of records that decides which of them each fold reads: all but those that are replayed for another fold."""
 
     def __init__(self, app_id: str, folds: Sequence[str], records: list[Any], decoded: list[Any] | None) -> None:
-        """Store the range, and check once whether any record has headers.
+        """Store the records, and check once whether any of them has headers.
 
         Args:
             app_id: Name of this application; events that are replayed for another one are skipped.
@@ -47,10 +47,10 @@ class RoutedRange:
         self._has_headers = any(map(_HEADERS, records))
 
     def records_for(self, fold: str, reading: DecodedRange) -> tuple[list[Any], list[Any] | None]:
-        """Return the records that one fold reads, and their decoded values.
+        """Return the records that a fold reads, and their decoded values, None if the range is not decoded.
 
         Args:
-            fold: Its name.
+            fold: Name of the fold.
             reading: If the fold is the first one of the source, receives the events that are replayed for folds that no longer
                 exist, as rejected events.
         """
@@ -65,7 +65,7 @@ class RoutedRange:
         return [records[i] for i in mine], None if decoded is None else [decoded[i] for i in mine]
 
     def _for_unknown_folds(self) -> Iterator[RejectedEvent]:
-        """Reject events that are replayed for a fold that was renamed or removed, so that they become its dead letters again."""
+        """Yield, as rejected, the events that are replayed for a renamed or removed fold; they become its dead letters again."""
         ours = replay_target(self._app_id, "")
         for record in self._records:
             target = target_of(record.headers)
