@@ -16,7 +16,7 @@ _FIRST_OFFSET = attrgetter("first_offset")
 
 
 class Outbox:
-    """Queue of sealed entries, in the order of sealing; after they were read back from Redis, in the order of first offsets.
+    """Queue of sealed groups to send, in the order of sealing, or of first offsets after they were read from Redis.
 
     Attributes:
         is_exact: Whether Redis contains exactly these entries. False until a script has replied, because it may have sealed more.
@@ -34,7 +34,7 @@ class Outbox:
         return iter(self._entries)
 
     def extend(self, sealed: Iterable[Sealed]) -> None:
-        """Add sealed entries."""
+        """Add sealed groups at the end."""
         self._entries.extend(sealed)
 
     def clear(self) -> None:
@@ -42,11 +42,11 @@ class Outbox:
         self._entries.clear()
 
     def first(self, most: int) -> list[Sealed]:
-        """Return the entries to send next."""
+        """Return the first entries, at most ``most``, which are to be sent next."""
         return list(islice(self._entries, most))
 
     def ranges(self, sent: Sequence[Sealed]) -> list[tuple[int, int, int]]:
-        """Return sent entries as ranges for ``finish.lua``; one range per entry if Redis may contain unknown entries in between."""
+        """Return (lowest first offset, highest, number of entries) of ranges that cover the sent entries and no others in Redis."""
         if not self.is_exact:
             return [(entry.first_offset, entry.first_offset, 1) for entry in sent]
         return ranges_of(sent, self._entries)
@@ -63,7 +63,7 @@ class Outbox:
         self._left.set()
 
     async def room(self, seconds: float) -> None:
-        """Wait until entries are removed, at most ``seconds``."""
+        """Wait until an entry is removed, at most ``seconds``."""
         self._left.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -71,7 +71,7 @@ class Outbox:
 
 
 def ranges_of(sent: Sequence[Sealed], pending: Iterable[Sealed]) -> list[tuple[int, int, int]]:
-    """Return the first offsets of sent entries as ranges without other pending entries: (lowest, highest, number of entries)."""
+    """Return (lowest first offset, highest, number of entries) of the ranges of sent entries between the other pending ones."""
     gone = sorted(map(_FIRST_OFFSET, sent))
     others = sorted(set(map(_FIRST_OFFSET, pending)).difference(gone))
     ranges: list[tuple[int, int, int]] = []

@@ -1,4 +1,4 @@
-"""Progress of the owner of a shard in folding a range: cuts it into chunks, and sends the groups of a chunk in parts (pure)."""
+"""Cuts a fetched range into chunks, and determines which groups of a chunk the next script call folds (pure)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from streams_app.folding.store.replies import FoldOutcome, RangeInProgress
 
 
 class FoldStep(NamedTuple):
-    """The result of one step of folding.
+    """The result of :meth:`.Shard.fold_once`, which folds some groups of a chunk.
 
     Attributes:
-        outcome: ``DONE``, ``MORE`` (call again), or ``FULL`` (call again after sending the outbox).
+        outcome: ``DONE`` (the chunk is folded), ``MORE`` (call again), or ``FULL`` (call again after sending the outbox).
         sealed: Number of records that went into the outbox.
     """
 
@@ -34,12 +34,12 @@ class FoldStep(NamedTuple):
 
 
 class ChunkProgress:
-    """Progress of a chunk whose groups are folded in parts, in the order of their bytes, beginning after the cursor.
+    """How far a chunk is folded. Its groups are folded in parts, in the order of their bytes, beginning after the cursor.
 
     Attributes:
         chunk: The chunk.
         cursor: Last group that Redis has folded; empty before the first.
-        digest: See :func:`.digest_of`.
+        digest: Digest of its groups, see :func:`.digest_of`; empty if every worker reads the same events from the records.
     """
 
     def __init__(self, chunk: Chunk, cursor: bytes, events: Callable[[], Iterable[Event]], digest: bytes = b"") -> None:
@@ -61,7 +61,7 @@ class ChunkProgress:
         self._apart: dict[bytes, list[GroupRun]] = {}
 
     def next_groups(self, most: int, packing: GroupPacker, silent_from_ms: int) -> tuple[PackedGroups, bool]:
-        """Return the next groups, packed, and whether they are the last ones.
+        """Return the next groups of the chunk, packed for ``fold.lua``, and whether they are the last ones.
 
         Args:
             most: Maximum number of groups.
@@ -73,7 +73,7 @@ class ChunkProgress:
         return groups, self._at + len(groups.values) // 3 == len(self._members)
 
     def detail(self, groups: Mapping[bytes, OpenGroup | None], bounds: Bounds) -> None:
-        """Split the runs of these groups from now on.
+        """From now on, send these groups with their runs split where a bound closes the group.
 
         Args:
             groups: Group → its open group as Redis has stored it; None: it is not open.
@@ -99,7 +99,7 @@ class ChunkProgress:
         self.cursor, self._at = b"", 0
 
     def advance_to(self, cursor: bytes) -> None:
-        """Continue after this group.
+        """Continue after the group ``cursor``, the last one that Redis has folded.
 
         Raises:
             FencedError: The cursor is behind the expected one: Redis was rolled back.
@@ -159,6 +159,6 @@ class ScriptSizing:
         self.groups = FIRST_GROUPS
 
     def learn(self, taken: int, work: int) -> None:
-        """Adapt to a script that has folded this many groups with this much work, in microseconds of Redis time."""
+        """Adapt :attr:`groups` after a script call that has folded ``taken`` groups in ``work`` microseconds of Redis time."""
         if taken:
             self.groups = max(1, min(MAX_GROUPS, 2 * self.groups, taken * SCRIPT_WORK // max(work, 1) + 1))

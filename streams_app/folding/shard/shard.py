@@ -82,13 +82,13 @@ class Shard:
 
     @property
     def key(self) -> tuple[str, TP]:
-        """Return its key, unique among all shards of the application."""
+        """Return (fold name, source partition), which identifies the shard in the application."""
         return self.fold.name, self.tp
 
     # ---- ownership
 
     async def claim(self, position: int, partitions: int, topic_id: str = "", token: str = "") -> bool:
-        """Take over the shard from its former owner. The caller must just have committed under its own generation.
+        """Take over the shard and load its state from Redis. The caller must just have committed under its own generation.
 
         Args:
             position: Where this fold begins if Redis has no state: its low watermark in Kafka.
@@ -123,18 +123,18 @@ class Shard:
         return claimed.created
 
     def release(self) -> None:
-        """Release the shard; the state in Redis stays for the next owner."""
+        """Mark the shard as not owned, so that further calls raise FencedError; its state in Redis remains for the next owner."""
         self.is_claimed = False
 
     def check_owned(self) -> None:
-        """Raise FencedError if the shard was released, or if the effect of a seal is unknown."""
+        """Raise FencedError if the shard is not claimed, or if the effect of a seal is unknown."""
         if not self.is_claimed:
             raise FencedError("owner", "released")
 
     # ---- folding
 
     def waits_for(self, end: int) -> bool:
-        """Return whether a range that ends at this offset is too short, because the range in progress ends later."""
+        """Return whether a range whose last offset is ``end`` is too short, because the range in progress ends later."""
         return self.in_progress is not None and end < self.in_progress.to
 
     def chunks(self, events: Iterable[Event], end: int, view: ReaderView, now_ms: int) -> Iterator[Chunk]:
@@ -152,16 +152,16 @@ class Shard:
         )
 
     def read(self, record: Any) -> None:
-        """Add the fingerprint of the last record of the next chunk; None: the chunk has no record."""
+        """Add the fingerprint of ``record``, the last one of the chunk to be folded next, to :attr:`log`; None: add none."""
         if record is not None:
             self.log = followed_by(self.log, record)
 
     def begin(self, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> ChunkProgress:
-        """Return the progress of a chunk, which :meth:`fold_once` folds.
+        """Create the progress of a chunk, to be passed to :meth:`fold_once` until the chunk is folded.
 
         Args:
-            chunk: From :meth:`chunks`.
-            events: Reads the events of its range again, to split a run if a bound falls inside it.
+            chunk: A chunk that :meth:`chunks` has yielded.
+            events: Reads the events of the chunk again, to split a run if a bound falls inside it.
         """
         digest = digest_of(chunk) if self.fold.may_read_otherwise else b""
         begun = self.in_progress or RangeInProgress(chunk.to, b"", chunk.time, digest)
@@ -218,13 +218,13 @@ class Shard:
     # ---- emission
 
     def is_caught_up_now(self, view: ReaderView, now_ms: int) -> bool:
-        """Return whether the shard has caught up; if so, store the time of the fetch that shows it."""
+        """Return whether everything up to the end of the partition is folded; if so, store the time of the last fetch."""
         return self.is_claimed and self.clock.is_caught_up_now(self.fence, view, now_ms)
 
     async def seal(
         self, now_ms: int, *, folded_until_ms: int | None, everything: bool = False, is_redis_full: bool = False
     ) -> SealedGroups | None:
-        """Seal due groups by one script call.
+        """Seal due groups by one script call, which moves them into the outbox.
 
         Args:
             now_ms: Wall clock.
@@ -265,7 +265,7 @@ class Shard:
             return done
 
     async def finish(self, sent: Sequence[Sealed]) -> None:
-        """Remove acknowledged records from the outbox.
+        """Remove entries from the outbox after the broker has acknowledged their records.
 
         Raises:
             FencedError: The shard must be claimed again.
@@ -297,7 +297,7 @@ class Shard:
     # ---- changes of the definition and of the log
 
     async def adopt_definition(self) -> None:
-        """Store this worker's definition of the fold; no group and no record of the former one may be left."""
+        """Store this worker's definition of the fold in Redis; open groups and sealed records of the former one must be gone."""
         async with self.lock:
             self.check_owned()
             present = self.definition.present
@@ -329,7 +329,7 @@ class Shard:
 
 @dataclass(slots=True)
 class Definition:
-    """The definition of a fold in this worker, and the one under which its stored groups were folded.
+    """The definition of a fold in this worker, and the one under which the groups in Redis were folded.
 
     Attributes:
         present: This worker's definition.
