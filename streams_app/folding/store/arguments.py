@@ -22,10 +22,10 @@ BYTES_OF_A_PART: Final = 25
 
 
 class PackedGroups:
-    """Groups of a chunk, packed for one call of ``fold.lua``.
+    """Groups of a chunk, encoded as arguments of one call of ``fold.lua``.
 
     Attributes:
-        values: Three values for each group, see ``fold.lua``.
+        values: For each group its bytes, its ended sessions and its other runs, see ``fold.lua``.
         sessions: The sessions of the chunk, in the order of the groups.
     """
 
@@ -37,7 +37,7 @@ class PackedGroups:
 
 
 class GroupPacker:
-    """Packs the groups of a shard; one packer serves all chunks between two claims."""
+    """Encodes the groups of a shard as arguments of ``fold.lua``; used for all chunks from one claim to the next."""
 
     def __init__(self, bounds: Bounds, epoch: bytes, partitions: int, *, keeps_values: bool) -> None:
         """Initialize the packer.
@@ -58,13 +58,13 @@ class GroupPacker:
     def groups(
         self, chunk: Chunk, members: Iterable[bytes], clock_ms: int, silent_from_ms: int, apart: Mapping[bytes, list[GroupRun]]
     ) -> PackedGroups:
-        """Pack groups of a chunk: as many as one script should unpack, at least one.
+        """Pack the first of ``members``: as many as one script call should unpack, at least one.
 
         Args:
             chunk: The chunk.
             members: The groups, in the order of their bytes.
             clock_ms: Score of the last event of the chunk.
-            silent_from_ms: Earliest time from which the silence after its events counts.
+            silent_from_ms: Earliest time from which the silence after the events of the chunk counts.
             apart: Runs of groups that were split, see :mod:`streams_app.folding.core.run_splitting`.
         """
         packed = PackedGroups()
@@ -99,17 +99,17 @@ class GroupPacker:
         return packed
 
     def _is_plain(self, run: GroupRun) -> bool:
-        """Return whether no bound closes a group that opens with this run."""
+        """Return whether a group that opens with a run stays open after it, so that no bound falls inside or after the run."""
         lasted_ms, names = run.last_score - run.first_score, size_of(run.names)
         return not run.closes and not self.bounds.leading and self.bounds.keeps_open(lasted_ms, run.events, names, run.bytes_kept)
 
     def _session_count(self, runs: Sequence[GroupRun], clock_ms: int) -> int:
-        """Return how many of the first runs ended before ``clock_ms`` by silence; 0 if another bound may close one of them."""
+        """Return how many of the first runs silence has closed before ``clock_ms``; 0 if another bound may close one of them."""
         count = len(runs) - (clock_ms - runs[-1].last_score <= self.bounds.quiet_ms)
         return count if all(map(self._is_plain, runs[:count])) else 0
 
 
 def _bytes_of(sessions: Any, rest: Any) -> int:
-    """Return the number of bytes of the packed values of a group."""
+    """Return the number of bytes of values in the packed sessions and runs of a group."""
     runs = [run for run in rest if run != CLOSED] if rest and isinstance(rest[0], list) else [rest or []]
     return sum(map(len, (sessions or [])[3::4])) + sum(len(value) for run in runs for value in run[5::2])

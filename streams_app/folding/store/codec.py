@@ -45,7 +45,7 @@ pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
 
 class StoredGroup(NamedTuple):
-    """The numbers of an open group; offsets of the source, times in ms."""
+    """The offsets, times (ms) and counts of an open group, as its sidecar in Redis has them."""
 
     epoch: bytes
     first_offset: int
@@ -61,11 +61,11 @@ class StoredGroup(NamedTuple):
 
     @property
     def quiet_from_ms(self) -> int:
-        """Return the time at which the group would be quiet, minus the longest quiet period."""
+        """Return the start of the silence minus ``shorter_ms``; silence closes the group one longest quiet period after it."""
         return self.silent_from_ms - self.shorter_ms
 
     def pack(self) -> bytes:
-        """Pack the numbers as Redis stores them."""
+        """Encode as Redis stores it, a msgpack array in which most offsets and times are differences."""
         opened = self.opened_ms
         numbers = (
             self.epoch, self.first_offset, self.last_offset - self.first_offset, opened, self.score_ms - opened, self.events,
@@ -75,7 +75,7 @@ class StoredGroup(NamedTuple):
 
     @classmethod
     def unpack(cls, packed: bytes) -> StoredGroup:
-        """Unpack the numbers of a group, as Redis stores them."""
+        """Decode the result of :meth:`pack`, or the field of a sidecar that a script has written."""
         epoch, first, offsets, opened, scores, events, low, stamps, names, *rest = msgpack.unpackb(packed, raw=True)
         score, lowest = opened + scores, opened + low
         silence, shorter = (*rest, 0, 0)[:2]
@@ -83,12 +83,12 @@ class StoredGroup(NamedTuple):
 
 
 def _silence(silence: int, shorter: int) -> tuple[int, ...]:
-    """Return the numbers ``silence`` and ``shorter`` for packing, without trailing zeros."""
+    """Return (silence, shorter) without trailing zeros, which are not stored."""
     return (max(0, silence), shorter) if shorter else (silence,) if silence > 0 else ()
 
 
 def unpack_open_group(content: Sequence[bytes]) -> OpenGroup | None:
-    """Return an open group, without the values of its names; None if it is not open.
+    """Decode an open group from the fields of its sidecar; its names have no values. Return None if it is not open.
 
     Args:
         content: Names of the fields of its sidecar, then its packed numbers; empty: the group is not open.
@@ -103,7 +103,7 @@ def unpack_open_group(content: Sequence[bytes]) -> OpenGroup | None:
 
 
 def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: bool) -> list[Any]:
-    """Pack a run for ``fold.lua``: first offset, timer, and the sidecar of the group that it would open.
+    """Pack a run for ``fold.lua`` as [first offset, timer, field, value …], the fields of the sidecar that it would create.
 
     Args:
         run: A run of one group.
@@ -126,7 +126,7 @@ def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: 
 
 
 def run_values(run: GroupRun) -> dict[str, bytes]:
-    """Return the fields of a run as they are stored: changed names with their values, or the one field with its kept events."""
+    """Return field → value as a sidecar stores a run: changed name → value, or first offset → packed events if they are kept."""
     if run.events_kept is not None:
         if run.packed_kept is None:
             run.packed_kept = packed_events((event for event, _ in run.events_kept), run.first_offset)
@@ -135,13 +135,13 @@ def run_values(run: GroupRun) -> dict[str, bytes]:
 
 
 def run_names(run: GroupRun) -> NameSet:
-    """Return the changed names of a run, without values."""
+    """Return the changed names of a run as a NameSet, without values."""
     names = run.names
     return names_of_mask(names) if isinstance(names, int) else shared_names(names)
 
 
 class Session(NamedTuple):
-    """A session that began and ended within a chunk: one run, as a sealed group.
+    """A run that opened a group and that silence closed within the same chunk, as a sealed group.
 
     Attributes:
         sealed: The entry for the outbox. If the group was open before, the script makes another entry.
@@ -157,7 +157,7 @@ class Session(NamedTuple):
 
 
 def pack_session(member: bytes, run: GroupRun, bounds: Bounds, partitions: int, *, keeps_values: bool) -> Session:
-    """Return a run as a session, for the case that its group was not open before."""
+    """Seal a run as a group of its own, which is correct if the group was not open before."""
     names: dict[str, bytes] = run_values(run) if keeps_values else run_names(run)
     reason, due_ms = bounds.closed_by(run.first_score, run.last_score)
     numbers = member, run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, reason, due_ms, partitions
@@ -169,7 +169,7 @@ def pack_session(member: bytes, run: GroupRun, bounds: Bounds, partitions: int, 
 
 
 def flatten_sessions(sessions: Iterable[Session]) -> list[Any]:
-    """Return the sessions of one group as the flat array that ``fold.lua`` expects."""
+    """Return [first offset, first score, last score, packed entry …] of the sessions of one group, for ``fold.lua``."""
     values: list[Any] = []
     for sealed, packed, first_score, last_score in sessions:
         values += (sealed.first_offset, first_score, last_score, packed)

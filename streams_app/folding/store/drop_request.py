@@ -24,12 +24,12 @@ class DropRequest:
     reason: str
 
     def to_text(self) -> str:
-        """Return the stored text, which begins with the offset, so that the script need not parse the rest."""
+        """Format as ``<first offset> <JSON of [by, reason]>``, so that the script need not parse more than the offset."""
         return f"{self.first_offset} {orjson.dumps([self.by, self.reason]).decode()}"
 
     @classmethod
     def from_text(cls, text: str) -> DropRequest:
-        """Parse the text of :meth:`to_text`. Any text is accepted: it may have been written by hand."""
+        """Parse the result of :meth:`to_text`. Any other text is accepted, too, because a user may have written it by hand."""
         first_offset, _, rest = text.partition(" ")
         try:
             by, reason = orjson.loads(rest)
@@ -39,7 +39,7 @@ class DropRequest:
 
 
 class DroppedGroup(NamedTuple):
-    """A group that the owner has dropped.
+    """A group that the owner of its shard has dropped, with the request.
 
     Attributes:
         member: Group key as bytes, see :func:`streams_app.codec.member_of`.
@@ -75,7 +75,7 @@ class DropAnswer(NamedTuple):
 
     @classmethod
     def from_text(cls, text: bytes) -> DropAnswer:
-        """Parse the text that ``seal.lua`` stores."""
+        """Parse the text that ``seal.lua`` stores: first offset, number of events, last offset, clock, and the request."""
         first, events, last, clock_ms, request = text.decode("utf-8", "replace").split(" ", 4)
         return cls(int(first), int(events), int(last), int(clock_ms), DropRequest.from_text(request))
 

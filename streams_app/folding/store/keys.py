@@ -64,12 +64,12 @@ class ShardKeys:
 
 
 def shard_tag(app_id: str, fold: str, topic: str, partition: int) -> str:
-    """Return the hash tag of a shard, braces included."""
+    """Return the hash tag ``{app/fold/topic/partition}`` of a shard, braces included."""
     return f"{{{app_id}/{fold}/{topic}/{partition}}}"
 
 
 def shard_keys(app_id: str, fold: str, topic: str, partition: int) -> ShardKeys:
-    """Return the keys of one (fold, source topic, partition).
+    """Return the Redis keys of the shard of one (fold, source topic, partition).
 
     Args:
         app_id: Validated by the settings, like fold and topic: none of them contains a brace or a slash.
@@ -90,7 +90,7 @@ def probe_key(app_id: str) -> str:
 
 
 def replay_key(address: str) -> str:
-    """Return the key of the lease of a replay.
+    """Return the key of the lease that a running replay of dead letters holds.
 
     Args:
         address: ``app/owner``; the owner is a fold or a subscriber, which share one namespace.
@@ -99,5 +99,5 @@ def replay_key(address: str) -> str:
 
 
 def owner_text() -> str:
-    """Return host name and process id of this process, by which operators recognize the owner of a group."""
+    """Return ``<host> pid <process id>`` of this process, by which operators recognize the owner of a shard."""
     return f"{socket.gethostname()} pid {os.getpid()}"

@@ -1,4 +1,4 @@
-"""The replies of the scripts, see :mod:`streams_app.folding.store.shard_store`."""
+"""The replies of the Lua scripts of shards, as :class:`.ShardStore` returns them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CAUSES: Final = {
 
 @dataclass(slots=True)
 class RangeInProgress:
-    """A range of offsets of which only some groups are folded.
+    """A range of offsets that is partly folded: some of its groups are done.
 
     Attributes:
         to: Its last offset, which is the fence once the range is folded.
@@ -48,7 +48,7 @@ class RangeInProgress:
 
 @dataclass(frozen=True, slots=True)
 class ClaimReply:
-    """The state that a claim found or created."""
+    """The state of a shard that a claim has found in Redis, or created."""
 
     created: bool
     fence: int
@@ -63,7 +63,7 @@ class ClaimReply:
 
 
 class FoldOutcome(Enum):
-    """Outcome of one call of ``fold.lua``."""
+    """What one call of ``fold.lua`` has done, and whether to call it again."""
 
     DONE = "done"
     """The range is folded; the fence is at its end."""
@@ -79,15 +79,15 @@ class FoldOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FoldReply:
-    """Reply of one call of ``fold.lua``.
+    """The reply of one call of ``fold.lua``.
 
     Attributes:
-        outcome: Its outcome.
+        outcome: What the script has done.
         cursor: Last group that was folded; empty: the whole range is folded.
         clock_ms: Partition clock.
         sealed: Records that the script put into the outbox, in the order of first offsets.
         taken: Number of groups that were folded.
-        work: Time that Redis needed for them, in microseconds, as estimated by the script.
+        work: Time that Redis needed for these groups, in microseconds, as estimated by the script.
         detail: Group whose runs must be split → its open group as it is stored; None: it is not open.
     """
 
@@ -102,7 +102,7 @@ class FoldReply:
 
 @dataclass(frozen=True, slots=True)
 class SealedGroups:
-    """Reply of ``seal.lua``; times in ms, None if no group is open."""
+    """The reply of ``seal.lua``: sealed and dropped groups, and the shard after it. Times are in ms, None without open groups."""
 
     clock_ms: int
     more: bool
@@ -114,7 +114,7 @@ class SealedGroups:
     dropped: list[DroppedGroup] = field(default_factory=list)
 
     def next_due_ms(self, quiet_ms: int, hold_ms: int) -> int | None:
-        """Return when the first open group is due if no more events arrive; None if no group is open."""
+        """Return when the first open group is due if no more events arrive, by the partition clock; None if no group is open."""
         if self.oldest_score_ms is None or self.oldest_opened_ms is None:
             return None
         return min(self.oldest_score_ms + quiet_ms, self.oldest_opened_ms + hold_ms)

@@ -14,17 +14,17 @@ SCRIPTS: Final = ("claim", "define", "finish", "fold", "outbox", "rewind", "seal
 
 
 def script_text(name: str) -> str:
-    """Return the text of a script file."""
+    """Return the text of ``lua/<name>.lua``, without the files that it includes."""
     return (files("streams_app.folding.store") / "lua" / f"{name}.lua").read_text("utf-8")
 
 
 def with_included(text: str) -> str:
-    """Return a script with the files that it includes."""
+    """Return the text of a script with its include lines replaced by the included files."""
     return scripts.with_included(text, lambda name: script_text(f"shared/{name}"))
 
 
 class FoldScripts:
-    """The scripts of shards, loaded once per process."""
+    """The Lua scripts of shards by name, registered once per process."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
         """Register the scripts; Redis loads each at its first call.

@@ -31,7 +31,7 @@ _FIRST_OFFSET = attrgetter("first_offset")
 
 
 class ShardStore:
-    """The scripts of one shard, bound to its keys."""
+    """Reads and changes the state of one shard in Redis, by Lua scripts."""
 
     def __init__(self, scripts: FoldScripts, keys: ShardKeys) -> None:
         self.redis = scripts.redis
@@ -45,7 +45,7 @@ class ShardStore:
     async def claim(
         self, token: str, begin: int | None, epoch: bytes, definition: str, owner: str = "", topics: str = "", topic_id: str = ""
     ) -> ClaimReply | None:
-        """Make the holder of ``token`` the owner.
+        """Make the holder of ``token`` the owner of the shard; return the state, created if there was none.
 
         Args:
             token: New and random.
@@ -57,7 +57,7 @@ class ShardStore:
             topic_id: Id of the source; "": unknown.
 
         Returns:
-            The state; None if there is none and ``begin`` is None.
+            None if there is no state and ``begin`` is None.
         """
         reply = await self._call(
             "claim", token=token, begin="" if begin is None else str(begin), epoch=epoch, definition=definition, owner=owner,
@@ -81,7 +81,7 @@ class ShardStore:
         self, token: str, fence: int, after: RangeInProgress, cursor: bytes, groups: PackedGroups, clocks: Clocks,
         bounds: Bounds, *, is_last: bool, outbox_limit: int, max_work: int, partitions: int, log: Sequence[Fingerprint] = (),
     ) -> FoldReply:  # fmt: skip
-        """Fold groups of the range after the fence; further details are in ``fold.lua``.
+        """Fold groups of the range that begins after the fence, by one call of ``fold.lua``.
 
         Args:
             token: Token of the owner.
@@ -121,7 +121,7 @@ class ShardStore:
         self, token: str, fence: int, clock_ms: int, bounds: Bounds, *, quiet: bool, limit: int, partitions: int,
         everything: bool = False, is_redis_full: bool = False,
     ) -> SealedGroups:  # fmt: skip
-        """Seal due groups.
+        """Move due groups into the outbox, and process requests to flush or drop groups.
 
         Args:
             token: Token of the owner.
@@ -170,17 +170,17 @@ class ShardStore:
         return left
 
     async def watermark(self) -> int | None:
-        """Return the low watermark; None without a state. Needs no token, because a watermark stays correct forever."""
+        """Return the low watermark of the shard; None without a state. Needs no token, because a watermark stays correct."""
         reply = await self._call("watermark")
         return None if reply is None else int(reply)
 
     async def topic_id(self) -> str:
-        """Return the id of the topic that was folded; "" if unknown."""
+        """Return the id of the source topic whose events were folded; "" if it is unknown."""
         found: Any = await self.redis.hget(self.keys.meta, "topic_id")
         return found.decode() if found else ""
 
     async def left_behind(self) -> tuple[str, str] | None:
-        """Return definition and topics of the fold if open groups or sealed records are stored; None if there are none to emit."""
+        """Return definition and topics of the fold, both as JSON, if open groups or sealed records are stored; otherwise None."""
         keys = self.keys
         stored: Any = await self.redis.hmget(keys.meta, ["definition", "topics", "fence"])
         if not all(stored) or not any([await self.redis.zcard(key) for key in (keys.first, keys.outbox)]):
@@ -211,7 +211,7 @@ class ShardStore:
         await self._call("rewind", token=token, fence=str(fence), to=str(to), log=to_text(log), lost=str(lost))
 
     async def define(self, token: str, definition: str) -> None:
-        """Store another definition of the fold; a range in progress is folded again from its beginning.
+        """Replace the stored definition of the fold, and drop a range in progress, which is then folded from its beginning.
 
         Raises:
             FencedError: Another owner, or groups or records of the former definition are stored.
@@ -219,7 +219,7 @@ class ShardStore:
         await self._call("define", token=token, definition=definition)
 
     async def outbox(self, token: str, page: int) -> list[Sealed]:
-        """Return the sealed records in the order of their first offsets.
+        """Return all sealed groups in the outbox, in the order of their first offsets.
 
         Args:
             token: Token of the owner.
@@ -239,7 +239,7 @@ class ShardStore:
 
 
 def _sealed(groups: PackedGroups, packed: bytes, rewritten: bytes, sessions: int) -> list[Sealed]:
-    """Return the records that a script has put into the outbox, in the order of first offsets.
+    """Return the sealed groups that ``fold.lua`` has put into the outbox, in the order of first offsets.
 
     Args:
         groups: Groups that were sent to the script.
