@@ -57,7 +57,7 @@ async def explained(settings: Settings, record: Mapping[str, Any]) -> Explained:
 
 
 def lines_of(record: Mapping[str, Any], key: str, taken: list[RawEvent]) -> list[str]:
-    """Format the first raw events of a record (pure)."""
+    """Return lines for display: how many raw events a folded record has, and the first of them (pure)."""
     lines = [f"one record         {record['fold']['id']} of {key}: the journal has {counted(len(taken), 'raw event')} of it"]
     lines += [
         f"                   {one.entry.partition}-{one.entry.offset}  changed {', '.join(map(shown, one.changed or ()))}"
@@ -67,7 +67,7 @@ def lines_of(record: Mapping[str, Any], key: str, taken: list[RawEvent]) -> list
 
 
 def differences(record: Mapping[str, Any], names: list[str], taken: list[RawEvent]) -> list[str]:
-    """Return the differences between a record and its raw events (pure)."""
+    """Return a sentence for each difference between a folded record and its raw events (pure)."""
     fold = record["fold"]
     faults = []
     if len(taken) != fold["events"]:

@@ -79,7 +79,7 @@ class FirstEvents:
         self._file.close()
 
     def lines(self) -> list[str]:
-        """Return lines with some points of the curve, and with the command that draws it; save the files for this command."""
+        """Return lines that show what some quiet periods would have folded, and a ``tune`` command; save the files for it."""
         self.close()
         shares = self._shares()
         if not shares:
@@ -124,7 +124,7 @@ class FirstEvents:
 
 
 def with_time(value: bytes, at_ms: int) -> bytes:
-    """Add the time to the JSON object in a line. Another value stays unchanged, so that it is rejected as in the demo."""
+    """Add the field ``happened_ms`` to the JSON object in a line; another value stays unchanged, to be rejected as in the demo."""
     event = value.strip()
     if event.startswith(b"{") and event[1:].lstrip()[:1] != b"}":
         event = b'{"%b":%d,%b' % (TIME.encode(), at_ms, event[1:])
@@ -132,7 +132,7 @@ def with_time(value: bytes, at_ms: int) -> bytes:
 
 
 def program() -> list[str]:
-    """Return the command that runs this program from the current directory."""
+    """Return the words of the command that runs ``streams-app`` from the current directory."""
     called = Path(sys.argv[0])
     if called.name != "streams-app":
         return [_from_here(sys.executable), "-m", "streams_app"]

@@ -41,7 +41,7 @@ class Update:
 
 
 class LoadEvents(Protocol):
-    """Source of events for the demo."""
+    """Supplies the raw events that the demo produces: generated, or read from a file."""
 
     def until(self, now_ms: float) -> list[Update]:
         """Return the next updates up to a time, in ms since the beginning of the load, in order."""

@@ -42,7 +42,7 @@ class OutputSoFar:
 
 
 class Observer:
-    """Consumer of the folded records and dead letters of one fold.
+    """Reads the folded records and dead letters of one fold from their topics, and counts them.
 
     Attributes:
         seen: The output so far.
@@ -58,7 +58,7 @@ class Observer:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, partitions: int) -> None:
-        """Start reading in the background."""
+        """Start reading both topics from their beginning, in the background."""
         # Not created in the constructor: a consumer that is never stopped logs an error when it is garbage-collected.
         self._consumer = consumer = AIOKafkaConsumer(**self._options, auto_offset_reset="earliest", fetch_max_wait_ms=200)
         await consumer.start()

@@ -68,7 +68,7 @@ def connected(folder: Path) -> Iterator[sqlite3.Connection]:
 
 
 def prepare(folder: Path) -> None:
-    """Create the database of the subscriber."""
+    """Create ``scores.db`` in the folder, in which the subscriber stores scores and attempts."""
     with closing(sqlite3.connect(folder / "scores.db")) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(CREATE)
@@ -84,7 +84,7 @@ def recomputed(folder: Path) -> Recomputed:
 
 
 def undone(records: Collection[str], expected: Mapping[tuple[str, str], int | float], done: Recomputed) -> list[str]:
-    """Return the faults of the subscriber's results, one sentence each.
+    """Return a sentence about records that the subscriber missed or that were never folded, and one for each wrong score.
 
     Args:
         records: Ids of the folded records.

@@ -70,7 +70,7 @@ class EventReplay:
 
     @property
     def rate_text(self) -> str:
-        """Text about the event rate: by which time fields, or how many events per second."""
+        """What sets the speed of the replay, for display: the time fields of the events, or the events per second."""
         fields = {name for line in self.head if (name := time_field_of(_decoded(line))) is not None}
         if fields:
             return f"by {', '.join(sorted(fields))}"

@@ -204,7 +204,7 @@ class _Demo:
                     self._explained = await explained(self._settings, largest)
 
     def _listen(self) -> None:
-        """From now on, handle signals in the event loop: the first Ctrl-C ends the load, any other signal stops the demo."""
+        """Handle signals in the event loop from now on: the first Ctrl-C ends the load, any other signal stops the demo."""
         loop = asyncio.get_running_loop()
         main = asyncio.current_task()
         assert main is not None  # a coroutine always runs in a task

@@ -113,7 +113,7 @@ port = 0
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Servers of the demo.
+    """Broker and Redis of the demo: addresses, and descriptions for display.
 
     Attributes:
         bootstrap: Address of the broker, ``host:port``.
@@ -161,7 +161,7 @@ def demo_fold(*, group_key: str, changed: str) -> Fold:
 
 
 def demo_settings(on: Servers, folder: Path, *, group_key: str, changed: str) -> tuple[Path, Settings]:
-    """Write ``streams.toml`` and load it; on servers of the user, the names of topics and keys are unique."""
+    """Write ``streams.toml``; return its path and settings. On servers of the user, topics and keys get unique names."""
     app_id = "demo" if on.are_ours else f"demo-{secrets.token_hex(4)}"
     source = "post-metric-updated" if on.are_ours else f"{app_id}.post-metric-updated"
     path = folder / "streams.toml"

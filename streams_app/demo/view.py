@@ -23,7 +23,7 @@ LEAST_NAMES: Final = 10
 
 @dataclass(slots=True)
 class Snapshot:
-    """State of the demo at one moment.
+    """Numbers and newest folded records of the demo at one moment, for display.
 
     Attributes:
         elapsed_ms: Time since the load began.

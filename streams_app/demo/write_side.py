@@ -44,7 +44,7 @@ Place = tuple[str, str, str]
 
 @dataclass(slots=True)
 class Raw:
-    """Event in the shape that the reader of a fold expects."""
+    """Event with the attributes that :class:`.EventReader` needs of a record."""
 
     offset: int
     timestamp: int | None
