@@ -48,7 +48,7 @@ class PythonSource:
         self._loop = FunctionLoop(self._what, settings.timeout_ms / 1000)
 
     async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Call the function once for each fold among the changes.
+        """Return the changes with values from the function, which is usually called once for each fold.
 
         Raises:
             TooSlowError: The function does not return in time.
@@ -125,7 +125,7 @@ class FunctionLoop:
         """Call a function, and await its result if it is awaitable.
 
         Raises:
-            TooSlowError: It did not return in time.
+            TooSlowError: The function did not return in time.
             TryAgainError: Too many calls have never returned.
         """
         self._stuck = [thread for thread in self._stuck if thread.is_alive()]

@@ -39,12 +39,12 @@ class RegisteredDatabase:
     """A database that read stores support.
 
     Attributes:
-        folder: Its folder in ``read_store``.
-        schemes: Prefixes of its URLs.
-        driver: Module of its driver; empty: it is part of Python.
+        folder: Folder of the database in ``read_store``.
+        schemes: Prefixes of URLs that name the database.
+        driver: Module of the driver; empty: the driver is part of Python.
         package: Package that installs the driver.
-        has_login: Whether it has users and rights, which a worker checks when it starts.
-        is_source: Whether it can also be a ``source_url``.
+        has_login: Whether the database has users and rights, which a worker checks when it starts.
+        is_source: Whether the database can also be a ``source_url``.
         keeps_former_table: Whether a rebuild retains the former table, under its name with a suffix.
     """
 
@@ -87,7 +87,7 @@ def database_of(url: str) -> RegisteredDatabase | None:
 
 
 def open_store(declared: ReadStoreSettings) -> ReadableStore:
-    """Return the store of ``url``, without opening it.
+    """Return the read store that the setting ``url`` names, without opening it.
 
     Raises:
         ConfigurationError: The URL or the name of the table cannot be used, or the driver is not installed.
@@ -109,7 +109,7 @@ def open_rebuilding(declared: ReadStoreSettings) -> tuple[Rebuilding, ReadableSt
 
 
 def open_source(declared: ReadStoreSettings) -> ValueSource:
-    """Return the source that ``source`` names, without opening it.
+    """Return the source of current values that the setting ``source`` names, without opening it.
 
     Raises:
         ConfigurationError: The URL cannot be used, or the driver is not installed.

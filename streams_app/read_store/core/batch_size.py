@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class BatchSize:
-    """The size of the batches of one store or source.
+    """Adapts the number of cells in a batch to the timeout of one store or source of values.
 
     Attributes:
         timeout_ms: Time limit of a batch.
@@ -27,7 +27,7 @@ class BatchSize:
     _too_many: int = 0
 
     def exceeded(self, cells: int) -> bool:
-        """Halve the size after a batch exceeded the timeout; return whether this is the first such batch."""
+        """Halve the size after a batch exceeded the timeout; return whether batches were unlimited before."""
         is_first = self.most is None
         self._too_many = cells if is_first else max(cells, self._too_many)
         self.most = max(1, min(cells, self.most or cells) // 2)
@@ -44,6 +44,6 @@ class BatchSize:
         return True
 
     def parts(self, items: Sequence[T]) -> list[Sequence[T]]:
-        """Split a batch into parts of the current size; an empty batch becomes one empty part."""
+        """Split a batch into parts of at most the current size; an empty batch becomes one empty part."""
         size = max(1, self.most or len(items))
         return [items[begin : begin + size] for begin in range(0, len(items), size)] or [items]

@@ -86,7 +86,7 @@ def type_of(declared: str, kinds: Mapping[str, ColumnKind]) -> ColumnType | None
     """Return the type of a column, or None if columns of this type are not supported.
 
     Args:
-        declared: As the database writes it, ``numeric(12,2)``.
+        declared: The type as the database writes it, such as ``numeric(12,2)``.
         kinds: :data:`POSTGRESQL` or :data:`SQLITE`.
     """
     parts = TYPE.fullmatch(declared)

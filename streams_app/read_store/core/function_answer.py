@@ -47,7 +47,7 @@ def group_of(column: str) -> Group:
 
 
 def calls_for(changes: Sequence[CellChange]) -> list[dict[Pair, CellChange]]:
-    """Assign the changes of one fold to calls: one call, or several if groups are equal in Python, such as ``1`` and ``True``."""
+    """Return pair → change for each call of the function; several calls only if groups are equal in Python (``1``, ``True``)."""
     calls: list[dict[Pair, CellChange]] = []
     columns: list[dict[Group, str]] = []
     for change in changes:
@@ -63,7 +63,7 @@ def calls_for(changes: Sequence[CellChange]) -> list[dict[Pair, CellChange]]:
 
 
 def with_answer(asked: Mapping[Pair, CellChange], answer: object) -> list[CellChange]:
-    """Return the requested changes with the values of the answer.
+    """Return the requested changes with the values in ``answer``, the result of the user's function.
 
     A pair that the answer lacks is deleted: its value becomes None. A pair ``(group, None)`` reports that the whole group is
     deleted.
@@ -84,7 +84,7 @@ def with_answer(asked: Mapping[Pair, CellChange], answer: object) -> list[CellCh
 
 
 def _gone(asked: Mapping[Pair, CellChange], answer: Mapping[Any, Any]) -> dict[Group, tuple[Group, None]]:
-    """Find the requested groups that the answer reports as deleted, with the pairs that report it.
+    """Return group → ``(group, None)`` for each requested group that the answer reports as deleted.
 
     Raises:
         BadValueError: A deleted group has a value.

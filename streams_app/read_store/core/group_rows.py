@@ -65,7 +65,7 @@ def row_key(change: CellChange) -> RowKey:
 
 
 def rows_of(changes: Iterable[CellChange], columns: Mapping[str, str]) -> dict[RowKey, RowState]:
-    """Group changes by row; the name of each change must have a column.
+    """Return row key → values and versions to be written; the name of each change must have a column.
 
     Args:
         changes: At most one change per cell.
@@ -123,16 +123,16 @@ class RequiredColumns(NamedTuple):
 
 
 def types_of(found: Mapping[str, ExistingColumn], wanted: RequiredColumns) -> dict[str, ColumnType]:
-    """Return the type of each column of a name; the table must have no faults."""
+    """Return column → type for the existing columns that hold the values of names; the table must have no faults."""
     types = {column: type_of(found[column].declared_type, wanted.kinds) for column in wanted.names if column in found}
     return {column: column_type for column, column_type in types.items() if column_type is not None}
 
 
 def table_faults(found: Mapping[str, ExistingColumn], keys: Collection[frozenset[str]], wanted: RequiredColumns) -> list[str]:
-    """List everything that an existing table lacks to hold groups.
+    """Return a sentence for each reason why an existing table cannot store a row per group; empty if it can.
 
     Args:
-        found: Its columns.
+        found: Column of the table → its properties.
         keys: Sets of columns that are unique.
         wanted: The required columns.
     """

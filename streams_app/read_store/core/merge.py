@@ -140,7 +140,7 @@ def is_same(left: Value, right: Value) -> bool:
 
 
 def decide(change: CellChange, stored: Stored | None) -> Verdict:
-    """Decide whether a change is written.
+    """Decide whether a change is written, is stale, or equals the stored value.
 
     An equal version with another value is stale: the same record was processed twice, and the second query of the source may be the
     older one (a former owner that was suspended between query and write). A later value of the source is announced by a record of
@@ -156,7 +156,7 @@ def decide(change: CellChange, stored: Stored | None) -> Verdict:
 
 
 def merge(stored: Mapping[Cell, Stored], changes: Iterable[CellChange]) -> Merged:
-    """Apply the version guard to a batch.
+    """Compare a batch with the stored cells by the version guard; return the writes that it requires.
 
     Args:
         stored: The stored cells, at least those of ``changes``.

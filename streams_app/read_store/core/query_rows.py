@@ -20,18 +20,18 @@ COLUMNS: Final = 3
 
 
 def typed_groups(changes: Sequence[CellChange]) -> list[Any]:
-    """List groups for a database that distinguishes numbers and text in a list: a number is included as number and as text."""
+    """Return distinct groups for a database that distinguishes numbers and text: a number is included as number and as text."""
     columns = dict.fromkeys(change.cell.group_key for change in changes)
     return [group for column in columns for group in _typed(column)]
 
 
 def plain_groups(changes: Sequence[CellChange]) -> list[str]:
-    """List the distinct groups, all as text."""
+    """Return the distinct groups of the changes, each as text."""
     return list(dict.fromkeys(_plain(change.cell.group_key) for change in changes))
 
 
 def names_of(changes: Sequence[CellChange]) -> list[str]:
-    """List the distinct changed names."""
+    """Return the distinct changed names of the changes."""
     return list(dict.fromkeys(change.cell.name for change in changes))
 
 
@@ -98,7 +98,7 @@ def _contradiction(setting: str, why: str) -> SourceFailedError:
 
 
 def _column(value: Value) -> str:
-    """Convert a group that a query returned to the column ``group_key``."""
+    """Convert a group that a query returned to its text in the column ``group_key``."""
     is_text = isinstance(value, str) and not isinstance(value, JsonText)
     return group_column(TEXT_TAG + str(value).encode()) if is_text else _text(value)
 
@@ -116,7 +116,7 @@ def _plain(column: str) -> str:
 
 
 def _by_text(pairs: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str | None], tuple[str, str | None]]:
-    """Index pairs by their text; pairs with the same text are omitted, because they are ambiguous."""
+    """Return (group as text, name) → pair; pairs with the same text are omitted, because they are ambiguous."""
     found: dict[tuple[str, str | None], list[tuple[str, str | None]]] = {}
     for column, name in pairs:
         found.setdefault((_plain(column), name), []).append((column, name))

@@ -22,12 +22,12 @@ MAX_VERSION: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The records that a topic should contain.
+    """Properties of the folded records that an output topic should contain.
 
     Attributes:
         fold: Name of the fold.
-        changed: Its changed field.
-        group_fields: Its group fields, as its records contain them.
+        changed: Changed field of the fold.
+        group_fields: Group fields of the fold, as its records contain them.
         carries_values: Whether the changed field must be an object name → value; if not, an array of names is also accepted.
     """
 
@@ -39,7 +39,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A record that is not a folded record of this fold.
+    """Result of :func:`parse` for a record that is not a folded record of the expected fold.
 
     Attributes:
         why: The reason, without any part of the payload.

@@ -42,7 +42,7 @@ class ValueSource(Protocol):
 
 
 def by_fold(changes: Sequence[CellChange]) -> list[list[CellChange]]:
-    """Group changes by fold; within a fold, they stay in order."""
+    """Return a list of changes for each fold; within a fold, they stay in order."""
     found: dict[str, list[CellChange]] = {}
     for change in changes:
         found.setdefault(change.cell.fold, []).append(change)
@@ -55,7 +55,7 @@ class CarriedSource:
     carries_values = True
 
     async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Return the changes unchanged."""
+        """Return the changes unchanged, because the records carry the values."""
         return list(changes)
 
     async def check(self) -> None:

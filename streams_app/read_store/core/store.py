@@ -18,7 +18,7 @@ table; a server would truncate a longer name."""
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The effect of one transaction, in cells."""
+    """Numbers of cells that one transaction wrote, rejected as stale, or found unchanged."""
 
     written: int = 0
     stale: int = 0
@@ -53,7 +53,7 @@ def former_end_of(tp: TP) -> TP:
 
 
 def former_ends(progress: Mapping[TP, int], tps: Iterable[TP]) -> dict[TP, int]:
-    """Return for each partition the offset below which records are older than the last reset; 0 if there was none."""
+    """Return partition → offset below which its records are older than the last reset; 0 if there was no reset."""
     return {tp: progress.get(former_end_of(tp), 0) for tp in tps}
 
 
@@ -97,13 +97,13 @@ class ReadStore(Protocol):
         """Create missing tables or indices, and return a sentence for each action. The call can be repeated."""
 
     async def missing(self) -> list[str]:
-        """List what :meth:`initialise` would create."""
+        """Return the names of missing tables or indices, which :meth:`initialise` would create."""
 
     async def probe(self) -> None:
         """Try a write that leaves the store unchanged; its tables must exist."""
 
     async def progress(self) -> dict[TP, int]:
-        """Return the next offset to be read, for each partition that was ever synced."""
+        """Return partition → next offset to be read, for each partition that was ever synced."""
 
     async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
         """Merge changes and write the progress atomically.
@@ -174,7 +174,7 @@ class ReadableStore(ReadStore, Protocol):
         """Return the stored version and value of each of the given cells; cells that are not stored are omitted."""
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """List the cells that the store has of some groups; a group is a fold and a group key."""
+        """Return the stored cells of some groups; a group is (fold, group key)."""
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """Return the changes with values as the store would hold them; :meth:`rejection` must accept each of them.

@@ -38,7 +38,7 @@ VALUE: Final = re.compile(r"\. Preview of field's value: .*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The error of the server for a request, or for one document of a request.
+    """An error that the server returned for a request, or for one document of a request.
 
     Attributes:
         status: The HTTP status.
@@ -163,7 +163,7 @@ class OpenSearchClient:
         return AccessFaultError(self.what, fault, advice)
 
     async def found(self, path: str) -> dict[str, Any] | None:
-        """Send a GET request; return None if there is nothing at the path."""
+        """Send a GET request and return the answer; None if the server responds with status 404."""
         try:
             return await self.ask("GET", path)
         except FaultError as error:

@@ -115,7 +115,7 @@ class Shape:
 
     @property
     def script_name(self) -> str:
-        """A name with a hash of the text, so that workers of two releases do not overwrite each other's script."""
+        """Name of the stored script, with a hash of its text, so that workers of two releases do not overwrite each other's."""
         return _script_name(self.name)
 
     def items(self, changes: Sequence[CellChange], now_ms: int) -> list[DocumentRequest]:

@@ -27,7 +27,7 @@ SUFFIXES: Final = (*PARTS, write_alias("", "cells"), write_alias("", "groups"))
 
 
 class OpenSearchRebuilding:
-    """Creates and switches the new store of a rebuild in OpenSearch."""
+    """Creates the new indices of a rebuild in OpenSearch, and moves the aliases to them."""
 
     def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
         """Create the rebuild, without connecting.
@@ -66,7 +66,7 @@ class OpenSearchRebuilding:
         return found
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
-        """Move the aliases to the new indices, unless these are behind."""
+        """Move the aliases to the new indices; if these are behind, only return the partitions for which they are."""
         if await self._client.found(f"/_alias/{self._table}{NEW_SUFFIX}-progress") is None:
             self._ownership.check(None)
             await self._disown()

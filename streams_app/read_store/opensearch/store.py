@@ -59,7 +59,7 @@ _HIDDEN: Final = ["counts", "number", "text"]
 
 
 class OpenSearchStore:
-    """A store in OpenSearch, in either shape."""
+    """A read store in OpenSearch, with a document for each cell or for each group."""
 
     def __init__(self, settings: ReadStoreSettings) -> None:
         """Create the store, without connecting.
@@ -109,7 +109,7 @@ class OpenSearchStore:
         await self._ask("POST", f"/{self._progress}/_update/{quote(item.id, safe='')}", nothing, _ALIAS)
 
     async def progress(self) -> dict[TP, int]:
-        """Return the next offset to be read, for each partition that was ever synced."""
+        """Return partition → next offset to be read, for each partition that was ever synced."""
         await self._ask("POST", f"/{self._progress}/_refresh")
         found = await self._ask("POST", f"/{self._progress}/_search", {"size": MAX_PARTITIONS}, _WHOLE)
         rows = [hit["_source"] for hit in found["hits"]["hits"]]
@@ -131,7 +131,7 @@ class OpenSearchStore:
         return counts
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
-        """Read a page of the cells of a fold; the first page includes everything that was written before the call."""
+        """Return a page of the cells of a fold; the first page includes everything that was written before the call."""
         keys = _SORT[self._shape.name]
         body: dict[str, Any] = {
             "size": limit if self._shape.name == "cells" else max(1, limit // CELLS_A_GROUP),
@@ -180,7 +180,7 @@ class OpenSearchStore:
         await self._ask("PUT", _document(self._progress, tp), _progress(tp, offset, now_ms), _ALIAS)
 
     def rejection(self, change: CellChange) -> str | None:
-        """Reject unpaired surrogates, infinite numbers, and groups and names that are too long."""
+        """Return why no document can hold a change, such as an unpaired surrogate or a name that is too long; None if one can."""
         return self._shape.rejection(change)
 
     async def count_versioned(self, fold: str) -> int | None:
@@ -198,7 +198,7 @@ class OpenSearchStore:
         return int(counted["newer"]["doc_count"] if field == "version" else counted["guarded"]["value"])
 
     async def reset_versions(self, fold: str) -> None:
-        """Reset the versions of a fold, so that its values accept any version."""
+        """Reset the stored versions of a fold, so that a record of any version may overwrite a value."""
         await self._ask("POST", f"/{self._table}/_refresh")
         body = {"query": _of(fold), "script": {"source": RESET_VERSIONS[self._shape.name]}}
         await self._ask("POST", f"/{self._table}/_update_by_query", body, {"refresh": "true"}, seconds=LONG_SECONDS)
@@ -299,7 +299,7 @@ class OpenSearchStore:
             raise
 
     def _away(self, fault: Fault) -> FaultError:
-        """Convert an error; if an index or the script is missing, the message names the command that creates it."""
+        """Convert an error of the server to an exception; if an index or the script is missing, it names the remedy."""
         is_missing = fault.status == HTTPStatus.NOT_FOUND or "unable to find script" in fault.text
         init = f"; run `streams-app read-store init --store {self._name}`" if is_missing else ""
         return self._client.fault_error(replace(fault, text=f"{fault.text}{init}"))
@@ -339,7 +339,7 @@ class OpenSearchStore:
         return written
 
     def _of(self, source: Mapping[str, Any]) -> Iterator[tuple[Cell, Stored]]:
-        """Yield the cells of a document."""
+        """Yield the cells of a document, each with its stored version and value."""
         fold, group_key = source["fold"], source["group_key"]
         if self._shape.name == "cells":
             yield Cell(fold, group_key, source["name"]), Stored(source["version"], _value(source.get("value")))
@@ -369,7 +369,7 @@ def _of(fold: str) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Value:
-    """Convert a value from JSON, so that equal values compare equal."""
+    """Convert a parsed JSON value; lists and objects become text with sorted names, so that equal ones compare equal."""
     if isinstance(value, (dict, list)):
         return JsonText(json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")))
     found: Value = value

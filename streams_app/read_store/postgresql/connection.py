@@ -39,7 +39,7 @@ FAULTS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Timeout
 
 
 class PostgresPool:
-    """Runs functions on a connection; calls are independent of each other.
+    """Runs functions, each on a connection of a small pool; calls are independent of each other.
 
     Attributes:
         what: Store or source with its URL, without credentials, for messages.

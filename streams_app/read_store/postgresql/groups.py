@@ -137,16 +137,16 @@ class PostgresGroupStore(PostgresStore):
         return [*await self._pool.call(check), *await super().missing()]
 
     async def progress(self) -> dict[TP, int]:
-        """Read the column types; return the next offset to be read, for each partition that was ever synced."""
+        """Read the column types; return partition → next offset to be read, for each partition that was ever synced."""
         await self._with_tables(self._load_types)
         return await super().progress()
 
     def rejection(self, change: CellChange) -> str | None:
-        """Reject a name without a column, and a value that does not fit the type of its column, if the types are loaded."""
+        """Return a reason if the name has no column, or the value does not fit the type of its column, if the types are loaded."""
         return rejection_of(change, self._columns, self._types) or key_fault(row_key(change))
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
-        """Read a page of the cells of a fold, in whole groups."""
+        """Return a page of the cells of a fold, in the order of the group keys; a page has whole groups."""
         groups = max(1, limit // len(self._columns))
 
         async def run(connection: Connection) -> list[tuple[Cell, Stored]]:
@@ -187,7 +187,7 @@ class PostgresGroupStore(PostgresStore):
         return await self._pool.call(run)
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write cells that have not changed since they were read."""
+        """Write cells that have not changed since they were read; return their number."""
 
         async def run(connection: Connection) -> int:
             with rejecting_all(repair.change for repair in repairs):
@@ -219,7 +219,7 @@ class PostgresGroupStore(PostgresStore):
             return [done, *await super()._initialise(connection)]
 
     async def _read_types(self, connection: Connection) -> dict[str, ColumnType]:
-        """Return the types of the columns that belong to names; empty if there is no table.
+        """Return column → type for the columns that hold values of names; empty if there is no table.
 
         Raises:
             ConfigurationError: The table cannot hold groups.
@@ -261,11 +261,11 @@ class PostgresGroupStore(PostgresStore):
             raise
 
     def _arguments(self, changes: Sequence[CellChange]) -> tuple[Any, ...]:
-        """Return the argument of the layout, $6."""
+        """Return the argument for parameter $6 of the statement: the rows of the batch as JSON."""
         return (self._rows(changes),)
 
     def _rows(self, converted: Sequence[CellChange]) -> str:
-        """Convert a batch to the JSON that the statement receives."""
+        """Return a batch as a JSON array of rows, which is a parameter of statements."""
         return orjson.dumps([_object(key, row) for key, row in rows_of(converted, self._columns).items()]).decode()
 
     async def _read(self, connection: Connection, cells: Sequence[Cell]) -> dict[Cell, Stored]:
@@ -276,7 +276,7 @@ class PostgresGroupStore(PostgresStore):
         return {cell: found[cell] for cell in cells if cell in found}
 
     def _cells_of(self, row: tuple[Any, ...]) -> Iterator[tuple[Cell, Stored]]:
-        """Yield the cells of a row: fold, group, versions, and a value for each column."""
+        """Yield the stored cells of a row, which consists of fold, group, versions, and a value for each column."""
         fold, group_key, versions, *values = row
         known = orjson.loads(versions)
         names = {column: name for name, column in self._columns.items()}
@@ -285,7 +285,7 @@ class PostgresGroupStore(PostgresStore):
                 yield Cell(fold, group_key, names[column]), Stored(known[column], _value(value, of_type.kind))
 
     def _sql(self, template: str, beyond: str = "") -> str:
-        """Build a statement for the columns of the table, as they were last read."""
+        """Return the SQL of a template, for the columns that the table had when their types were last read."""
         return template.format(
             table=self._names["table"],
             beyond=beyond,

@@ -109,7 +109,7 @@ HOLD_SECONDS: Final = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 
 
 class PostgresRebuilding:
-    """Creates and switches the new store of a rebuild in PostgreSQL."""
+    """Creates the new tables of a rebuild in PostgreSQL, and replaces the current tables by them."""
 
     def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
         """Create the rebuild, without connecting.
@@ -147,7 +147,7 @@ class PostgresRebuilding:
         return found
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
-        """Rename the tables, unless the new one is behind."""
+        """Rename the tables; if the new one is behind, only return the partitions for which it is."""
         if self._holder is not None:
             return await self._switch(self._holder, recreated)
         return await self._pool.call(lambda connection: self._switch(connection, recreated))

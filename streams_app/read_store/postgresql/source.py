@@ -52,7 +52,7 @@ class PostgresSource:
         self._is_checked = False
 
     async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Run the query once for each fold among the changes.
+        """Return the changes with values from the query, which runs once for each fold.
 
         Raises:
             TooSlowError: The statement exceeded ``timeout``.

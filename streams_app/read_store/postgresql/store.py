@@ -148,7 +148,7 @@ class PostgresStore:
         await self._try([])
 
     async def progress(self) -> dict[TP, int]:
-        """Return the next offset to be read, for each partition that was ever synced."""
+        """Return partition → next offset to be read, for each partition that was ever synced."""
 
         async def read(connection: Connection) -> dict[TP, int]:
             return {TP(topic, number): offset for topic, number, offset in await connection.fetch(PROGRESS.format(**self._names))}
@@ -173,7 +173,7 @@ class PostgresStore:
         await self._with_tables(lambda connection: connection.execute(sql, *tp, offset, now_ms))
 
     def rejection(self, change: CellChange) -> str | None:
-        """Reject U+0000, which text and JSON of PostgreSQL cannot hold, and keys that are too long for an index."""
+        """Return a reason for U+0000, unpaired surrogates, infinite or too long numbers, and keys too long for an index."""
         if fault := key_fault(change.cell):
             return fault
         fault = json_fault(change.value)
@@ -187,7 +187,7 @@ class PostgresStore:
         return await self._pool.call_long(lambda connection: connection.fetchval(sql, fold, timeout=LONG_SECONDS))
 
     async def reset_versions(self, fold: str) -> None:
-        """Reset the versions of a fold, so that its values accept any version."""
+        """Reset the stored versions of a fold, so that a record of any version may overwrite a value."""
         sql = self.reset_versions_sql.format(**self._names)
         await self._pool.call_long(lambda connection: connection.execute(sql, fold, timeout=LONG_SECONDS))
 
@@ -196,7 +196,7 @@ class PostgresStore:
         await self._pool.close()
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
-        """Read a page of the cells of a fold."""
+        """Return a page of the cells of a fold, in the order of the primary key."""
         sql = PAGE.format(**self._names, beyond=BEYOND if after else "")
         arguments = (fold, limit, *(after[1:] if after else ()))
         rows = await self._pool.call(lambda connection: connection.fetch(sql, *arguments))
@@ -227,7 +227,7 @@ class PostgresStore:
         return [replace(change, value=_value(row[0])) for change, row in zip(changes, rows, strict=True)]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write cells that have not changed since they were read."""
+        """Write cells that have not changed since they were read; return their number."""
         changes = [repair.change for repair in repairs]
         cells = _keys([change.cell for change in changes])
         rest = [json_text(change.value) for change in changes], [change.version for change in changes]
@@ -282,7 +282,7 @@ class PostgresStore:
         return await bisecting_rejected(connection, changes, run)
 
     def _arguments(self, changes: Sequence[CellChange]) -> tuple[Any, ...]:
-        """Return the arguments of the layout, from $6 on."""
+        """Return the arguments for the parameters from $6 on: lists of folds, groups, names, values and versions."""
         return (
             [change.cell.fold for change in changes],
             [change.cell.group_key for change in changes],

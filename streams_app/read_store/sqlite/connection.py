@@ -26,7 +26,7 @@ PREFIX: Final = "sqlite:///"
 
 
 def sqlite_path(url: str, setting: str) -> Path:
-    """Return the file of ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
+    """Return the path of the file that a URL names: ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
 
     Args:
         url: The configured URL.
@@ -42,7 +42,7 @@ def sqlite_path(url: str, setting: str) -> Path:
 
 
 class SqliteThread:
-    """Runs functions on a connection, one after the other.
+    """Runs functions on one SQLite connection, one after the other, on a separate thread.
 
     An error of SQLite closes the connection, and the next call opens the file again. If the file was replaced, it is also opened
     again, because SQLite would continue to write into the old file, which no longer has a name.

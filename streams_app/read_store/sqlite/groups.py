@@ -91,11 +91,11 @@ class SqliteGroupStore(SqliteStore):
         self._types: dict[str, ColumnType] = {}
 
     def rejection(self, change: CellChange) -> str | None:
-        """Reject a name without a column, and a value that does not fit the type of its column, if the types are loaded."""
+        """Return a reason if the name has no column, or the value does not fit the type of its column, if the types are loaded."""
         return rejection_of(change, self._columns, self._types) or super().rejection(change)
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
-        """Read a page of the cells of a fold, in whole groups."""
+        """Return a page of the cells of a fold, in the order of the group keys; a page has whole groups."""
         sql = GROUP_PAGE.format(table=self._table, beyond="AND group_key > ?" if after else "")
 
         groups = max(1, limit // len(self._columns))
@@ -136,7 +136,7 @@ class SqliteGroupStore(SqliteStore):
         return [replace(change, value=sqlite_column_value(change.value)) for change in converted]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write cells that have not changed since they were read."""
+        """Write cells that have not changed since they were read; return their number."""
 
         def run(connection: sqlite3.Connection) -> int:
             connection.execute("BEGIN IMMEDIATE")
@@ -185,7 +185,7 @@ class SqliteGroupStore(SqliteStore):
             raise TryAgainError(f"read store {self._name} {self._path}: {error}") from error
 
     def _read_types(self, connection: sqlite3.Connection) -> dict[str, ColumnType]:
-        """Return the types of the columns that belong to names; empty if there is no table."""
+        """Return column → type for the columns that hold values of names; empty if there is no table."""
         found = {name: ExistingColumn(*rest) for name, *rest in connection.execute(FOUND, (self._table,))}
         keys = {frozenset(columns.split(",")) for (columns,) in connection.execute(KEYS, (self._table,))}
         faults = table_faults(found, keys, self._wanted) if found else []

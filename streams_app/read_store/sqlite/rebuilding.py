@@ -37,7 +37,7 @@ WRITTEN: Final = "SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0"
 
 
 class SqliteRebuilding:
-    """Creates and switches the new store of a rebuild in SQLite."""
+    """Creates the new tables of a rebuild in a SQLite file, and replaces the current tables by them."""
 
     def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
         """Create the rebuild, without opening the file.
@@ -68,7 +68,10 @@ class SqliteRebuilding:
         return [*found, *columns_not_copied(self._declared, added)]
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
-        """Rename the tables, unless the new one is behind. Users' indexes, triggers and views then belong to the new table."""
+        """Rename the tables; if the new one is behind, only return the partitions for which it is.
+
+        Users' indexes, triggers and views then belong to the new table.
+        """
         return await self._thread.call(lambda connection: self._switch(connection, recreated))
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:

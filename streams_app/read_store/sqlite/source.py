@@ -40,7 +40,7 @@ class SqliteSource:
         self._thread = SqliteThread(path, f"{settings.section} source", prepare=_prepare)
 
     async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Run the query once for each fold among the changes.
+        """Return the changes with values from the query, which runs once for each fold.
 
         Raises:
             TooSlowError: The query exceeded ``timeout``.

@@ -137,7 +137,7 @@ class SqliteStore:
         await self._thread.call(self._probe)
 
     async def progress(self) -> dict[TP, int]:
-        """Return the next offset to be read, for each partition that was ever synced."""
+        """Return partition → next offset to be read, for each partition that was ever synced."""
         return await self._thread.call(self._read_progress)
 
     async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
@@ -170,7 +170,7 @@ class SqliteStore:
         await self._thread.call(lambda connection: self._begin(connection, tp, offset, now_ms))
 
     def rejection(self, change: CellChange) -> str | None:
-        """Reject only unpaired surrogates, which UTF-8 cannot encode; SQLite holds any other value."""
+        """Return a reason only for unpaired surrogates, which UTF-8 cannot encode; SQLite holds any other value."""
         if fault := next(filter(None, map(surrogate_fault, change.cell)), None):
             return f"group or name {fault}"
         fault = surrogate_fault(change.value) if isinstance(change.value, str) else None
@@ -181,7 +181,7 @@ class SqliteStore:
         return await self._thread.call(lambda connection: self._guarded(connection, fold)) if self._path.exists() else None
 
     async def reset_versions(self, fold: str) -> None:
-        """Reset the versions of a fold, so that its values accept any version."""
+        """Reset the stored versions of a fold, so that a record of any version may overwrite a value."""
         await self._thread.call(lambda connection: connection.execute(self._sql(self.reset_versions_sql, self._table), (fold,)))
 
     async def close(self) -> None:
@@ -189,7 +189,7 @@ class SqliteStore:
         await self._thread.close()
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
-        """Read a page of the cells of a fold."""
+        """Return a page of the cells of a fold, in the order of the primary key."""
         sql = PAGE.format(table=self._table, beyond=BEYOND if after else "")
         arguments = (fold, *(after[1:] if after else ()), limit)
         rows = await self._thread.call(lambda connection: connection.execute(sql, arguments).fetchall())
@@ -219,7 +219,7 @@ class SqliteStore:
         return [replace(change, value=sqlite_value(change.value)) for change in changes]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write cells that have not changed since they were read."""
+        """Write cells that have not changed since they were read; return their number."""
         change, add = CHANGE.format(table=self._table), ADD.format(table=self._table)
 
         def run(connection: sqlite3.Connection) -> int:

@@ -16,9 +16,10 @@ PROBE_SECONDS: Final = 5.0
 
 
 async def require_store_access(stores: Sequence[ReadStoreSettings]) -> None:
-    """Read the progress, try a write that is rolled back, and send the source an empty request; all servers concurrently.
+    """Check that stores and sources accept the worker's credentials and grant its rights.
 
-    A server that is unavailable, slow or not initialised passes the check, because the worker waits for it. Files and users'
+    All servers are checked concurrently: progress is read, a write without effect is tried, and sources get an empty request. A
+    server that is unavailable, slow or not initialised passes the check, because the worker waits for it. Files and users'
     functions are not checked, because they need no login.
 
     Args:

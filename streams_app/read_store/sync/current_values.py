@@ -139,7 +139,7 @@ class CurrentValues:
         raise error
 
     async def _fault(self, changes: Sequence[CellChange]) -> str | None:
-        """Return the error of the source for a request, which may be empty, or None."""
+        """Send the source a request, which may be empty; return the text of its error, or None if it answers."""
         try:
             await (self._source.current(changes) if changes else self._source.check())
         except SourceFailedError as error:

@@ -38,21 +38,21 @@ class OutputRecord(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ParsedRecord:
-    """A record with the changes that it announces."""
+    """A folded record, and the changes of cells that it announces."""
 
     record: OutputRecord
     changes: Sequence[CellChange]
 
 
 def as_not_a_record(record: OutputRecord, why: str) -> RejectedEvent:
-    """Reject a record that is not a folded record of the fold of its topic."""
+    """Return the rejected event for a record that is not a folded record of the fold of its topic."""
     return RejectedEvent(record, "not-a-record", why, headers=_error(why))
 
 
 def as_not_storable(
     read: Iterable[ParsedRecord], unstorable: Mapping[tuple[Cell, int], str], failed: Mapping[tuple[Cell, int], str]
 ) -> list[RejectedEvent]:
-    """Reject the records that contain unstorable changes, each record once; a change is attributed to its first record.
+    """Return a rejected event for each record with unstorable or failed changes; a change is attributed to its first record.
 
     Args:
         read: Records of one batch.

@@ -13,10 +13,9 @@ MAX_SEEN: Final = 128
 
 
 class ObservedEnds:
-    """The observed ends of one partition, each with the time at which it was first observed."""
+    """Observed ends of the log of one partition, each with the time at which it was first observed."""
 
     def __init__(self) -> None:
-        """Start without observations."""
         self._observed: list[tuple[int, int]] = []
 
     def observe(self, end: int, now_ms: int) -> None:
@@ -40,5 +39,5 @@ class ObservedEnds:
 
 
 def age_ms(since: list[int | None], now_ms: int) -> int:
-    """Return the age of the oldest of several times; 0 if there is none, or if it is in the future."""
+    """Return the milliseconds since the earliest of several times; 0 if there is none, or if it is in the future."""
     return max([0, *(now_ms - one for one in since if one is not None)])

@@ -35,7 +35,7 @@ CHECK_SECONDS: Final = 10.0
 
 
 class StoreProcessors(Processors):
-    """Creates the processors of all partitions; they use the store and its source one at a time.
+    """Creates a :class:`StoreProcessor` for each partition; the processors use the store and its source one at a time.
 
     Attributes:
         sync: The store and its source.
@@ -67,7 +67,7 @@ class StoreProcessors(Processors):
         return self.sync.sync_once if self._traced is None else self._traced
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, StoreProcessor]:
-        """Create the processor of a partition, keyed by the name of the store."""
+        """Create the processor of a partition; return store name → processor."""
         return {self.sync.store_name: StoreProcessor(tp, self)}
 
     async def run_in_turn(self, processor: StoreProcessor, step: Callable[[], Awaitable[T]]) -> T:
@@ -99,7 +99,7 @@ class StoreProcessors(Processors):
             await asyncio.sleep(wait_ms / 1000)
 
     def oldest_ms(self) -> dict[TP, int]:
-        """Return for each partition the timestamp of the oldest record that was delivered and is not synced yet."""
+        """Return partition → timestamp (ms) of the oldest record that was delivered and is not synced."""
         return dict(self._busy)
 
     def syncing(self, tp: TP, oldest: OutputRecord | None) -> None:
@@ -114,12 +114,12 @@ class StoreProcessors(Processors):
         return self._active is processor
 
     def forget(self, processor: StoreProcessor) -> None:
-        """End the outages of a processor that no longer needs the store."""
+        """End the reported outages of a processor that no longer needs the store."""
         self._outages.forget(processor)
 
 
 class StoreProcessor(Processor):
-    """Syncs one partition. A record may be synced more than once: the version guard makes the repetition harmless."""
+    """Syncs one partition of an output topic to the store. The version guard makes it harmless to sync a record twice."""
 
     in_flight = 0
 
@@ -174,7 +174,7 @@ class StoreProcessor(Processor):
         return start
 
     def deliver(self, batch: Batch) -> None:
-        """Queue the next range."""
+        """Queue the next range of records to be synced."""
         self.in_flight += len(batch.records)
         self._arrived.put_nowait(batch)
 

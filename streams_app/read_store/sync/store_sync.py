@@ -99,7 +99,7 @@ class StoreSync:
         return tuple(self._expected)
 
     async def progress(self) -> dict[TP, int]:
-        """Return the next offset to be read, for each partition that was ever synced.
+        """Return partition → next offset to be read, for each partition that was ever synced.
 
         Raises:
             TryAgainError: The store is unavailable.
@@ -107,7 +107,7 @@ class StoreSync:
         return await self._store.progress()
 
     async def begin(self, tp: TP, offset: int, other_from: int | None = None) -> None:
-        """Set the progress of a partition.
+        """Set the progress of a partition in the store, and forget its acknowledged dead letters.
 
         Args:
             tp: Partition of an output topic.
@@ -209,7 +209,7 @@ class StoreSync:
         return [*rejected, *kept]
 
     async def resets(self) -> dict[str, int]:
-        """Return for each output topic the time of the last reset of its fold, in milliseconds of the wall clock; 0: never.
+        """Return output topic → time at which its fold was last reset, in milliseconds of the wall clock; 0: never.
 
         Raises:
             TryAgainError: The store is unavailable.
@@ -223,7 +223,7 @@ class StoreSync:
         return self._source.carries_values
 
     def knows(self, topic: str) -> bool:
-        """Return whether a topic is one of the output topics that are read."""
+        """Return whether a topic is an output topic that this store is synced with."""
         return topic in self._expected
 
     async def close(self) -> None:
@@ -255,7 +255,7 @@ class StoreSync:
         For a deleted group, deletions of its other stored names are added.
 
         Returns:
-            The changes; and the changes for which the source fails, each with the error.
+            The changes; and the changes for which the source fails, as (cell, version) → error.
         """
         announced = [change for one in read for change in one.changes]
         if self._source.carries_values:
