@@ -1,4 +1,4 @@
-"""Stores the events of a range in columns: 16 bytes an event, and 4 to 12 more if events may close their group (pure).
+"""Stores the events that ``tune`` replays in numpy arrays: 16 bytes an event, and 4 to 12 more if events close groups (pure).
 
 A group is identified by a 64-bit hash of its partition and member. It is Python's own hash of bytes, whose seed differs in each
 process. The chance that any two of ten million groups have the same hash is 1 in 370 000.
@@ -51,11 +51,11 @@ _SPREAD: Final = 0x9E3779B97F4A7C15
 
 
 class Columns:
-    """The events of one range, as columns.
+    """The events of one time range in numpy arrays, one array (column) for each property.
 
     Attributes:
         events: Number of added events.
-        from_ms: Lowest score; 0 if there are no events.
+        from_ms: Lowest score, see :meth:`add`; 0 if there are no events.
         to_ms: Highest score; 0 if there are no events.
         halvings: Number of times that half of the groups were dropped.
         is_cut: Whether only the beginning of the range is kept, because a few groups have nearly all events.
@@ -171,7 +171,7 @@ class Columns:
         self._scores = scores
 
     def _after_ms(self, block: slice | NDArray[np.uint32]) -> Times:
-        """Return scores in ms after the first one."""
+        """Return scores in ms after the lowest score of the range."""
         if self._scores.itemsize == _LONG_BYTES:
             return self._scores[block] - self.from_ms
         return self._scores[block] - np.uint32(self.from_ms & MAX_SHORT_MS)
@@ -270,7 +270,7 @@ class Columns:
 
     @property
     def key_bytes(self) -> float:
-        """Mean length of a group's member; 0 if there are no events."""
+        """Mean length in bytes of a group key as stored in Redis; 0 if there are no events."""
         return self._bytes_seen / max(1, self._groups_seen)
 
     def sort(self) -> None:
@@ -299,7 +299,7 @@ class Columns:
         self._numbers = numbers
 
     def forget_numbers(self) -> None:
-        """Free the set numbers, except those of the first events."""
+        """Free the numbers of name sets, except those of the first :data:`NUMBERED` events."""
         self._numbers = self._numbers[:NUMBERED].copy()
 
     def gaps(self) -> tuple[int, int] | None:
@@ -341,12 +341,12 @@ class Columns:
 
     @property
     def numbers(self) -> NDArray[np.uint32]:
-        """The number in :attr:`sets` of each sorted event; only of the first events if no group can exceed the bound on names."""
+        """Number of the name set of each sorted event; only of the first events if no group can exceed the bound on names."""
         return self._numbers
 
 
 def fold_to_read(fold: Fold) -> Fold:
-    """Return a fold that reads the same events, and shows for each whether it sets its own quiet period.
+    """Return a copy of a fold that reads the same events, and marks those that set their own quiet period.
 
     Its default exceeds every period that an event may set, so ``shorter_ms`` is negative for events that take the default.
     """
@@ -370,7 +370,7 @@ _SORT_BLOCK: Final = 1 << 19
 
 
 def order_of(hashes: NDArray[np.uint64], leading_zero_bits: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Return the unsorted position of each sorted event, and whether a group begins with it; a group's events keep their order.
+    """Sort events by group hash, stable; return the unsorted position of each, and whether it is the first of its group.
 
     The first 40 bits of a hash and the position form one number, and these numbers are sorted in place: this takes no extra memory,
     and is far faster than sorting positions by hash. Groups with the same 40 bits are separated afterwards.

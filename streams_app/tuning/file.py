@@ -44,7 +44,7 @@ class Line:
 
 
 class LineReader:
-    """Reads the lines of one file.
+    """Reads the events in the lines of one file into columns.
 
     Attributes:
         fields: The first fields that occur in events, for an error message about a wrong field name.

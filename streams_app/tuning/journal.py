@@ -40,7 +40,7 @@ class _FiledRecord:
 
 
 def check_journal(journal: JournalSettings, fold: Fold) -> None:
-    """Check that a journal contains what the fold reads.
+    """Check that a journal has the source topic of a fold, and stores record keys if the fold groups by them.
 
     Raises:
         ConfigurationError: The journal has another source, or no record keys although the fold groups by them.
@@ -62,12 +62,12 @@ async def read_journal(
     to_ms: int | None = None,
     on_progress: Callable[[ReadCounts], None] = ignore_progress,
 ) -> None:
-    """Read a journal of the source of a fold; one segment is in memory at a time.
+    """Read the events of a fold from a journal into columns; one segment is in memory at a time.
 
     Args:
         settings: Settings of the application.
         fold: Fold whose events are read.
-        journal: Journal of its source, see :func:`check_journal`.
+        journal: Journal of the fold's source topic, see :func:`check_journal`.
         columns: Columns that receive the events.
         tally: Counts read and rejected events.
         from_ms: Older events are skipped; None: no limit.

@@ -1,8 +1,8 @@
-"""Computes the curve of a fold from the metrics of its running workers, without reading the topic (pure).
+"""Computes the effect of each candidate quiet period from the histograms of gaps that running workers have counted (pure).
 
 If silence alone closes groups, a quiet period X gives one record for each group, and one more for each longer gap. Workers count
 the gaps in the buckets of a histogram: the number of longer gaps is exact at the bound of a bucket, and interpolated between two
-bounds. If workers watch only a sample of the groups, the curve is an estimate, and its error is reported.
+bounds. If workers watch only a sample of the groups, the result is an estimate, and its error is reported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PREFIX = "streams_app_"
 
 @dataclass(frozen=True, slots=True)
 class LiveMetrics:
-    """The metrics of one fold in one worker since it started. If it watches a sample, all except the first two are estimates.
+    """The metrics of one fold in one worker since its start; all except the first two are estimates if it watches a sample.
 
     Attributes:
         events: Number of folded events.
@@ -105,14 +105,14 @@ def combined(workers: Sequence[LiveMetrics], quiet_ms: int) -> LiveMetrics:
 
 
 def live_windows(metrics: LiveMetrics, quiet_ms: int) -> tuple[int, ...]:
-    """Return the candidates that need no interpolation, up to the first that folds all events, and the configured one."""
+    """Return as candidates the histogram bounds up to the first that folds all events, and the configured quiet period."""
     bounds = [int(bound) for bound, _ in metrics.gaps[:-1]]
     wanted = [bounds[0], *(bound for before, bound in pairwise(bounds) if metrics.longer(before) > 0)]
     return tuple(sorted({*wanted, min(max(quiet_ms, bounds[0]), bounds[-1])}))
 
 
 def live_curve(fold: str, metrics: LiveMetrics, windows: Iterable[int], now_ms: int) -> Curve:
-    """Compute the curve; its latencies and memory are unknown.
+    """Compute the folding ratio of each candidate quiet period; latencies and memory are unknown (None).
 
     Args:
         fold: Name of the fold.
@@ -134,9 +134,9 @@ def live_curve(fold: str, metrics: LiveMetrics, windows: Iterable[int], now_ms: 
 
 
 def widest_interval(metrics: LiveMetrics, curve: Curve) -> tuple[int, float] | None:
-    """Return the candidate inside a bucket whose ratio is least certain, and the width of the uncertainty; None if there is none.
+    """Return the candidate between two bounds with the least certain folding ratio, and the width of the uncertainty.
 
-    The width assumes the extremes: all gaps of the bucket at its lower, or all at its upper bound.
+    The width assumes the extremes: all gaps of the bucket at its lower, or all at its upper bound. None: no ratio is uncertain.
     """
     bounds = [bound for bound, _ in metrics.gaps]
     widest: tuple[int, float] | None = None

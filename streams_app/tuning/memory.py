@@ -35,7 +35,7 @@ _ENOUGH: Final = 30
 
 
 def group_bytes(names: NDArray[np.int64], name_bytes: float, key_bytes: float, prefix_bytes: int) -> NDArray[np.float64]:
-    """Return the estimated bytes of each group.
+    """Return the estimated memory of each group in Redis, in bytes.
 
     Args:
         names: Number of changed names of each group.
@@ -49,7 +49,7 @@ def group_bytes(names: NDArray[np.int64], name_bytes: float, key_bytes: float, p
 
 
 class SomeRecords:
-    """The records of some groups, for an estimate of their size at an instant."""
+    """The folded records of a random sample of groups, for an estimate of the mean memory of an open group."""
 
     def __init__(self, columns: Columns, starts: Positions, closes: Times, early: NDArray[np.bool_] | None = None) -> None:
         """Select the first groups.
@@ -70,7 +70,7 @@ class SomeRecords:
         self._is_early = np.zeros(count, bool) if early is None else early[:count]
 
     def mean_bytes(self, instant_ms: int, prefix_bytes: int) -> float:
-        """Return the mean size of the records open at an instant after the first score; of all records if few are open."""
+        """Return the mean Redis memory, in bytes, of the groups open at an instant; of all records if few are open."""
         is_open = (self._opens <= instant_ms) & (instant_ms <= self._closes)
         if np.count_nonzero(is_open) < _ENOUGH:
             is_open[:] = self._is_early.all() | ~self._is_early

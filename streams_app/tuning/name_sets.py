@@ -1,4 +1,4 @@
-"""The sets of changed names of events, each stored once, for the bound on names (pure)."""
+"""Stores each set of changed names once, and ends records at the bound on names, ``max_changed`` (pure)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CROWDED: Final = 0.75
 
 
 class NameSets:
-    """Numbers the sets of names that occur. A name is represented by its 64-bit hash.
+    """Stores each different set of changed names under a number. A name is represented by its 64-bit hash.
 
     Attributes:
         max_changed: Bound of the fold on the names of a group.
@@ -93,12 +93,12 @@ class NameSets:
 
     @property
     def is_full(self) -> bool:
-        """Whether the sets exceed the limit."""
+        """Whether the stored sets take more than :data:`MAX_BYTES`."""
         return self._bytes > MAX_BYTES
 
     @property
     def is_crowded(self) -> bool:
-        """Whether the sets would soon exceed the limit again."""
+        """Whether the stored sets take so much that they would soon exceed :data:`MAX_BYTES` again."""
         return self._bytes > _CROWDED * MAX_BYTES
 
     @property
@@ -120,11 +120,11 @@ class NameSets:
         return np.diff(np.frombuffer(self._ends, np.uint32), prepend=0).astype(np.int64)
 
     def counts(self, numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
-        """Return the sizes of the sets with these numbers."""
+        """Map set numbers to the number of names in each set."""
         return numbers.astype(np.int64) if self.are_counted else self.sizes()[numbers]
 
     def names_of(self, number: int) -> Sequence[int]:
-        """Return the names of a set; only if :attr:`are_counted` is false."""
+        """Return the hashes of the names in a set; only if :attr:`are_counted` is false."""
         return self._hashes[self._ends[number - 1] if number else 0 : self._ends[number]]
 
     def keep(self, is_used: NDArray[np.bool_]) -> NDArray[np.uint32]:
@@ -172,7 +172,7 @@ NAMES_CACHED: Final = 2_000
 
 
 def limit_names(numbers: NDArray[np.uint32], ends: Sequence[int], sets: NameSets, following: NDArray[np.int32]) -> bool:
-    """Lower the next starts so that no record has more names than the bound allows.
+    """Lower the positions in ``following`` so that no record has more changed names than ``max_changed``.
 
     Args:
         numbers: Set numbers of the events of some groups.
@@ -181,7 +181,7 @@ def limit_names(numbers: NDArray[np.uint32], ends: Sequence[int], sets: NameSets
         following: For each event the position of the first later event that its record cannot include.
 
     Returns:
-        Whether any start was lowered.
+        Whether any position was lowered.
     """
     is_any, begin = False, 0
     # The number of names of a group's events, counted with repetitions, is an upper limit that usually decides.
@@ -240,7 +240,7 @@ def _by_window(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[n
 
 
 def _names(numbers: NDArray[np.uint32], sets: NameSets) -> Iterator[Sequence[int]]:
-    """Yield the names of each event."""
+    """Yield the hashes of the changed names of each event."""
     cached: dict[int, Sequence[int]] = {}
     for begin in range(0, len(numbers), _BLOCK):
         for number in numbers[begin : begin + _BLOCK].tolist():

@@ -1,4 +1,4 @@
-"""Draws the curve as a plot in the terminal: folding ratio and latency over the quiet period (pure)."""
+"""Draws folding ratio and latency over the quiet period as a plot in the terminal (pure)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TICKS_MS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """The characters of a plot.
+    """The characters of a plot: braille and circles, or ASCII for other terminals.
 
     Attributes:
         is_fine: Whether the terminal has braille characters.
@@ -145,7 +145,7 @@ def _horizontal(points: Sequence[Point]) -> Callable[[int], float]:
 
 
 def _labels(panel: _Panel, canvas: Canvas) -> dict[int, str]:
-    """Return the label of the vertical axis for each labelled line, with at least one line between two labels."""
+    """Map line numbers of a plot to labels of the vertical axis, with at least one line between two labels."""
     found: dict[int, str] = {}
     for value, label in panel.ticks:
         row = canvas.row_of(panel.y_of(value))
@@ -212,11 +212,11 @@ class Canvas:
         self._signs.setdefault((self.row_of(y), self.column_of(x)), char)
 
     def column_of(self, x: float) -> int:
-        """Return the column of a position."""
+        """Return the column of characters at ``x``, a fraction of the width."""
         return _scaled(x, self.width * self._columns) // self._columns
 
     def row_of(self, y: float) -> int:
-        """Return the line of a position, from the top."""
+        """Return the line of characters at ``y``, a fraction of the height; line 0 is at the top."""
         return self._from_above(y) // self._rows
 
     def rows(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Draws the curve as a picture, with matplotlib: the extra ``png``."""
+"""Draws folding ratio and latencies over the quiet period into a PNG file, with matplotlib: the extra ``png``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def require(path: Path) -> None:
 
 
 def write_png(path: Path, curve: Curve, recommended_ms: int | None, configured_ms: int) -> None:
-    """Write the picture: the folding ratio above, latencies below, over the same quiet periods.
+    """Write a PNG file: the folding ratio above, latencies below, over the same quiet periods.
 
     Raises:
         ConfigurationError: The file cannot be written.

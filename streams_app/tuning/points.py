@@ -1,4 +1,4 @@
-"""The curve over the candidates for the quiet period, from a replay or from metrics, and the recommended candidate (pure)."""
+"""Results of ``tune``: the effect of each candidate quiet period (together the curve), and the recommended one (pure)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class CurveSample:
-    """The sample from which a curve was computed: some of the groups, chosen by hash.
+    """The sample of groups, chosen by hash, from which a :class:`Curve` was computed.
 
     Attributes:
         share: Probability that an event is in the sample.
@@ -56,7 +56,7 @@ class CurveSample:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The effect of each candidate, on the same events.
+    """The effect of each candidate quiet period on the same events.
 
     Attributes:
         fold: Name of the fold.
@@ -90,7 +90,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Recommended:
-    """The recommended candidate.
+    """The recommended quiet period, with the reason.
 
     Attributes:
         quiet_ms: The quiet period; None: the events do not allow a recommendation.

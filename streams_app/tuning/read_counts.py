@@ -11,7 +11,7 @@ from streams_app.delivery.rejected_event import RejectedEvent
 
 @dataclass(slots=True)
 class ReadCounts:
-    """The counts of a range while it is read.
+    """Counts of the records or lines read so far, and of the rejected ones.
 
     Attributes:
         read: Number of records or lines so far.

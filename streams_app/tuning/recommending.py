@@ -34,7 +34,7 @@ def recommend(
     longest_ms: int | None = None,
     longest_by: str = "max_hold",
 ) -> Recommended:
-    """Choose one of the candidates of a curve.
+    """Choose the quiet period to recommend from the candidates of a curve; return it with the reason.
 
     Args:
         curve: The effect of each candidate.
@@ -254,7 +254,7 @@ _FEWEST_BELOW: Final = 3
 
 
 def default_windows(span_ms: int, gaps_ms: tuple[int, int] | None, *, also_ms: int | None = None) -> tuple[int, ...]:
-    """Return candidates: round durations on a logarithmic scale.
+    """Return candidate quiet periods in ms: round durations on a logarithmic scale.
 
     They begin at one second, or at the median gap if it is shorter, and end with the first that folds all events. Candidates longer
     than the longest gap, or than the range, give the same records.

@@ -44,7 +44,7 @@ def curve_of(
     *,
     prefix_bytes: int = PREFIX_BYTES,
 ) -> Curve:
-    """Replay a range for every candidate.
+    """Replay the events once for each candidate quiet period; return the effect of each.
 
     Each group that is open at the end of the range counts as one record, which closes when it is due.
 
@@ -73,7 +73,7 @@ def curve_of(
 
 
 class _Replay:
-    """Replays one range for candidates in rising order; keeps the sessions of the last one.
+    """Replays the same events for candidate quiet periods in rising order; reuses the sessions of the previous candidate.
 
     Large arrays are filled block by block: with ten million events, eight unneeded bytes for each are 80 MB.
     """
@@ -92,7 +92,7 @@ class _Replay:
         self.groups = int(np.count_nonzero(self._firsts))
 
     def point(self, quiet_ms: int) -> Point:
-        """Replay one candidate."""
+        """Replay the events with one candidate quiet period; return its effect."""
         columns = self.columns
         if not len(self._after_ms):
             return Point(quiet_ms, 0, 0.0, None, None, None, None, None, 0, 0)
@@ -278,7 +278,7 @@ class _Replay:
 
 
 def _first_sessions(firsts: NDArray[np.bool_], after_ms: Times) -> Positions:
-    """Return the positions at which a group begins, or a session after any gap."""
+    """Return the positions of events that begin a group, or follow the previous event of their group after any gap."""
     found = np.empty(len(after_ms), np.int32)
     used = min(1, len(after_ms))
     found[:used] = 0

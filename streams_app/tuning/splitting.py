@@ -1,6 +1,6 @@
 """Splits the events of a group by bounds other than the quiet period: hold, events, names, and events that close it (pure).
 
-A record ends before the first event that a bound excludes. Where that is depends on the first event of the record, and not on the
+A record ends before the first event that a bound excludes. This position depends on the first event of the record, and not on the
 quiet period, so it is computed once for every event. The records of a candidate are chains of these steps within its sessions.
 """
 
@@ -77,7 +77,7 @@ def next_starts(columns: Columns, bounds: Bounds) -> Positions | None:
 
 
 def _after_early(columns: Columns, bounds: Bounds, following: Positions) -> None:
-    """Replace the next start of each event, as if it made an early record, by that of the record that follows.
+    """For ``leading``: set the position of each event to the end of the record that follows its early record.
 
     The next event starts no such record if it belongs to another group, if the group was closed by the hold or by the number of
     names before it, or if the early event itself closes the group. Then the next event is the first event of a quiet group.

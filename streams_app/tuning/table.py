@@ -1,4 +1,4 @@
-"""Shows the curve as a table in the terminal (pure)."""
+"""Shows the effect of each candidate quiet period as a table in the terminal (pure)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COLUMNS: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
 
 
 def table(curve: Curve, recommended_ms: int | None, configured_ms: int, width: int, signs: Signs) -> Table:
-    """Return a row for each candidate. Columns of unknown values are left out, and further ones if the terminal is too narrow.
+    """Return a table with a row for each candidate quiet period; columns that are unknown or do not fit are omitted.
 
     Args:
         curve: Curve to show.

@@ -1,4 +1,4 @@
-"""Reads the events of a fold's source into columns: all partitions, without a consumer group, with the reader of a worker."""
+"""Reads the source topic of a fold into columns: all partitions, without a consumer group, decoded as in a worker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def read_topic(
     to_ms: int | None = None,
     on_progress: Callable[[ReadCounts], None] = ignore_progress,
 ) -> None:
-    """Read the source of a fold, up to the current ends of its partitions.
+    """Read the source topic of a fold into columns, up to the current ends of its partitions.
 
     The range of a partition begins with its first record that is not older than ``from_ms``, and ends before the first one that is
     not older than ``to_ms``. All records between them count, whatever their timestamps.
@@ -80,7 +80,7 @@ async def read_topic(
 
 
 async def _ranges(consumer: AIOKafkaConsumer, from_ms: int | None) -> dict[TP, tuple[int, int]]:
-    """Return the range of offsets to read of each partition."""
+    """Return partition → offsets to read, [begin, end)."""
     tps = sorted(consumer.assignment())
     ends = await stable_ends(consumer, tps)
     begins = await consumer.beginning_offsets(tps)
@@ -115,7 +115,7 @@ class _PartitionRead:
         self._to_ms = to_ms
 
     def take(self, batch: Batch) -> bool:
-        """Add the next records; return whether the range ends within them."""
+        """Add the next records to the columns; return whether the time range ends within them."""
         records, is_over = batch.records, False
         if self._from_ms is not None:
             begin = next((i for i, record in enumerate(records) if record.timestamp >= self._from_ms), len(records))
