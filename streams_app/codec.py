@@ -78,7 +78,7 @@ def at_path(value: Any, path: Sequence[str]) -> Any:
 
 
 def member_of(scalars: tuple[Any, ...], fields: tuple[str, ...] = ()) -> bytes:
-    """Return the member of a group in Redis: a type tag and its canonical bytes, so that ``1`` and ``"1"`` differ.
+    """Return the bytes that identify a group in Redis (its member): a type tag and JSON or text, so that ``1`` and ``"1"`` differ.
 
     Args:
         scalars: Values of the group fields in the declared order; each a string, an integer, a float or a boolean.
@@ -117,7 +117,7 @@ def _checked_scalar(value: Any, field: str) -> str | int | float | bool:
 
 
 def keys_typed(text: str) -> list[bytes]:
-    """Return the members of the group keys that text on a command line may mean.
+    """Return the Redis members of all group keys that an argument on the command line may mean.
 
     Text in quotes means the text within them, as ``groups list`` prints it. Other text means itself, or the JSON value that it
     represents (``1``, ``["a",1]``).

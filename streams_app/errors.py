@@ -12,8 +12,8 @@
     ├── UnknownFoldError        -  a request names a fold that is not declared
     ├── InternalError          70  a bug, or a dependency that violates its guarantees
     ├── BadEventError           -  one event cannot be folded, handled or published; a received event becomes a dead letter
-    │   └── BeyondDoubleError   -  only if the number that cannot be decoded is read
-    └── NotDecodedError         -  the same, for an event that was to be passed to a subscriber's function
+    │   └── BeyondDoubleError   -  its JSON has a number beyond a double; only readers of this number fail
+    └── NotDecodedError         -  an event could not be decoded when the function of its subscriber was about to be called
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class UnknownFoldError(StreamsAppError):
 
 
 class InternalError(StreamsAppError):
-    """An inconsistent state, which is a bug."""
+    """An inconsistent state: a bug, or a dependency that violates its guarantees."""
 
     exit_code = 70
 

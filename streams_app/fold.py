@@ -92,7 +92,7 @@ Scalar = StrictBool | StrictStr | StrictInt | StrictFloat
 
 
 class Fold(BaseModel):
-    """A declared fold.
+    """Declaration of a fold: how events are grouped, what a record contains, and when it is emitted.
 
     In Python, ``group_key`` and ``changed`` may also be functions of the event. ``group_key`` returns a string, a number or a
     boolean; ``changed`` returns a string, strings, or a mapping of names. If such a function changes, open groups are not

@@ -127,7 +127,7 @@ def cloud_event(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def bytes_of(encoded: str) -> bytes:
-    """Return the bytes of ``data_base64``.
+    """Decode the attribute ``data_base64`` of a CloudEvent.
 
     Raises:
         BadEventError: ``wrong-format``: the text is not Base64.

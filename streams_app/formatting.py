@@ -196,7 +196,7 @@ def quoted(text: str) -> str:
 
 
 def shown_group(member: bytes) -> str:
-    """Format a group like :func:`shown_key`.
+    """Format the key of a group, given by its member in Redis, like :func:`shown_key`.
 
     Args:
         member: Member of the group in Redis.

@@ -46,7 +46,7 @@ class RepeatFilter(logging.Filter):
         self._kinds: dict[tuple[str, int, str], tuple[int, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a record is written. If similar ones were suppressed, their number is added to its text."""
+        """Return whether a log record is written. If similar ones were suppressed, their number is added to its text."""
         if record.exc_info and record.exc_info[1] is None:
             record.exc_info = None  # the library calls "exception" outside an except block, which would print "NoneType: None"
         if record.levelno < logging.WARNING or record.name.partition(".")[0] not in LIBRARIES:
@@ -80,7 +80,7 @@ class OneLine(logging.Formatter):
         super().__init__(TEXT_FORMAT)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record as one line."""
+        """Return the log record as one line of text, with a traceback if it has one."""
         message = _message(record)
         is_ours = record.name.partition(".")[0] not in LIBRARIES
         if record.exc_info and record.exc_info[1] is not None and not is_ours:
@@ -96,10 +96,10 @@ class OneLine(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: ``time``, ``level``, ``logger``, ``message``, and each ``key=value`` of the message as a field."""
+    """Formats a record as one line of JSON: ``time``, ``level``, ``logger``, ``message``, and each ``key=value`` of it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record as one line."""
+        """Return the log record as one line of JSON."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -127,7 +127,7 @@ def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
 
 
 def hold_back_libraries() -> None:
-    """Limit libraries in every log handler of this process, without other changes of its logging setup."""
+    """Add a :class:`RepeatFilter` to every log handler of this process; its logging setup is not changed otherwise."""
     for handler in logging.getLogger().handlers:
         if not any(isinstance(each, RepeatFilter) for each in handler.filters):
             handler.addFilter(RepeatFilter())

@@ -15,7 +15,7 @@ PROBE_SECONDS: Final = 3.0
 
 
 async def speaks_tls(host: str, port: int) -> bool:
-    """Try a TLS handshake without verifying the certificate; no data is sent.
+    """Return whether a TLS handshake with a server succeeds; the certificate is not verified, and no data is sent.
 
     Args:
         host: Host of the server.

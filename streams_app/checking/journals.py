@@ -48,7 +48,7 @@ async def journal_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[
 
 
 def room_finding(journals: Sequence[JournalSettings], servers: Collection[Mapping[str, Any]]) -> Finding:
-    """Compare the sum of ``max_bytes`` with the memory of Redis (pure).
+    """Check whether Redis has the memory for ``max_bytes`` of all journals together (pure).
 
     Args:
         journals: All journals.

@@ -124,7 +124,7 @@ def went_back(reader: ComparedReader, tp: TP, common: int, so_far: ReadSoFar) ->
 
 
 async def _readers(settings: Settings) -> dict[ComparedReader, Read]:
-    """Return all components that read topics, with their stored positions."""
+    """Map each component that reads topics to its stored positions (partition → position)."""
     readers = await _in_redis(settings)
     async with admin_client(settings.kafka) as client:
         counts = await partition_counts(client, [settings.fold(fold).output for one in settings.read_stores for fold in one.folds])
@@ -160,7 +160,7 @@ async def _subscribers(settings: Settings) -> dict[ComparedReader, Read]:
 
 
 def _positions(name: str, commits: Mapping[TP, Committed]) -> dict[TP, Any]:
-    """Return the committed offsets of one component, with their metadata."""
+    """Map partitions to the committed offset of one component, with its metadata."""
     return {tp: positions[name] for tp, commit in commits.items() if (positions := offsets_in(commit)) and name in positions}
 
 
@@ -169,7 +169,7 @@ def _partitions(topics: Iterable[str], counts: Mapping[str, int]) -> list[TP]:
 
 
 async def _in_redis(settings: Settings) -> dict[ComparedReader, Read]:
-    """Return the positions of folds, live views and journals, which are stored in Redis."""
+    """Map each fold, live view and journal to its positions in Redis (partition → position)."""
     readers: dict[ComparedReader, Read] = defaultdict(dict)
     async with redis_of(settings) as redis:
         for place in await stored_shards(redis, settings, None):

@@ -1,4 +1,4 @@
-"""Checks of read stores and their sources."""
+"""Checks of read stores and their value sources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streams_app.settings import ReadStoreSettings, Settings
 
 
 async def read_store_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Check each read store: its tables, a transaction that is rolled back, and an empty request to its source."""
+    """Check each read store: its tables, a transaction that is rolled back, and an empty request to its value source."""
     for declared in settings.read_stores:
         async with aclosing(_findings(declared)) as found:
             async for finding in found:
@@ -46,7 +46,7 @@ async def _findings(declared: ReadStoreSettings) -> AsyncGenerator[Finding, None
 
 
 def _advice(declared: ReadStoreSettings) -> str:
-    """Return the advice for a source that fails."""
+    """Return the advice for a value source that fails."""
     if declared.source == "python":
         return f"correct the function {declared.section}.current"
     return f"correct {declared.section}.source_url and {declared.section}.sql"

@@ -127,7 +127,7 @@ class _DeclaredEvent:
 
 
 class _Comparison:
-    """Comparison of the schema of records with the schema of a payload."""
+    """Compares the JSON schema of folded records with that of a subscriber's payload."""
 
     def __init__(self, definitions: Schema) -> None:
         self._definitions = definitions

@@ -80,7 +80,7 @@ def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _kind(fold: str | None, chosen: dict[str, Any]) -> str:
-    """Return the kind of component, a key of :data:`WORDS`, whose name was given; without a name, ``fold``.
+    """Return the kind of component that the options name, a key of :data:`WORDS`; without a name, ``fold``.
 
     Raises:
         click.UsageError: Several names were given, or an option does not fit the kind.
@@ -99,7 +99,7 @@ def _kind(fold: str | None, chosen: dict[str, Any]) -> str:
 
 
 def _subscription(settings: Settings, chosen: dict[str, Any]) -> Subscription:
-    """Return the subscriber; after a rename, with the dead-letter topic of its former name."""
+    """Return the chosen subscriber; with ``--refused-by``, it has the dead-letter topic of its former name."""
     from streams_app.subscribers.declaration.loading import subscription_named
     from streams_app.subscribers.declaration.subscription import dead_letter_topic
 
@@ -123,7 +123,7 @@ def _fold(settings: Settings, name: str | None) -> Fold:
 
 
 def _dead_letters_of(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tuple[str, DeadLetterSelection]:
-    """Return the dead-letter topic of the chosen component, and the selection."""
+    """Return the dead-letter topic of the chosen component, and the filter that selects its dead letters."""
     from streams_app.operations.dead_letter import DeadLetterSelection
 
     kind = _kind(fold, chosen)
@@ -146,7 +146,7 @@ def _replay(
     settings: Settings, fold: str | None, chosen: dict[str, Any], clock: Clock,
     *, limit: int | None, again: bool, interrupted: bool, dry_run: bool,
 ) -> tuple[dict[str, object], DeadLetterReplay | StoreReplay]:  # fmt: skip
-    """Return the facts about the chosen component for the audit log, and the replay."""
+    """Prepare the replay for the chosen component; return the facts for its audit line (name → value), and the replay."""
     from streams_app.operations.replay import DeadLetterReplay
     from streams_app.operations.replay_destinations import FoldDestination, ReplayOverride, SubscriberDestination
     from streams_app.operations.store_replay import StoreReplay
@@ -317,7 +317,7 @@ def replay_dead_letters(
 
 
 class Running(Protocol):
-    """Interface of a replay of dead letters.
+    """Replay of dead letters that :func:`run` can run and stop.
 
     Attributes:
         on_page: Called with the progress after each page.

@@ -1,4 +1,4 @@
-"""``streams-app read-store``: creates a read store, fills it, compares it with its source, and rebuilds it."""
+"""``streams-app read-store``: creates a read store, fills it, compares it with its value source, and rebuilds it."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ async def _run_verify(settings: Settings, store: str, repair: bool, wait: float,
 
 
 def columns_of(found: list[Difference]) -> list[Column]:
-    """Return the columns of the table of differences."""
+    """Return the columns of the table of differences between a read store and its value source."""
     from streams_app.cli.tables import Column
     from streams_app.formatting import shown
 

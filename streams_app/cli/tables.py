@@ -74,7 +74,7 @@ def fitted(columns: Sequence[Column], width: int) -> Table:
 
 
 def _chosen(columns: list[Column], width: int) -> list[Column]:
-    """Return the columns that fit: omit known columns first, then the columns with the highest ranks."""
+    """Return the columns that fit: omit columns with ``is_known`` first, then those with the highest ranks."""
     if _total([column.width for column in columns]) <= width:
         return columns
     columns = [column for column in columns if not column.is_known]

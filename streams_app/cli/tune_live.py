@@ -1,4 +1,4 @@
-"""``streams-app tune --live``: computes the curve from histograms of running workers; does not read the topic."""
+"""``streams-app tune --live``: computes the effect of each candidate from the gaps that workers have counted, without Kafka."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], windows: Sequence[int] | None, now_ms: int) -> Curve:
-    """Return the curve by the gaps between events that workers have counted; print remarks about it to stderr.
+    """Return the effect of each candidate quiet period, by the gaps that workers have counted; print remarks to stderr.
 
     Args:
         settings: The section ``[http]`` has the address and the token of a worker.

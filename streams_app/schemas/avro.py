@@ -1,4 +1,4 @@
-"""Avro, by the optional package fastavro."""
+"""Decodes and encodes Avro values with the optional package ``fastavro``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streams_app.schemas.schema import SchemaDefinition
 
 
 class AvroSchema:
-    """Decodes and encodes the values of one schema."""
+    """Decodes and encodes the values of one Avro schema."""
 
     def __init__(self, definition: SchemaDefinition) -> None:
         """Parse the schema and the schemas that it refers to."""
@@ -22,7 +22,7 @@ class AvroSchema:
         self._parsed = fastavro.parse_schema(orjson.loads(definition.text), named_schemas=named)
 
     def decode(self, body: bytes) -> Any:
-        """Return the value of a body, with times, decimals and UUIDs as Python objects."""
+        """Decode the bytes after the frame; times, decimals and UUIDs become Python objects."""
         stream = BytesIO(body)
         value = fastavro.schemaless_reader(stream, self._parsed, None)
         if (rest := len(body) - stream.tell()) > 0:
@@ -30,12 +30,12 @@ class AvroSchema:
         return value
 
     def encode(self, event: Any) -> bytes:
-        """Return the body of an event. Unknown fields, and missing fields without a default, are errors."""
+        """Encode an event without a frame. Unknown fields, and missing fields without a default, are errors."""
         stream = BytesIO()
         fastavro.schemaless_writer(stream, self._parsed, event, strict_allow_default=True)
         return stream.getvalue()
 
 
 def schema_of(definition: SchemaDefinition) -> AvroSchema:
-    """Parse a schema."""
+    """Parse an Avro schema, for decoding and encoding."""
     return AvroSchema(definition)

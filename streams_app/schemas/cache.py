@@ -25,7 +25,7 @@ class NotFetchedError(InternalError):
 
 
 class SchemaEntry(NamedTuple):
-    """The registry's answer for one id.
+    """The registry's answer for one schema id: the parsed schema, or why it cannot be used.
 
     Attributes:
         type: Type of the schema; empty if it cannot be used.
@@ -41,7 +41,7 @@ class SchemaEntry(NamedTuple):
 
 
 class SchemaCache:
-    """Least-recently-used cache of schemas; decoding by it never waits."""
+    """Least-recently-used cache of schemas. Decoding never waits: a missing schema raises :class:`NotFetchedError`."""
 
     def __init__(self, most: int) -> None:
         """Create an empty cache of at most ``most`` schemas; more if a single batch needs more."""
@@ -60,7 +60,7 @@ class SchemaCache:
         return missing
 
     def keep(self, number: int, entry: SchemaEntry, wanted: Collection[int] = ()) -> None:
-        """Add a schema; if the cache is full, drop the least recently used one that is not in ``wanted``."""
+        """Add the schema with an id; if the cache is full, drop the least recently used one that is not in ``wanted``."""
         self._entries[number] = entry
         if len(self._entries) > self._most:
             oldest = next((one for one in self._entries if one != number and one not in wanted), None)
@@ -68,7 +68,7 @@ class SchemaCache:
                 del self._entries[oldest]
 
     def forget(self, number: int) -> None:
-        """Remove a schema."""
+        """Remove the schema with an id, so that it is fetched again."""
         self._entries.pop(number, None)
 
     def json(self, value: bytes, declared: Format) -> bytes:

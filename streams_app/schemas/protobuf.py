@@ -1,4 +1,4 @@
-"""Protobuf: schemas are compiled by the compiler in the optional package ``grpcio-tools``."""
+"""Decodes and encodes Protobuf messages; the optional package ``grpcio-tools`` compiles their schemas."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _LONG: Final = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 
 
 class ProtobufSchema:
-    """Decodes and encodes the messages of one schema."""
+    """Decodes and encodes the messages of one Protobuf schema."""
 
     def __init__(self, definition: SchemaDefinition) -> None:
         """Compile the schema and the schemas that it refers to."""
         self._file = _compiled(definition)
 
     def decode(self, body: bytes) -> Any:
-        """Return the message of a body as a dict, by field name; unset fields have their default values."""
+        """Decode the bytes after the schema id into a dict, by field name; unset fields have their default values."""
         indexes, content = message_indexes(body)
         descriptor = _message_at(self._file, indexes)
         message = message_factory.GetMessageClass(descriptor).FromString(content)
@@ -38,14 +38,14 @@ class ProtobufSchema:
         return _with_integers(descriptor, found)
 
     def encode(self, event: Any) -> bytes:
-        """Return the body of an event as the first message of the schema; unknown fields are errors."""
+        """Encode an event as the first message of the schema, with message indexes; unknown fields are errors."""
         message = message_factory.GetMessageClass(_message_at(self._file, (0,)))()
         json_format.Parse(json_of(event), message)
         return FIRST_MESSAGE + message.SerializeToString()
 
 
 def schema_of(definition: SchemaDefinition) -> ProtobufSchema:
-    """Compile a schema."""
+    """Compile a Protobuf schema, for decoding and encoding."""
     return ProtobufSchema(definition)
 
 

@@ -84,7 +84,7 @@ class SchemaRegistry(SchemaCache):
             await self.fetch(ids)
 
     async def fetch(self, ids: Collection[int]) -> None:
-        """Fetch the missing ones of some schemas; see :meth:`prepare`."""
+        """Fetch the schemas with these ids that are not cached; errors as in :meth:`prepare`."""
         now_ms = self._clock.monotonic_ms()
         for number in ids:
             if now_ms - self._unusable.get(number, now_ms) > ASKED_ANEW_MS:
@@ -198,7 +198,7 @@ class SchemaRegistry(SchemaCache):
         )
 
     async def _get(self, session: aiohttp.ClientSession, path: str) -> Any:
-        """Return the JSON of an answer.
+        """Send a GET request to the registry; return the decoded JSON.
 
         Raises:
             UnknownSchemaError: The registry has no such schema.

@@ -32,10 +32,10 @@ class Schema(Protocol):
     """Decodes and encodes the bodies of one schema; for a body or an event that does not fit, both may raise any exception."""
 
     def decode(self, body: bytes) -> Any:
-        """Return the value of a body."""
+        """Decode the bytes after the schema id."""
 
     def encode(self, event: Any) -> bytes:
-        """Return the body of an event: a dict as :func:`.publishable` returns it."""
+        """Encode an event, a dict from :func:`.publishable`, as the bytes after the schema id."""
 
 
 class _Module(Protocol):
@@ -51,14 +51,14 @@ _PACKAGES: Final = {"AVRO": ("fastavro", "avro"), "PROTOBUF": ("grpc_tools", "pr
 
 
 class JsonSchema:
-    """JSON without validation by its schema, because producers have validated it."""
+    """Decodes and encodes JSON without validation by its schema, because producers have validated it."""
 
     def decode(self, body: bytes) -> Any:
-        """Return the JSON value."""
+        """Decode a JSON body."""
         return orjson.loads(body)
 
     def encode(self, event: Any) -> bytes:
-        """Return the JSON."""
+        """Encode an event as JSON."""
         return json_of(event)
 
 

@@ -29,10 +29,10 @@ class KeyedValue(Protocol):
 
 
 class ValueReader:
-    """Reads values of one format."""
+    """Reads events from record values of one format."""
 
     def __init__(self, declared: Format, schemas: SchemaCache | None = None) -> None:
-        """Create a reader.
+        """Create a reader for one format.
 
         Args:
             declared: The format.

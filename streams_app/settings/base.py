@@ -14,7 +14,7 @@ from streams_app.errors import ConfigurationError
 
 
 class Section(BaseModel):
-    """A frozen section; unknown keys are errors."""
+    """Base of the sections of ``streams.toml``: immutable models that reject unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 

@@ -31,7 +31,7 @@ def _by_name(given: Any) -> dict[str, str]:
 
 
 def _checked(columns: dict[str, str]) -> dict[str, str]:
-    """Validate all columns; the error lists every fault.
+    """Validate the columns of all names; the error lists every fault.
 
     Columns must differ in more than case: SQLite, and SQL without quotes, treat them as the same column.
     """

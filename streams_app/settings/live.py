@@ -167,7 +167,7 @@ class LiveView(Section):
 
     @property
     def expiry_ms(self) -> int:
-        """Time after which an item expires."""
+        """Time after which an item expires, in ms."""
         return milliseconds(self.expiry)
 
     @property

@@ -49,7 +49,7 @@ KINDS: Final = {
 
 
 def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
-    """Load the file, then apply the environment; see :meth:`streams_app.settings.Settings.load`."""
+    """Load settings from the file, overridden by the environment; see :meth:`streams_app.settings.Settings.load`."""
     values, faults = _given(path, environ)
     if values.pop(FORMER, None) is not None:
         faults.append(f"{FORMER}: every read store has a name: write [read_stores.NAME] instead of [{FORMER}]")
@@ -162,7 +162,7 @@ _OTHER_VARIABLES: Final = re.compile(r"^STREAMS_APP_(CONFIG|TEST_\w+)$")
 
 
 def _apply_environment(values: dict[str, Any], environ: Mapping[str, str]) -> list[str]:
-    """Apply overrides to ``values``; return the faults."""
+    """Apply the overrides of environment variables to ``values``; return the faults."""
     faults = []
     targets: dict[str, tuple[str, ...]] = {"STREAMS_APP_APP_ID": ("app_id",)}
     for section, model in _SECTIONS.items():
@@ -203,7 +203,7 @@ def _keys(model: type[BaseModel]) -> list[str]:
 
 
 def _put(values: dict[str, Any], target: tuple[str, ...], text: str) -> bool:
-    """Apply one override; return False if its section is not a table."""
+    """Set the value of one environment variable in ``values``; return False if its section is not a table."""
     table: Any = values
     for step in target[:-1]:
         table = table.setdefault(step, {}) if isinstance(table, dict) else None

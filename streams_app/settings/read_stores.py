@@ -116,12 +116,12 @@ class ReadStoreSettings(Section):
 
     @property
     def source_password(self) -> str | None:
-        """Password of the source, read from ``source_password_file`` at each use."""
+        """Password of the value source, read from ``source_password_file`` at each use."""
         return secret(f"{self.section}.source_password_file", self.source_password_file)
 
     @property
     def timeout_ms(self) -> int:
-        """Timeout of a connection, a statement or a call of the source, ms."""
+        """Timeout of a connection, a statement or a call of the value source, ms."""
         return milliseconds(self.timeout)
 
     @property

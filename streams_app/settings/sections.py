@@ -129,7 +129,7 @@ class KafkaSettings(Section):
 
     @property
     def session_timeout_ms(self) -> int:
-        """Session timeout in milliseconds."""
+        """Time without a heartbeat after which a worker loses its partitions, in ms."""
         return milliseconds(self.session_timeout)
 
     @property
@@ -182,7 +182,7 @@ class WorkerSettings(Section):
 
     @property
     def grace_seconds(self) -> float:
-        """Time for running functions to complete at shutdown."""
+        """Time in seconds for running functions of subscribers to complete at shutdown."""
         return self.grace.total_seconds()
 
     @property
@@ -356,7 +356,7 @@ class Settings(Section):
 
     @classmethod
     def load(cls, path: Path | None, environ: Mapping[str, str]) -> Settings:
-        """Load the file, then apply the environment.
+        """Load settings from the file, overridden by the environment.
 
         Args:
             path: The file; None: ``STREAMS_APP_CONFIG``, otherwise ``./streams.toml``, otherwise only the environment.
