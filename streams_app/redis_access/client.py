@@ -98,7 +98,7 @@ def connect_briefly(settings: RedisSettings) -> Redis:
 
 
 async def servers_of(redis: Redis) -> dict[str, dict[str, Any]]:
-    """Return ``INFO`` of each server by its address; without a cluster, under an empty address."""
+    """Return server address → its ``INFO``, for each primary of a cluster; for a single server, the address is empty."""
     client: Any = redis  # another class for a cluster, see connect()
     if isinstance(client, RedisCluster):
         found: dict[str, dict[str, Any]] = await client.info(target_nodes=RedisCluster.PRIMARIES)
@@ -161,7 +161,7 @@ def missing_right(error: BaseException) -> str | None:
 
 
 def right_text(settings: RedisSettings, right: str) -> str:
-    """Explain a missing right of the Redis user.
+    """Explain which right the Redis user lacks, and how to grant all rights needed.
 
     Args:
         settings: Settings with the user.
@@ -188,7 +188,7 @@ def trouble_text(error: BaseException, settings: RedisSettings | None = None) ->
 
 
 def answered_trouble(error: BaseException) -> str | None:
-    """Describe why Redis answered with an error, as text that follows its name; None if it did not answer."""
+    """Return a text to follow the name of Redis, such as "is read-only: …", if it answered with an error; else None."""
     for cause in causes(error):
         if is_no_primary(cause):
             return f"is read-only: {error}"
@@ -224,7 +224,7 @@ async def require_rights(redis: Redis, key: str, *, writes: bool = True) -> None
 
 
 async def require_access(settings: RedisSettings, key: str, *, writes: bool = True) -> StreamsAppError | None:
-    """Check the credentials and rights of a process before it starts.
+    """Check before the start of a process that Redis accepts its credentials, and that its user has the rights needed.
 
     Args:
         settings: The ``[redis]`` section.

@@ -89,7 +89,7 @@ class FailoverCluster(RedisCluster):
 
     @contextmanager
     def as_lost_connection(self) -> Iterator[None]:
-        """Convert internal errors of the client into a lost connection, and read the slots again before the next command."""
+        """Convert internal errors of the cluster client into a lost connection; the next command first reads the slots again."""
         try:
             yield
         except CLIENT_ERRORS as error:

@@ -78,7 +78,7 @@ class PrimaryFinder(Sentinel):
     """
 
     async def discover_master(self, service_name: str) -> tuple[str, int]:
-        """Return host and port of the primary.
+        """Return host and port of the primary of a service.
 
         Raises:
             SentinelError: No Sentinel answers, none knows the service, or they report that its primary is down.
@@ -155,7 +155,7 @@ def _trouble(service: str, reply: SentinelReply) -> str:
 
 
 async def _quorum_fault(reply: SentinelReply, service: str) -> str | None:
-    """Check by a Sentinel whether enough Sentinels are available to promote a replica; return why not, or None."""
+    """Return why too few Sentinels are available to promote a replica, as one of them reports it; None if it does not."""
     try:
         await reply.sentinel.execute_command("SENTINEL", "CKQUORUM", service)  # type: ignore[no-untyped-call]  # no types
     except NoPermissionError:
@@ -178,7 +178,7 @@ class _PrimaryConnection(SentinelManagedConnection):
         await super()._connect_retry()  # type: ignore[no-untyped-call]  # redis-py gives it no types
 
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
-        """Query the Sentinels before a command is repeated, because redis-py itself would connect to the previous address."""
+        """Send a command; if the connection is closed, first query the Sentinels: redis-py would use the previous address."""
         if not self.is_connected:
             await self._connect_retry()
         await super().send_packed_command(command, check_health)
@@ -211,7 +211,7 @@ class _PrimaryPool(SentinelConnectionPool):
         return self.master_address
 
     def follow_primary(self) -> None:
-        """Query the primary in the background, at most once per :data:`FOLLOW_MS`; commands do not wait for the reply."""
+        """Query the Sentinels for the primary in the background, at most once per :data:`FOLLOW_MS`; commands do not wait."""
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._asked_ms >= FOLLOW_MS and (self._asking is None or self._asking.done()):
             self._asked_ms = now_ms
@@ -259,7 +259,7 @@ def connect_by_sentinels(settings: RedisSettings, **options: Any) -> Redis:
 
 @dataclass(frozen=True, slots=True)
 class SentinelState:
-    """State of the service of a client, as the Sentinels report it.
+    """State of a Redis service, as its Sentinels report it.
 
     Attributes:
         service: Name of the service.
@@ -273,7 +273,7 @@ class SentinelState:
 
 
 async def sentinel_state(redis: Redis) -> SentinelState | None:
-    """Query every Sentinel of a client for the state of its service; None if the client does not use Sentinels.
+    """Query all Sentinels of a client, and return the state of its service; None if the client does not use Sentinels.
 
     Raises:
         SentinelError: The Sentinels name no running primary.
