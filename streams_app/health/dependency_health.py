@@ -47,7 +47,7 @@ class DependencyHealth:
     _away_since: tuple[int, int] = field(default=(0, 0))
 
     def asked(self, monotonic_ms: int, wall_ms: int) -> None:
-        """Record a request. An outage is measured from the first request without an answer."""
+        """Record that a request was sent. An outage is measured from the first request without an answer."""
         self._asked = self._asked or (monotonic_ms, wall_ms)
 
     def failed(self, error: str, trouble: str | None = None) -> None:
@@ -60,14 +60,14 @@ class DependencyHealth:
         self._error, self._trouble = error, trouble
 
     def answered(self) -> None:
-        """Record an answered request."""
+        """Record that the dependency has answered; the next :meth:`check` ends an outage."""
         self._asked, self._error, self._trouble = None, "no answer", None
 
     def check(self, monotonic_ms: int, wall_ms: int) -> Change | None:
         """Evaluate whether the dependency is down; call it several times a second.
 
         Returns:
-            The change since the last evaluation; None without a change.
+            "away" if an outage has begun since the last evaluation, "back" if it has ended, else None.
         """
         was_suspended = self._checked_ms is not None and monotonic_ms - self._checked_ms > SUSPENDED_MS
         self._checked_ms = monotonic_ms
@@ -88,7 +88,7 @@ class DependencyHealth:
 
     @property
     def reason(self) -> str:
-        """Reason why the worker is not ready during the outage."""
+        """Text for the status during an outage: name of the dependency, fault, and begin of the outage."""
         if self._trouble is not None:
             return f"{self.what} {self._trouble}, since {self.since}"
         return f"{self.what} has not answered since {self.since}: {self._error}"
@@ -100,7 +100,7 @@ class DependencyHealth:
 
     @property
     def since(self) -> str:
-        """Begin of the last outage, as text."""
+        """Wall-clock time at which the last outage began, as text."""
         return time_text(self._away_since[1])
 
 

@@ -81,7 +81,7 @@ class HttpServer:
         return f"http://{host}:{self.port}"
 
     def add(self, path: str, handler: Handler, what: str, close: Callable[[], Awaitable[None]]) -> None:
-        """Add a page before the start; its handler runs on the thread of the server.
+        """Add a page; call this before :meth:`start`. The handler of the page runs on the thread of the server.
 
         Args:
             path: Path of the page.
@@ -93,7 +93,7 @@ class HttpServer:
         self._closing.append(close)
 
     def start(self) -> None:
-        """Start the thread and listen; call it on the main loop, which answers ``/groups``.
+        """Start the server on its own thread; call this on the main loop of the worker, which answers ``/groups``.
 
         Raises:
             TryAgainError: No port is free.
@@ -109,7 +109,7 @@ class HttpServer:
         logger.info("http listens url=%s", self.url)
 
     def stop(self) -> None:
-        """End the thread; a second call does nothing."""
+        """Stop the server and end its thread; a second call does nothing."""
         loop, self._loop = self._loop, None
         if loop is not None and self._thread is not None:
             loop.call_soon_threadsafe(loop.stop)
@@ -257,5 +257,5 @@ def _index_of(pages: Mapping[str, str]) -> str:
 
 
 def json_reply(value: object, status: int = 200) -> web.Response:
-    """Return a value as a JSON response."""
+    """Return an HTTP response with a value as JSON."""
     return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")

@@ -46,8 +46,8 @@ class Connections:
 
         Args:
             limit: Maximum number of connections.
-            request_seconds: See :data:`REQUEST_SECONDS`.
-            idle_seconds: See :data:`IDLE_SECONDS`.
+            request_seconds: Maximum time for the first byte, and for the headers of a request.
+            idle_seconds: Maximum time for a client to read a response and to send its next request.
         """
         self.limit = limit
         self.request_seconds = request_seconds
@@ -62,7 +62,7 @@ class Connections:
         return lambda: BoundedConnection(self, handler())
 
     def opened(self, connection: BoundedConnection, transport: asyncio.Transport) -> None:
-        """Add a new connection; above the limit, close the one that has waited longest."""
+        """Add a new connection; above the limit, close the one that has waited longest for its client."""
         self._open[transport] = connection
         if len(self._open) > max(1, self.limit):
             # A connection whose request is being answered may end soon; if all are, the oldest one is closed.

@@ -23,7 +23,7 @@ WORK_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """One metric.
+    """Definition of one metric, with advice for operators.
 
     Attributes:
         name: Name in Prometheus.
@@ -45,7 +45,7 @@ class Description:
 
     @property
     def attribute(self) -> str:
-        """Name of the attribute of :class:`Metrics` that holds this metric."""
+        """Name of the attribute of :class:`.Metrics` for this metric."""
         return self.name.removeprefix("streams_app_").removesuffix("_total")
 
 

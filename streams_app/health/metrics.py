@@ -1,4 +1,4 @@
-"""The metrics of a worker, created from the table of all metrics."""
+"""The metrics of a worker, created from the table :data:`.metric_table.METRICS`."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Metrics:
         self.log_went_back_events.labels(name=name).inc(events)
 
     def emitted(self, fold: str, reason: str, records: int, events: int, monotonic_ms: int) -> None:
-        """Count acknowledged records, and the events folded into them."""
+        """Count folded records that the broker has acknowledged, and the events in them."""
         emitted, folded = self._emitted.get(fold, (0, 0))
         self._emitted[fold] = emitted, folded = emitted + records, folded + events
         self.records_emitted.labels(fold=fold, reason=reason).inc(records)
@@ -184,7 +184,7 @@ class Metrics:
         self._hours.setdefault(fold, LastHour()).add(monotonic_ms, records, events)
 
     def update(self, monotonic_ms: int) -> None:
-        """Set the metrics that change as time passes, even without events."""
+        """Set the folding ratio of the last hour for each fold, which changes even without events."""
         for fold, hour in self._hours.items():
             self.folding_ratio_last_hour.labels(fold=fold).set(hour.ratio(monotonic_ms))
 
@@ -194,12 +194,12 @@ class Metrics:
         self._rejected.setdefault(fold, Tally())[reason] += 1
 
     def rejected_since(self) -> dict[str, Tally[Reason]]:
-        """Return the number of events rejected since the last call, by fold and reason."""
+        """Return fold → reason → number of events rejected since the last call."""
         rejected, self._rejected = self._rejected, {}
         return rejected
 
     def is_first_misrouted(self, fold: str) -> bool:
-        """Return True once for each fold, so that its warning is logged once."""
+        """Return True at the first call for a fold, so that the warning about its misrouted events is logged once."""
         is_first = fold not in self._misrouted
         self._misrouted.add(fold)
         return is_first
@@ -226,14 +226,14 @@ def _version() -> str:
 
 
 def observe_all(histogram: Histogram, values: Collection[float]) -> None:
-    """Observe many values in a tenth of the time of ``histogram.observe``."""
+    """Add many values to a histogram, in a tenth of the time of as many calls of ``histogram.observe``."""
     for bucket, count in Tally(map(partial(bisect_left, histogram._upper_bounds), values)).items():
         histogram._buckets[bucket].inc(count)
     histogram._sum.inc(sum(values))
 
 
 def observe_counts(histogram: Histogram, counts: Sequence[int], total: float) -> None:
-    """Add counted observations: the number in each bucket, including the one above the last bound."""
+    """Add observations to a histogram from their count in each bucket, the one above the last bound included, and their sum."""
     for bucket, count in enumerate(counts):
         if count:
             histogram._buckets[bucket].inc(count)
@@ -259,7 +259,7 @@ class LastHour:
         self._minutes[minute] = had_records + records, had_events + events
 
     def ratio(self, monotonic_ms: int) -> float:
-        """Return 1 - records / events; NaN without records, because 0 would mean that nothing is folded."""
+        """Return the folding ratio, 1 - records / events; NaN without events, because 0 would mean that nothing is folded."""
         self._forget(monotonic_ms // MINUTE_MS)
         records, events = (sum(counted) for counted in zip(*self._minutes.values(), strict=True)) if self._minutes else (0, 0)
         return 1 - records / events if events else math.nan

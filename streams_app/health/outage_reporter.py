@@ -1,4 +1,4 @@
-"""Backoff during an outage, and its log lines.
+"""Backoff during an outage of a dependency, and log lines about the outage.
 
 An outage is logged when its error changes, every ten minutes while it lasts, and when it ends. So today's log shows an outage that
 began last week.
@@ -72,7 +72,7 @@ class OutageReporter:
         return round(1000 * backoff.failed())
 
     def succeeded(self, who: Hashable = None) -> None:
-        """Record a success of the user ``who``."""
+        """Record a success of the user ``who``; after the last failed user's success, log that the outage is over."""
         self.forget(who)
         if self._waiting:
             return

@@ -48,10 +48,10 @@ class StallDetector:
     _still: dict[Hashable, tuple[Progress, int]] = field(default_factory=dict)
 
     def observe(self, now_ms: int, moves: Mapping[Hashable, Progress]) -> Progress | None:
-        """Record the progress at a time of the monotonic clock; a component that is missing in ``moves`` is forgotten.
+        """Record the progress of all components at a monotonic time; a component that is missing in ``moves`` is forgotten.
 
         Returns:
-            A stuck component; None without one.
+            Progress of a component that has stalled for :attr:`stuck_ms`; None if none has.
         """
         before, self._still = self._still, {}
         for key, one in moves.items():
@@ -69,17 +69,17 @@ class StallDetector:
 
 
 class ProgressWatchdog:
-    """Reports a stall of half a minute, and ends the process after a minute."""
+    """Reports a component that has stalled for half a minute, and ends the process after a minute."""
 
     def __init__(self, status: Status, end: Callable[[str], None], stuck_ms: int = STUCK_MS) -> None:
-        """Create a watchdog; ``end`` is called with the reason and ends the process."""
+        """Create a watchdog; it calls ``end`` with the reason to end the process."""
         self._status = status
         self._end = end
         self._progress = StallDetector(stuck_ms)
         self._checked_ms: int | None = None
 
     def check(self, moves: Mapping[Hashable, Progress], monotonic_ms: int) -> None:
-        """Evaluate the progress of all components; call it several times a second."""
+        """Report a stalled component in the status, or end the process; call this several times a second."""
         if self._checked_ms is not None and monotonic_ms - self._checked_ms > SUSPENDED_MS:
             # The process itself was suspended: discard the history, because no component could progress.
             self._progress = StallDetector(self._progress.stuck_ms)

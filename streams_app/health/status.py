@@ -24,7 +24,7 @@ GroupsProvider: TypeAlias = Callable[[str | None, int], Awaitable[list[dict[str,
 
 
 def cause_of(about: str) -> str:
-    """Return the cause that belongs to the subject of a reason: ``topic`` for ``source:orders``."""
+    """Return the one of :data:`CAUSES` for the subject of a reason: ``topic`` for ``source:orders``; else ``other``."""
     head = about.partition(":")[0]
     cause = _CAUSE_OF.get(head, head)
     return cause if cause in CAUSES else "other"
@@ -48,11 +48,11 @@ class Status:
         self.pages: dict[str, Page] = {}
 
     def set_not_ready(self, about: str, why: str) -> None:
-        """Set the reason for a subject; a later one replaces it."""
+        """Set why the worker is not ready, for a subject such as ``kafka-away``; a later reason for the subject replaces it."""
         self._reasons[about] = why
 
     def clear(self, about: str) -> None:
-        """Remove the reason for a subject, if there is one."""
+        """Remove the reason for a subject, so that it no longer prevents the worker from being ready."""
         self._reasons.pop(about, None)
 
     def remark(self, about: str, text: str | None) -> None:
@@ -82,7 +82,7 @@ class Status:
         return {cause_of(about) for about in self._reasons.copy()} | (set() if self.is_live(monotonic_ms) else {"loop"})
 
     def is_waiting_for(self, *about: str) -> bool:
-        """Return whether one of the subjects has a reason."""
+        """Return whether any of these subjects prevents the worker from being ready."""
         return any(one in self._reasons for one in about)
 
     def beat(self, monotonic_ms: int) -> None:
