@@ -262,7 +262,7 @@ def assemble(
 
 
 async def watch_redis(skew: SkewWatch, warn: Callable[[], Awaitable[None]] | None, stop: asyncio.Event) -> None:
-    """Compare the clock with that of Redis until the worker stops.
+    """Compare the wall clock with that of Redis every few seconds until the worker stops.
 
     Ids are stored by the hour, and waits end by the wall clock, so all workers need the same time.
 

@@ -118,7 +118,7 @@ class FoldingApp(faust.App):
         """Do nothing: Faust would create folders for tables, which this application does not have."""
 
     def on_seek(self, generation: int) -> None:
-        """Handle an assignment of partitions: claim them."""
+        """Handle an assignment of partitions by Faust: claim them in the background."""
         self.components.producer.forget_trouble()
         self.status.clear("start")
         self.ownership.assigned(generation)
@@ -206,7 +206,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
 
 
 def _counted(settings: Settings, metrics: Metrics) -> Callable[[str, str], None]:
-    """Return a function that counts the resyncs of declared folds."""
+    """Return a function that counts a resync by name of the fold and cause, unless the fold is no longer declared."""
     declared = {fold.name for fold in settings.folds}
 
     def count(fold: str, cause: str) -> None:

@@ -46,7 +46,7 @@ KAFKA, REDIS = "kafka", "redis"
 
 
 class Folding(NamedTuple):
-    """The partitions and shards of the folds of a worker.
+    """The claimed partitions and shards of a worker's folds, as the watchdog reads them.
 
     Attributes:
         ownership: Owns the partitions of the folds.
@@ -104,7 +104,7 @@ class Watchdog:
         self._transactions = OpenTransactions(metrics, status)
 
     def watch(self, group: str, ownership: Ownership, *, is_essential: bool = False) -> None:
-        """Watch the progress of a consumer group of this process; can be called at any time.
+        """Add a consumer group of this process, whose progress and open transactions are watched; can be called at any time.
 
         Args:
             group: Short name of the group.
@@ -116,11 +116,11 @@ class Watchdog:
         self.watch_transactions(group, ownership)
 
     def watch_transactions(self, group: str, ownership: Ownership) -> None:
-        """Report open transactions that hide records from a consumer group; can be called at any time."""
+        """Add a consumer group for which open transactions that hide records are reported; can be called at any time."""
         self._readers.append((group, ownership))
 
     def start(self, folding: Folding | None = None) -> None:
-        """Start to watch the added groups and the lag of the folds; servers count as up until they fail to answer.
+        """Start the thread that watches Kafka, Redis, the added groups and the lag of folds; both servers first count as up.
 
         Args:
             folding: The folds of the worker; None without folds.
@@ -194,7 +194,7 @@ class Watchdog:
             self._transactions.observe(name, ownership.reader_views(), self._clock.now_ms())
 
     def _report_lag(self, folding: Folding, now_ms: int, *, has_begun: bool) -> dict[TP, int]:
-        """Set the lag of every fold up to the high watermarks; return the last stable offsets of the sources."""
+        """Set the lag of every fold up to the high watermarks; return source partition → last stable offset."""
         read = {tp: folding.ownership.read_end(tp) for tp in self._ends} if has_begun else {}
         is_answering = not self._answers[KAFKA].is_away
         high = self._known_ends.combined(self._high, read, now_ms, is_answering=is_answering)
@@ -205,7 +205,7 @@ class Watchdog:
         return self._known_ends.combined(self._ends, read, now_ms, is_answering=is_answering)
 
     def _moves(self, ends: Mapping[TP, int], now_ms: int) -> dict[Hashable, Progress]:
-        """Return the progress in every group; two groups may read the same partition."""
+        """Return (group, key) → progress; the group is part of the key, because two groups may read the same partition."""
         is_away = self._status.is_waiting_for(f"{KAFKA}-away")
         return {
             (group, key): one._replace(what=f"group={group} {one.what}")
