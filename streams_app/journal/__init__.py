@@ -1,5 +1,5 @@
 """Journals: every event of a key, stored in Redis by UTC day, compressed after its day, and removed by age and size.
 
-``core`` decides and encodes (pure), ``store`` has the state in Redis, ``agents`` fill it from Kafka in a worker, and ``reading``
-reads it.
+``core`` decides and encodes (pure), ``store`` has the state in Redis, ``agents`` fill journals from Kafka in a worker, and
+``reading`` reads them.
 """

@@ -39,10 +39,10 @@ FETCH_WAIT_MS: Final = 200
 
 
 class JournalAgent:
-    """Fills one journal; several workers share the partitions of its source.
+    """Fills one journal from its source topic, as a member of the journal's consumer group.
 
     Attributes:
-        ownership: Owns the partitions of its source.
+        ownership: The source partitions that this worker owns, with their processors.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class JournalAgent:
 
         Args:
             settings: Settings of the application.
-            journal: The journal.
+            journal: Settings of the journal.
             redis: The application's Redis.
             scripts: The scripts of journals in this Redis.
             clock: Trusted clock of the worker.
@@ -146,7 +146,7 @@ class JournalAgent:
 
 
 class Journals:
-    """The journals that a worker fills."""
+    """Fills all journals of a worker, by one :class:`JournalAgent` each."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class Journals:
         ]
 
     async def require_topics(self) -> None:
-        """Check that all topics exist.
+        """Check that the source topics of all journals exist.
 
         Raises:
             ConfigurationError: Topics are missing; the message names all of them.

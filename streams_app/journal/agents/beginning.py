@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clock: TrustedClock) -> Claimed:
-    """Take over the state of a shard under the token of a claim; create it if there is none; truncate it if the log was truncated.
+    """Take over the stored state of a shard, or create one; if the broker has truncated the log, truncate the state, too.
 
     Raises:
         OtherLogError: The state was written from another log than the current one.
@@ -40,12 +40,12 @@ async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clo
 
 
 def lost(fence: int, bounds: LogBounds) -> range:
-    """Return the offsets that retention removed before they were appended to the journal (pure)."""
+    """Return the offsets after ``fence`` that retention has removed before they were appended to the journal (pure)."""
     return range(fence + 1, max(fence + 1, bounds.begin))
 
 
 async def _created(store: JournalStore, journal: JournalSettings, claim: Claim, clock: TrustedClock) -> Claimed:
-    """Create a state that starts as far back as the journal keeps events, even below the committed offset."""
+    """Create the state of a shard that starts as far back as the journal keeps events, even below the committed offset."""
     oldest_ms = clock.now_ms() - journal.keep_ms
     start = await claim.offset_at(oldest_ms)
     bounds = await claim.log_bounds_now()

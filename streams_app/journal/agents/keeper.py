@@ -74,10 +74,10 @@ class KeptShard(Protocol):
         """The segments that receive no more events."""
 
     def replaced(self, segment: Segment) -> None:
-        """Record the new state of a segment."""
+        """Replace a segment in this copy of the state, after Redis has its new state."""
 
     def dropped(self, segment: Segment) -> None:
-        """Record that a segment was removed."""
+        """Remove a segment from this copy of the state, after it was removed from Redis."""
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class Keeping:
         on_packed: Called with the bytes of a segment in Redis before and after packing.
         on_damaged: Called with the number of damaged blocks.
         lock: Acquired by the keeper that packs, one at a time.
-        running: All running keepers.
+        running: All running keepers of the worker.
     """
 
     on_dropped: Callable[[Segment, str], None] = lambda segment, cause: None
@@ -100,19 +100,19 @@ class Keeping:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether a processor waits for any keeper; then no keeper is throttled."""
+        """Whether a processor cannot append until a keeper has packed a segment; then no keeper is throttled."""
         return any(keeper.is_behind for keeper in self.running)
 
 
 class _NotPackedError(Exception):
-    """A segment cannot be packed and stays raw."""
+    """A segment cannot be packed, so its blocks remain raw."""
 
 
 class Keeper:
-    """Drops and packs the segments of one shard."""
+    """Removes old segments of one shard, and packs closed ones."""
 
     def __init__(self, shard: KeptShard, keeping: Keeping, on_kept: Callable[[], None] = lambda: None) -> None:
-        """Create a keeper.
+        """Create a keeper that does not run yet.
 
         Args:
             shard: The shard.
@@ -127,19 +127,19 @@ class Keeper:
         self._is_woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Run the next pass at once, because another segment is closed and the processor may wait until it is packed."""
+        """Make :meth:`run` begin its next pass at once; call this when another segment is closed."""
         self._is_woken.set()
 
     @property
     def is_behind(self) -> bool:
-        """Whether the processor must wait until a segment is packed.
+        """Whether the processor must not append until a segment is packed, because :data:`MAX_DUE` or more are due.
 
         False if Redis is too full for packed blocks: then the processor must continue, because it drops the oldest segments.
         """
         return self._has_room and len(self._due()) >= MAX_DUE
 
     async def run(self) -> None:
-        """Drop and pack until cancelled.
+        """Remove and pack due segments until cancelled; retry while Redis fails.
 
         Raises:
             FencedError: The shard has another owner.
@@ -164,7 +164,7 @@ class Keeper:
             self._keeping.running.discard(self)
 
     async def keep_once(self) -> bool:
-        """Drop all due segments, then pack one.
+        """Remove all segments that are due for removal, then pack one.
 
         Returns:
             Whether a segment was packed; then another one may be due.
@@ -175,7 +175,7 @@ class Keeper:
     # ---- dropping
 
     async def drop_once(self) -> int:
-        """Remove segments beyond ``keep``, and the oldest ones above the share of ``max_bytes``; return how many."""
+        """Remove closed segments older than ``keep``, and the oldest ones above the share of ``max_bytes``; return how many."""
         count, shard = 0, self._shard
         keep_ms, share = shard.journal.keep_ms, shard.journal.share(shard.partitions)
         while shard.closed:
@@ -197,7 +197,7 @@ class Keeper:
             cause: ``age``, ``size`` or ``memory``.
 
         Returns:
-            False if there is none.
+            False if there is no closed segment.
         """
         closed = self._shard.closed
         if not closed or not await self._shard.store.drop(closed[0].first):
@@ -215,7 +215,7 @@ class Keeper:
     # ---- packing
 
     async def pack_once(self) -> bool:
-        """Pack the oldest due segment; if the shard lags, only if :data:`MAX_DUE` are due. Return whether one was packed."""
+        """Pack the oldest due segment, but if the shard lags, only if :data:`MAX_DUE` are due; return whether one was packed."""
         if len(self._due()) < (1 if self._is_at_rest() else MAX_DUE):
             return False
         async with self._keeping.lock:
@@ -241,11 +241,11 @@ class Keeper:
             return True
 
     def _is_at_rest(self) -> bool:
-        """Return whether the lag of the shard is small."""
+        """Return whether at most :data:`MAX_LAG` records of the shard's partition are not appended yet."""
         return self._shard.lag is not None and self._shard.lag <= MAX_LAG
 
     def _due(self) -> list[Segment]:
-        """Return the segments that are due for packing, the oldest first."""
+        """Return the closed raw segments that are old enough to be packed, the oldest first."""
         journal = self._shard.journal
         if journal.compress_rate == 0:
             return []
@@ -257,7 +257,7 @@ class Keeper:
         ]
 
     async def _packed_or_gone(self, raw: Segment) -> Segment | None:
-        """Pack a segment; return its new state, None if it was removed meanwhile.
+        """Pack a segment; return its new state, or None if it was removed meanwhile.
 
         Raises:
             DamagedBlockError, _NotPackedError: As :meth:`_pack`.
@@ -268,7 +268,7 @@ class Keeper:
         return packed
 
     async def _pack(self, raw: Segment) -> Segment | None:
-        """Pack a segment; return its new state, None if it was removed, or its raw or staged blocks have changed.
+        """Pack a segment; return its new state, or None if it was removed or has other raw or staged blocks now.
 
         Raises:
             DamagedBlockError: A raw or a staged block is damaged.
@@ -295,7 +295,7 @@ class Keeper:
         return done if await self._swap(done, staged.blocks) else None
 
     async def _swap(self, packed: Segment, blocks: int) -> bool:
-        """Swap staged blocks in; retry until Redis replies, because after a lost reply only the retry shows whether it was done.
+        """Replace raw blocks by staged ones; retry until Redis replies, because only a reply shows whether that is done.
 
         Returns:
             False if the segment was removed, or staged blocks are missing.
@@ -313,7 +313,7 @@ class Keeper:
         logger.debug("the keeper of a journal cannot reach Redis, trying again", exc_info=error)
 
     async def _read(self, segment: Segment, after: bytes) -> list[bytes] | None:
-        """Read the next members of a segment, about :data:`READ_BYTES`; None if the segment was removed or has other blocks now."""
+        """Read the next blocks of a segment, about :data:`READ_BYTES`; None if the segment was removed or has other blocks now."""
         found: list[bytes] = []
         size = 0
         while size < READ_BYTES:
@@ -328,7 +328,7 @@ class Keeper:
         return found
 
     async def _digest(self, packed: Segment) -> tuple[int, bytes]:
-        """Read staged blocks back; return the number and digest of their rows."""
+        """Read the staged blocks of a segment back; return the number of their rows, and a digest of the rows."""
         digest, after = RowDigest(), b""
         while members := await self._read(packed, after):
             after = members[-1]
@@ -336,7 +336,7 @@ class Keeper:
         return digest.value
 
     async def _throttle(self, received_bytes: int) -> None:
-        """Sleep to stay below ``compress_rate``, unless a processor waits for a keeper of this worker."""
+        """Sleep as long as ``received_bytes`` need at ``compress_rate``, unless a processor waits for a keeper of this worker."""
         left = received_bytes / self._shard.journal.compress_rate
         while left > 0 and not self._keeping.is_urgent:
             await asyncio.sleep(min(left, SLICE_SECONDS))
@@ -344,11 +344,11 @@ class Keeper:
 
 
 class _Staged:
-    """Stages blocks in Redis, several per script call.
+    """Writes the packed blocks of a segment to Redis, several per script call, without replacing the raw ones yet.
 
     Attributes:
         blocks: Number of staged blocks.
-        bytes: Bytes that they need in Redis.
+        bytes: Bytes that the staged blocks need in Redis, by estimate.
     """
 
     def __init__(self, store: JournalStore, segment: Segment) -> None:
@@ -361,7 +361,7 @@ class _Staged:
         self._begins = True
 
     async def write(self, blocks: Sequence[bytes], *, ends: bool = False) -> bool:
-        """Stage the next blocks; return False if the segment was removed or is already packed."""
+        """Stage the next blocks, all of them if ``ends``; return False if the segment was removed or is already packed."""
         for block in blocks:
             is_full = self._size + len(block) > STAGED_BYTES or len(self._waiting) >= MAX_STAGED
             if is_full and self._waiting and not await self._flush():

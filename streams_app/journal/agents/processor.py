@@ -55,14 +55,14 @@ class JournalContext:
 
     Attributes:
         app_id: Id of the application.
-        journal: The journal.
+        journal: Settings of the journal.
         limits: Settings of ``[limits]``.
         redis: The application's Redis.
         scripts: The scripts of journals in this Redis.
         clock: Trusted clock of the worker.
         keeping: Shared by the keepers of a worker.
         throttle: Limits appends while the folds of the worker have a backlog.
-        outage: Backoff and log lines of an outage of Redis.
+        outage: Backoff during an outage of Redis, and its log messages.
         on_filed: Called with each appended chunk.
         on_lost: Called with the number of offsets that retention removed before they were appended.
         schemas: The schema registry; None if the journal does not need one.
@@ -83,36 +83,36 @@ class JournalContext:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an outage of Redis or the schema registry explains that no events are appended."""
+        """Whether an outage of Redis or the schema registry explains why no events are appended."""
         return self.outage.fault is not None or (self.schemas is not None and self.schemas.is_away)
 
 
 class JournalProcessors(Processors):
-    """Creates the processors of a journal."""
+    """Creates a processor for each source partition of a journal."""
 
     def __init__(self, context: JournalContext) -> None:
-        """Create the factory of a journal; no partition is claimed."""
+        """Create the factory for one journal."""
         self.context = context
         self._claimed: dict[TP, JournalProcessor] = {}
 
     @property
     def topics(self) -> Collection[str]:
-        """The source of the journal."""
+        """The source topic of the journal, as a collection of one."""
         return (self.context.journal.source,)
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, JournalProcessor]:
-        """Create the processor of a partition, by the name of the journal."""
+        """Create the processor of a partition; return journal name → processor."""
         self._claimed[tp] = processor = JournalProcessor(tp, self.context)
         return {self.context.journal.name: processor}
 
     def is_paused(self, topic: str) -> bool:
-        """Return whether appending pauses for a known reason: an outage, a full Redis, or priority of folds or of compression."""
+        """Return whether appends pause for a known reason: an outage, a backlog of folds, or segments that must be packed first."""
         if self.context.is_waiting or self.context.throttle.is_limiting:
             return True
         return any(one.is_behind for one in self._claimed.values())
 
     def shards(self) -> list[JournalShard]:
-        """Return the shards that this worker owns."""
+        """Return the shards of the journal that this worker owns."""
         return [one.shard for one in self._claimed.values() if one.shard is not None]
 
 
@@ -128,7 +128,7 @@ class JournalProcessor(Processor):
     in_flight = 0
 
     def __init__(self, tp: TP, context: JournalContext) -> None:
-        """Create a processor that has claimed nothing."""
+        """Initialize without a claim."""
         self.shard: JournalShard | None = None
         self._tp = tp
         self._context = context
@@ -145,13 +145,13 @@ class JournalProcessor(Processor):
 
     @property
     def is_behind(self) -> bool:
-        """Whether appending waits until a closed segment is compressed."""
+        """Whether no event is appended until a closed segment is compressed."""
         return self.shard is not None and self._keeper is not None and self._keeper.is_behind
 
     # ---- called by the delivery layer
 
     async def claim(self, claim: Claim) -> int:
-        """Continue after the fence; without state, start as far back as the journal keeps events.
+        """Take over the shard, start its tasks, and return the offset after the fence, from which to deliver.
 
         Raises:
             NotOwnerError: Kafka rejected the first commit.
@@ -181,7 +181,7 @@ class JournalProcessor(Processor):
         return shard.fence + 1
 
     def deliver(self, batch: Batch) -> None:
-        """Queue the next range."""
+        """Queue the next range of records to be appended."""
         self.in_flight += len(batch.records)
         self._batches.append(batch)
         self._wake.set()
@@ -191,7 +191,7 @@ class JournalProcessor(Processor):
         return None if self.shard is None else OffsetAndMetadata(self.shard.fence + 1)
 
     def tick(self, now_ms: int) -> None:
-        """Request a check of the state, because a day may have ended, and an idle shard must detect that Redis lost its state."""
+        """Request a check of the state: a day may have ended, and an idle shard must detect that Redis lost its state."""
         self._is_due = True
         self._wake.set()
 
@@ -204,13 +204,13 @@ class JournalProcessor(Processor):
         return Progress(self._served, self._served + self._is_due, f"journal={journal} source={self._tp}", why)
 
     async def revoke(self, seconds: float) -> None:
-        """Stop at once; the state stays for the next owner."""
+        """Stop at once, without using ``seconds``; the state in Redis remains for the next owner."""
         self.shard = None
         await ended(self._tasks)
         self._context.outage.forget(self)
 
     async def _skip_lost(self, shard: JournalShard, claim: Claim) -> None:
-        """Append a gap for offsets that retention removed before they were appended."""
+        """Append a gap for offsets that retention removed before they were appended, and report them."""
         gone = lost(shard.fence, await claim.log_bounds_now())
         if not gone:
             return
@@ -239,7 +239,7 @@ class JournalProcessor(Processor):
             await asyncio.sleep(0)
 
     async def _file(self, claim: Claim, shard: JournalShard, keeper: Keeper) -> None:
-        """Append the next chunk; retry until it succeeds."""
+        """Append the first chunk of the queued records; retry until Redis has executed the append."""
         batch = self._batches.popleft()
         if shard.fence < batch.end - 1:
             await self._prepare(batch)  # usually without a request: the schemas are cached
@@ -256,13 +256,13 @@ class JournalProcessor(Processor):
         claim.on_progress()
 
     async def _prepare(self, batch: Batch) -> None:
-        """Fetch the schemas that are needed to find the keys of the next chunk; wait until the registry answers."""
+        """Fetch the schemas that are needed to find the keys of the next chunk; wait until the schema registry answers."""
         schemas = self._context.schemas
         if schemas is not None and not self._context.journal.is_by_record_key:
             await schemas.prepare(self._values.framed_parts(batch.records[:MAX_CHUNK_EVENTS]), self)
 
     async def _check_state(self, claim: Claim, shard: JournalShard) -> None:
-        """Advance the clock of a shard that has caught up, close its day, and check that the state is still owned.
+        """Advance the clock of a shard that has caught up, close its day if it is over, and check that this claim owns the state.
 
         Raises:
             FencedError: Another owner has claimed the shard, or Redis has lost writes.
@@ -284,7 +284,7 @@ class JournalProcessor(Processor):
             raise FencedError("check", "fence")
 
     async def _with_retries(self, step: Callable[[], Awaitable[object]], keeper: Keeper) -> None:
-        """Retry a step until Redis executes it; if Redis is full, drop the oldest closed segment first.
+        """Call ``step`` until Redis executes it; whenever Redis is full, remove the oldest closed segment first.
 
         Raises:
             FencedError: Another owner has claimed the shard, or Redis has lost writes.

@@ -1,4 +1,4 @@
-"""The owner's copy of the state of one shard: as claimed, and updated with each append."""
+"""A claimed shard of a journal: the owner's copy of its state in Redis, and the operations that append to it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ FORMS: Final[tuple[Form, ...]] = ("raw", "packed", "gap")
 
 @dataclass(frozen=True, slots=True)
 class Filing:
-    """A chunk that is ready to be appended. The append is idempotent, and is repeated until Redis replies.
+    """An encoded chunk that is ready to be appended. The append is idempotent, and is repeated until Redis replies.
 
     Attributes:
         chunk: The records.
-        blocks: The encoded records.
-        segment: State of its segment after the append.
+        blocks: The encoded records, one block for each key.
+        segment: State of the segment after the append.
     """
 
     chunk: JournalChunk
@@ -36,10 +36,10 @@ class Filing:
 
 
 class JournalShard:
-    """One claimed shard. The processor's task appends to segments and closes them; the keeper packs and drops closed ones.
+    """One claimed shard of a journal. Its processor appends to segments and closes them; its keeper packs and drops closed ones.
 
     Attributes:
-        journal: The journal.
+        journal: Settings of the journal.
         tp: The partition of the source.
         partitions: Number of partitions of the journal.
         store: The state in Redis.
@@ -60,16 +60,16 @@ class JournalShard:
         claimed: Claimed,
         values: ValueReader = PLAIN,
     ) -> None:
-        """Initialize from a claimed state.
+        """Initialize from the state that a claim has found or created.
 
         Args:
-            journal: The journal.
+            journal: Settings of the journal.
             tp: The partition of the source.
             partitions: Number of partitions of the journal.
             limits: Settings of ``[limits]``.
             store: The state in Redis.
             token: Token of the claim.
-            claimed: The state that the claim found.
+            claimed: That state.
             values: Decodes the values that contain the key fields.
         """
         self.journal = journal
@@ -88,13 +88,13 @@ class JournalShard:
 
     @property
     def open(self) -> Segment | None:
-        """The open segment; None if the next event begins one."""
+        """The segment that receives the next event; None if that event begins a new segment."""
         newest = self.segments[-1] if self.segments else None
         return None if newest is None or newest.is_closed or newest.form != "raw" else newest
 
     @property
     def floor(self) -> int:
-        """First stored offset; the offset after the fence if there is no segment."""
+        """First stored offset of the shard; the offset after the fence if there is no segment."""
         return self.segments[0].first if self.segments else self.fence + 1
 
     @property
@@ -105,7 +105,7 @@ class JournalShard:
     # ---- appending
 
     def filing_of(self, records: Sequence[object], end: int, now_ms: int) -> Filing:
-        """Build and encode the next chunk of a range, see :meth:`.JournalChunker.chunk_of`."""
+        """Build and encode the first chunk of a range of records; the arguments are those of :meth:`.JournalChunker.chunk_of`."""
         known = self.open
         segment = None if known is None else Open(known.day, known.received_bytes, known.stored_bytes)
         chunk = self._chunker.chunk_of(records, end, self.clock_ms, now_ms, segment)
@@ -128,7 +128,7 @@ class JournalShard:
         )
 
     async def write(self, filing: Filing) -> None:
-        """Append a chunk in Redis, and update this copy of the state.
+        """Append an encoded chunk in Redis, then update this copy of the state.
 
         Raises:
             FencedError: Another owner has the shard, or Redis has lost writes; nothing was written.
@@ -139,7 +139,7 @@ class JournalShard:
         self._took(filing.segment)
 
     async def skip(self, to: int) -> None:
-        """Append a gap, from the fence to this offset.
+        """Append a gap, from the offset after the fence to ``to``, and move the fence there.
 
         Raises:
             FencedError: As in :meth:`write`.
@@ -163,15 +163,15 @@ class JournalShard:
     # ---- changes by the keeper
 
     def replaced(self, segment: Segment) -> None:
-        """Record the new state of a segment."""
+        """Replace a segment in this copy of the state, after Redis has its new state."""
         self.segments = [segment if one.first == segment.first else one for one in self.segments]
 
     def dropped(self, segment: Segment) -> None:
-        """Record that a segment was removed."""
+        """Remove a segment from this copy of the state, after it was removed from Redis."""
         self.segments = [one for one in self.segments if one.first != segment.first]
 
     def _begun(self, form: Form, clock_ms: int) -> Segment:
-        """Create a segment that begins after the fence."""
+        """Create an empty segment that begins after the fence; its day is that of ``clock_ms``, or of the last segment if later."""
         day, newest = day_of(clock_ms), self.segments[-1] if self.segments else None
         day = day if newest is None else max(day, newest.day)
         part = newest.part + 1 if newest is not None and newest.day == day else 0
