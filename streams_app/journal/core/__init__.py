@@ -1,1 +1,1 @@
-"""Rules and encoding of a journal, without I/O and clocks (pure)."""
+"""Decides where the events of a journal are stored and encodes them, without I/O and clocks (pure)."""

@@ -77,17 +77,17 @@ class DamagedBlockError(ValueError):
 
 
 def escaped(key: bytes) -> bytes:
-    """Return the prefix of all members of a key: the escaped key and its terminator."""
+    """Return the prefix that all members of a key have in the sorted set: the escaped key and its terminator."""
     return key.replace(b"\0", b"\0\xff") + b"\0"
 
 
 def position(key: bytes, offset: int) -> bytes:
-    """Return bytes that sort where members of a key with this last offset begin."""
+    """Return bytes that sort before all members of a key with this last offset or a higher one, and after those below it."""
     return escaped(key) + _OFFSET.pack(offset)
 
 
 def scan_position(after: bytes) -> bytes:
-    """Return bytes that sort right after a member and are short, while its payload may have a megabyte.
+    """Return short bytes that sort right after a member, whose payload may have a megabyte, to continue a scan there.
 
     Args:
         after: A member, or a position, which is returned unchanged.
@@ -105,12 +105,12 @@ def scan_position(after: bytes) -> bytes:
 
 
 def short_of(row: Row) -> ShortRow:
-    """Return a row without its key, as a block of one key stores it."""
+    """Return the fields of a row without its key, and without headers if it has none, as a block of one key stores it."""
     return row[1:] if row.headers else row[1:4]
 
 
 def encode(rows: Sequence[Row], level: int = 1) -> bytes:
-    """Encode rows into one member.
+    """Encode rows of one or more keys as one member, compressed unless they are few.
 
     Args:
         rows: At least one row; sorted by (key, offset).
@@ -122,7 +122,7 @@ def encode(rows: Sequence[Row], level: int = 1) -> bytes:
 
 
 def encode_packed(key: bytes, last_offset: int, raw: bytes, level: int) -> bytes:
-    """Encode rows of one or more keys into one member.
+    """Compress rows that :func:`packed` has serialized, and encode them as one member.
 
     Args:
         key: Key of the last row.
@@ -134,7 +134,7 @@ def encode_packed(key: bytes, last_offset: int, raw: bytes, level: int) -> bytes
 
 
 def packed(rows: Sequence[Sequence[Any] | bytes]) -> bytes:
-    """Serialize rows as a block holds them before compression.
+    """Serialize rows as a msgpack array, the content of a block before compression.
 
     Args:
         rows: Rows, or rows that are serialized already, as :func:`only_row_of` returns them.
@@ -157,7 +157,7 @@ def encode_by_key(rows: Mapping[bytes, Sequence[ShortRow]], level: int = 1) -> l
 
 
 def decode(member: bytes) -> list[Row]:
-    """Return the rows of a member, sorted by (key, offset).
+    """Check and decode a member; return its rows, sorted by (key, offset).
 
     Raises:
         DamagedBlockError: The member is damaged. This is checked before its raw length is allocated.
@@ -186,7 +186,7 @@ def rows_of_key(member: bytes, key: bytes) -> list[Row]:
 
 
 def tuples_of(member: bytes) -> list[tuple[Any, ...]]:
-    """Return the rows of a member as plain tuples, which takes a third of the time of :func:`decode`.
+    """Check and decode a member; return its rows as plain tuples, which takes a third of the time of :func:`decode`.
 
     Raises:
         DamagedBlockError: As :func:`decode`.
@@ -209,7 +209,7 @@ def tuples_of(member: bytes) -> list[tuple[Any, ...]]:
 
 
 def only_row_of(member: bytes) -> tuple[bytes, int, bytes] | None:
-    """Return key, offset and the serialized row of a member, without decoding it, which takes a third of the time.
+    """Return key, offset and serialized row of a member with one plain row, in a third of the time of decoding it.
 
     Returns:
         The row as :func:`packed` serializes it. None: the member is damaged, or is not one plain row without headers; then call
@@ -234,12 +234,12 @@ def only_row_of(member: bytes) -> tuple[bytes, int, bytes] | None:
 
 
 def end_of(row: tuple[Any, ...] | bytes) -> tuple[bytes, int]:
-    """Return key and offset of a row of :func:`tuples_of` or :func:`only_row_of`."""
+    """Return key and offset of a row that is a tuple of :func:`tuples_of`, or serialized by :func:`only_row_of`."""
     return (_decoded_row(row) if isinstance(row, bytes) else row)[:2]
 
 
 def raw_of(member: bytes) -> bytes:
-    """Return the decompressed rows of a member of :func:`encode_packed`, as :func:`packed` returned them.
+    """Check and decompress a member that :func:`encode_packed` returned; return its rows as :func:`packed` serialized them.
 
     Raises:
         DamagedBlockError: The member is damaged.
@@ -260,7 +260,7 @@ def last_of(member: bytes) -> tuple[bytes, int]:
 
 
 def raw_length(member: bytes) -> int:
-    """Return the raw length in the head of a member; 0 if it has no head."""
+    """Return the size of a member's rows before compression, in bytes, according to its head; 0 if the head is incomplete."""
     try:
         *_, at = _parsed(member)
     except DamagedBlockError:
@@ -269,7 +269,7 @@ def raw_length(member: bytes) -> int:
 
 
 def stored_bytes(members: Sequence[bytes]) -> int:
-    """Return how many bytes members need in Redis, by estimate."""
+    """Estimate how many bytes of memory members need in Redis."""
     return sum(map(len, members)) + BLOCK_OVERHEAD * len(members)
 
 
@@ -278,7 +278,7 @@ def _key_of(row: msgspec.Raw) -> bytes:
 
 
 def _parsed(member: bytes) -> tuple[bytes, int, int]:
-    """Return key, last offset and the index of the codec."""
+    """Parse the begin of a member; return key, last offset and the index at which the codec follows."""
     first = end = member.find(b"\0")
     while end >= 0 and member[end + 1 : end + 2] == b"\xff":
         end = member.find(b"\0", end + 2)
@@ -290,7 +290,7 @@ def _parsed(member: bytes) -> tuple[bytes, int, int]:
 
 
 def _opened(member: bytes) -> tuple[bytes, int, int, bytes]:
-    """Check and decompress a member; return key, last offset, codec and rows."""
+    """Check and decompress a member; return key, last offset, codec and serialized rows."""
     key, last_offset, at = _parsed(member)
     if len(member) < at + _REST_BYTES:
         raise DamagedBlockError("the block ends within its head")

@@ -25,7 +25,7 @@ MAX_COUNTED: Final = 1_000
 
 
 class Open(NamedTuple):
-    """The open segment to which a chunk is added.
+    """The part of the open segment's state that decides whether the next chunk still belongs to it.
 
     Attributes:
         day: Its UTC day.
@@ -40,7 +40,7 @@ class Open(NamedTuple):
 
 @dataclass(slots=True)
 class JournalChunk:
-    """Records that are appended together, by one script.
+    """Records that one script appends to one segment.
 
     Attributes:
         to: Last offset. If the log skips offsets after it, they belong to the next chunk.
@@ -66,7 +66,7 @@ class JournalChunk:
 
 
 class JournalChunker:
-    """Builds the chunks of one shard."""
+    """Builds the chunks that are appended to one shard."""
 
     def __init__(self, journal: Keyed, limits: Limits, segment_bytes: int, stored_bytes: int, values: ValueReader = PLAIN) -> None:
         """Create a chunker.
@@ -86,7 +86,7 @@ class JournalChunker:
         self._usual_key_of = UsualKeys(journal, limits).of if values is PLAIN or journal.is_by_record_key else _never_usual
 
     def chunk_of(self, records: Sequence[Any], end: int, clock_ms: int, now_ms: int, segment: Open | None) -> JournalChunk:
-        """Build the first chunk of a range. If the range has no records, the chunk is empty and covers the whole range.
+        """Build the first chunk of a range of records. Without records, the chunk is empty and covers the whole range.
 
         Args:
             records: Records of the range, in offset order.
@@ -113,7 +113,7 @@ class JournalChunker:
         return chunk
 
     def _fill(self, chunk: JournalChunk, records: Sequence[Any], max_bytes: int) -> None:
-        """Add records until the chunk is full, and set its clock to the newest record time, not limited by the wall clock.
+        """Add records to a chunk until it is full; set its clock to the newest record time, even if that is in the future.
 
         The loop runs for every event. So it uses local names, and creates only objects that are stored.
         """
@@ -149,11 +149,11 @@ class JournalChunker:
 
 
 def _never_usual(record: Any) -> None:
-    """Return None for each record, so that :func:`.entry.row_of` reads it; for formats other than plain JSON."""
+    """Return None for every record, so that :func:`.entry.row_of` finds its key; for formats other than plain JSON."""
 
 
 def _of_day(records: Sequence[Any], day: str, clock_ms: int, now_ms: int) -> Sequence[Any]:
-    """Return the records before the first one that advances the clock beyond a day."""
+    """Return the records before the first one that advances the clock of the shard beyond ``day``."""
     newest_ms = max([time_ms for record in records if (time_ms := record.timestamp) is not None], default=None)
     if day_of(clock_after(clock_ms, newest_ms, now_ms)) <= day:
         return records
@@ -165,14 +165,14 @@ def _of_day(records: Sequence[Any], day: str, clock_ms: int, now_ms: int) -> Seq
 
 
 class Largest:
-    """Tracks the keys of the open segment with the most received bytes; with more than :data:`MAX_COUNTED` keys approximately."""
+    """Tracks which keys of the open segment have the most received bytes; approximate beyond :data:`MAX_COUNTED` keys."""
 
     def __init__(self, known: Sequence[tuple[bytes, int]] = ()) -> None:
-        """Initialize with the largest keys that the description of a segment lists."""
+        """Initialize with (key, received bytes) of the largest keys in the description of a segment."""
         self._sizes = dict(known)
 
     def add(self, received_bytes: Mapping[bytes, int]) -> tuple[tuple[bytes, int], ...]:
-        """Add the bytes of each key of a chunk; return the largest keys, the largest first."""
+        """Add key → received bytes of a chunk; return (key, received bytes) of the largest keys, the largest first."""
         sizes = self._sizes
         for key, size in received_bytes.items():
             sizes[key] = sizes.get(key, 0) + size
@@ -182,5 +182,5 @@ class Largest:
 
 
 def received(row: Row) -> int:
-    """Return the size of an entry as it was received: key, value and headers, in bytes."""
+    """Return the number of bytes in key, value and headers of an event."""
     return len(row.key) + len(row.value or b"") + sum(len(name) + len(content or b"") for name, content in row.headers)

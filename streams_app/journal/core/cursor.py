@@ -36,13 +36,13 @@ _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d.*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a reader starts.
+    """Where a reader of a journal starts.
 
     Attributes:
         kind: ``cursor``: after these offsets; ``earliest``: at the floor; ``latest``: after the fence; ``moment``: at the first
             entry of each partition that is not older than a time, and after ``positions`` in the partitions that have reached it.
         positions: Partition → last offset that was read.
-        since_ms: That time.
+        since_ms: The time of ``moment``, in ms.
     """
 
     kind: Literal["cursor", "earliest", "latest", "moment"]
@@ -51,7 +51,7 @@ class Start:
 
 
 def parse_start(text: str, now_ms: int) -> Start:
-    """Parse a text that says where a reader starts.
+    """Parse a text from which a reader is to start: a cursor, a keyword, or a time.
 
     Args:
         text: A cursor, ``earliest``, ``latest``, a duration before now as in ``-24h``, an ISO time or day, or ms since 1970.
@@ -78,7 +78,7 @@ def parse_start(text: str, now_ms: int) -> Start:
 
 
 def parse_cursor(text: str) -> dict[int, int]:
-    """Parse a cursor into the last offset that was read in each partition.
+    """Parse a cursor without ``since``; return partition → last offset that was read.
 
     Raises:
         CursorError: The text is not a cursor, has a partition twice, or an offset or partition beyond the maximum.
@@ -96,7 +96,7 @@ def parse_cursor(text: str) -> dict[int, int]:
 
 
 def cursor_text(positions: Mapping[int, int], since_ms: int | None = None) -> str:
-    """Format a cursor.
+    """Format a cursor, ``<partition>-<offset>,…``, with ``since-<ms>`` at the end if ``since_ms`` is given.
 
     Args:
         positions: Partition → last offset that was read; negative ones are left out.

@@ -1,4 +1,4 @@
-"""The clock of a shard, its UTC days, and the end of its segments (pure).
+"""Advances the clock of a journal's shard, and decides by its UTC day and by size when a segment ends (pure).
 
 The clock determines to which day an event is appended, and which segments are old. It follows the newest record time, limited by
 the trusted wall clock so that an event dated 2099 does no harm, and never goes back. Once a shard has caught up, its clock follows
@@ -28,7 +28,7 @@ def begin_of(day: str) -> int:
 
 
 def clock_after(clock_ms: int, record_ms: int | None, trusted_ms: int) -> int:
-    """Return the clock after an event.
+    """Return the clock of a shard after an event is appended.
 
     Args:
         clock_ms: The clock before the event.

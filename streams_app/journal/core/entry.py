@@ -1,4 +1,4 @@
-"""Entries of a journal: the key of a record, and the part of the record that is stored (pure)."""
+"""Converts records of a source topic to rows of a journal: finds the key, and keeps the part that is stored (pure)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ PLAIN: Final = ValueReader("json")
 
 
 def row_of(record: SourceRecord, journal: Keyed, limits: Limits, values: ValueReader = PLAIN) -> tuple[Row, str | None]:
-    """Return the row of a record, and the reason why it has no key, or None.
+    """Convert a record to the row to be stored; also return the reason why it has no key, or None if it has one.
 
     Reasons are ``not-json``, ``not-an-object``, ``unknown-schema``, ``wrong-format``, ``no-key`` and ``key-too-large``. A value
     beyond the limits is replaced by its size after the key was read from it, see :func:`too_large`.
@@ -109,7 +109,7 @@ def row_of(record: SourceRecord, journal: Keyed, limits: Limits, values: ValueRe
 
 
 def too_large(row: Row) -> int | None:
-    """Return the size of value and headers if they were too large to be stored; None if they are stored."""
+    """Return the bytes of an event's value and headers if they were too large to be stored; None if they are stored."""
     if len(row.headers) != 1 or row.headers[0][0] != TOO_LARGE_HEADER:
         return None
     content = row.headers[0][1] or b""

@@ -36,14 +36,14 @@ class RowDigest:
         self._found = hashlib.sha256()  # most processors have an instruction for it
 
     def add(self, raw: bytes) -> None:
-        """Add the next rows, as :func:`.block.packed` returns them; the digest does not depend on the boundaries of blocks."""
+        """Add rows that :func:`.block.packed` has serialized; the digest does not depend on the boundaries of blocks."""
         count, at = _length(raw)
         self._count += count
         self._found.update(memoryview(raw)[at:])
 
     @property
     def value(self) -> tuple[int, bytes]:
-        """Number and digest of the rows."""
+        """Number of rows, and SHA-256 digest of their serialized form."""
         return self._count, self._found.digest()
 
 
@@ -65,7 +65,7 @@ class RowsInOrder:
         self._offset = -1
 
     def of(self, members: Iterable[bytes]) -> list[RepackedRow]:
-        """Return the rows of the next members.
+        """Decode the next members of the segment; return the rows that are new and within its offsets.
 
         Raises:
             DamagedBlockError: A member is damaged.
@@ -97,7 +97,7 @@ class RowsInOrder:
 
 
 class Repacker:
-    """Packs the rows of a segment into blocks, in parts.
+    """Packs the rows of a segment into larger blocks, which neighbouring keys share.
 
     Attributes:
         digest: Digest of all rows that were packed so far.
@@ -115,10 +115,7 @@ class Repacker:
         self._rows: list[RepackedRow] = []
 
     def add(self, members: Iterable[bytes]) -> list[bytes]:
-        """Add the next members, in their order.
-
-        Returns:
-            The blocks that are full.
+        """Add the next members of the segment, in their order, and return the blocks that are full.
 
         Raises:
             DamagedBlockError: A member is damaged.
@@ -139,7 +136,7 @@ class Repacker:
         return blocks
 
     def finish(self) -> list[bytes]:
-        """Return the last block, which is not full; nothing if no rows are left."""
+        """Return the last block, which is not full, as a list of one; an empty list if no rows are left."""
         rows, self._rows = self._rows, []
         return [self._block(rows)] if rows else []
 
@@ -151,7 +148,7 @@ class Repacker:
 
 
 def digest_of(members: Iterable[bytes], digest: RowDigest) -> None:
-    """Add the rows of packed members to a digest, in their order.
+    """Add the rows of packed members to ``digest``, in their order.
 
     Raises:
         DamagedBlockError: A member is damaged.
@@ -161,7 +158,7 @@ def digest_of(members: Iterable[bytes], digest: RowDigest) -> None:
 
 
 def size_of_headers(headers: Iterable[tuple[str, bytes | None]]) -> int:
-    """Return the bytes of the headers of an event."""
+    """Return the number of bytes in the names and values of an event's headers."""
     return sum(len(name) + len(content or b"") for name, content in headers)
 
 

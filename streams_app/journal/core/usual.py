@@ -1,4 +1,4 @@
-"""Fast path that finds the key of most records (pure).
+"""Finds the keys of most records faster than :func:`.entry.row_of` (pure).
 
 All other records are handled by :func:`.entry.row_of`, which also returns their faults. If the fast path finds a key, both find the
 same one.
@@ -20,7 +20,7 @@ _ERRORS: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, BadE
 
 
 class UsualKeys:
-    """Finds the keys of records that have no headers, and a value within the limits.
+    """Finds the keys of usual records: without headers, and with a value within the limits.
 
     Only the key field of a value is decoded; the rest is checked to be JSON and skipped.
     """
@@ -54,6 +54,6 @@ class UsualKeys:
         return key if 0 < len(key) <= self._max_key_bytes else None
 
     def _is_shallow(self, value: bytes) -> bool:
-        """Return whether a large value is within the limits, and not nested deeper than orjson allows."""
+        """Return whether a large value is within the size limit, and is not nested deeper than orjson allows."""
         is_flat = self._is_by_record_key or value.count(b"[") + value.count(b"{") <= SHALLOW
         return is_flat and len(value) <= self._max_bytes
