@@ -38,7 +38,7 @@ class EntryDecoder:
         self._asked_ms = 0
 
     async def decoded(self, entry: Entry) -> Entry:
-        """Return an entry with its decoded value, or with the reason why it cannot be decoded; unframed entries are not changed.
+        """Add to an entry its decoded value, or why it cannot be decoded; return an entry without a framed value unchanged.
 
         Raises:
             ConfigurationError: The package that its schema needs is not installed.
@@ -54,7 +54,7 @@ class EntryDecoder:
             return replace(entry, undecoded=str(error))
 
     async def _fetch(self, value: bytes) -> None:
-        """Fetch the schema of a value.
+        """Fetch the schema of a framed value from the registry, unless it is cached.
 
         Raises:
             RegistryUnavailableError: The registry does not answer, or did not within the last :data:`PAUSE_MS`.

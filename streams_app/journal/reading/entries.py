@@ -96,10 +96,10 @@ class Gap:
 
 
 def key_of(journal: JournalSettings, key: Any) -> bytes:
-    """Return the bytes by which a journal stores a key.
+    """Return the bytes that a journal stores for a key, given as in the events.
 
     Args:
-        journal: The journal.
+        journal: Settings of the journal.
         key: A string, number or boolean as in the events; a tuple or list of them for several fields; with ``@key`` bytes or a
             string; None for events without a key.
 
@@ -122,14 +122,14 @@ def key_of(journal: JournalSettings, key: Any) -> bytes:
 
 
 def keys_meant(journal: JournalSettings, typed: str) -> tuple[bytes, ...]:
-    """Return the possible keys for text that a user typed: ``17`` may be a number or text, ``"17"`` is text."""
+    """Return the stored keys that a user may mean by a text: ``17`` may be a number or text, ``"17"`` is text."""
     if journal.is_by_record_key:
         return (key_of(journal, typed),)
     return tuple(keys_typed(typed))
 
 
 def key_text(journal: JournalSettings, key: bytes) -> Any:
-    """Return a key for JSON: a value of its type in events, or the text of a record key; None for events without a key."""
+    """Convert a stored key for JSON: to its value in events, or to the text of a record key; None for events without a key."""
     if key == UNKEYED:
         return None
     text = (key if journal.is_by_record_key else canonical_bytes(key)).decode("utf-8", "backslashreplace")

@@ -44,7 +44,7 @@ class BadRequestError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A parsed request.
+    """A parsed request for events of a journal.
 
     Attributes:
         keys: Keys as the journal stores them; an event of any of them is returned.
@@ -62,14 +62,14 @@ class PageRequest:
 
 
 def add_journal_pages(http: HttpServer, settings: Settings, clock: Clock) -> None:
-    """Add a page for each journal to a server that is not started yet."""
+    """Add the page ``/journal/NAME`` of each journal to an HTTP server that is not started yet."""
     for journal in settings.journals:
         page = JournalHttpPage(settings, journal, clock)
         http.add(f"/journal/{journal.name}", page.answer, f"the events of a key of {journal.source}: ?key=KEY", page.close)
 
 
 class JournalHttpPage:
-    """Answers requests for the events of one journal."""
+    """Answers HTTP requests for the events of one journal."""
 
     def __init__(self, settings: Settings, journal: JournalSettings, clock: Clock) -> None:
         """Create a page, without connecting: the thread that answers requests connects to Redis."""
@@ -79,12 +79,12 @@ class JournalHttpPage:
         self._reader: JournalReader | None = None
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to Redis, if there are any."""
         if self._reader is not None:
             await self._reader.aclose()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Answer a request. Statuses: 400: it is invalid; 410: the next events were removed; 503: Redis does not answer."""
+        """Answer with a page as JSON, or with status 400: invalid request, 410: next events removed, 503: Redis does not answer."""
         try:
             wanted = parse_request(self._journal, request.rel_url.raw_query_string, self._clock.now_ms())
             if self._reader is None:
@@ -105,7 +105,7 @@ class JournalHttpPage:
 
 
 def body_of(page: JournalPage) -> dict[str, Any]:
-    """Return a page as JSON."""
+    """Convert a page to the JSON object of the reply."""
     return {
         "entries": [item.as_json() for item in page.items if isinstance(item, Entry)],
         "next": page.next or "earliest",
@@ -118,7 +118,7 @@ def body_of(page: JournalPage) -> dict[str, Any]:
 
 
 def parse_request(journal: JournalSettings, query: str, now_ms: int) -> PageRequest:
-    """Parse a query string.
+    """Parse the query string of a request for events.
 
     Args:
         journal: Journal of the page.

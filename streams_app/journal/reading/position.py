@@ -1,4 +1,4 @@
-"""The position of a reader in one partition, and its entries from the replies of Redis."""
+"""Tracks the position of a reader in one partition, and turns the replies of Redis into its next entries and gaps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Lost(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Entries and gaps in the replies for all keys.
+    """The rows and gaps in replies of Redis, merged for all keys of a reader.
 
     Attributes:
         items: In the order of offsets; blocks are decoded lazily.
@@ -44,7 +44,7 @@ class Taken(NamedTuple):
     raw_bytes: int = 0
 
     async def decoded(self) -> AsyncGenerator[Row | Lost, None]:
-        """Yield the items; blocks are decoded in steps, large ones in a thread."""
+        """Yield the rows and gaps; blocks are decoded in steps, large ones in a thread."""
         while True:
             is_large = self.raw_bytes > INLINE_BYTES
             step = await asyncio.to_thread(_step, self.items) if is_large else _step(self.items)
@@ -56,7 +56,7 @@ class Taken(NamedTuple):
 
 @dataclass(slots=True)
 class ShardPosition:
-    """The position of a reader in one partition.
+    """How far a reader has read one partition.
 
     Attributes:
         offset: Last offset that was read, of any key; -1: none.
@@ -77,7 +77,7 @@ class ShardPosition:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether everything up to the fence was read."""
+        """Whether everything up to the fence was read; also True before the start time is reached, False without a state."""
         return self.fence is not None and (self.since_ms is not None or self.offset >= self.fence)
 
     @property
@@ -91,7 +91,7 @@ class ShardPosition:
         return self.has_more and self.is_followed and self.floor is not None and self.offset + 1 < self.floor
 
     def observe(self, fence: int | None, floor: int | None) -> None:
-        """Update fence and floor from a reply."""
+        """Update fence and floor of the partition from a reply of Redis."""
         self.fence, self.floor = fence, floor
         if self.since_ms is None and fence is not None and floor is not None and floor - 1 <= self.offset >= fence:
             self.is_followed = True
@@ -101,7 +101,7 @@ class ShardPosition:
         self.offset, self.since_ms, self.is_followed, self.is_named = offset, None, True, True
 
     def take(self, keys: Sequence[bytes], replies: Sequence[Reply]) -> Taken:
-        """Merge the replies for all keys, which begin after the offset, into items in the order of offsets.
+        """Merge the replies for all keys of a reader into rows and gaps in the order of offsets.
 
         Does not move the offset: :meth:`had` moves it item by item, and :meth:`settle` at the end.
         """
@@ -130,17 +130,17 @@ class ShardPosition:
         return Taken(iter(removed), floor - 1)
 
     def had(self, item: Row | Lost) -> None:
-        """Move the offset to an item that the caller has received."""
+        """Move the offset to a row, or to the end of a gap, that the caller has received."""
         self.offset = max(self.offset, last_offset(item))
         self.is_named = True
 
     def settle(self, up_to: int) -> None:
-        """Move the offset to the end of the replies, after the caller has received all items."""
+        """Move the offset to :attr:`.Taken.up_to`, after the caller has received all rows and gaps."""
         self.offset = max(self.offset, up_to)
 
 
 def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> Iterator[Row | Lost]:
-    """Yield the rows of one key in blocks, without duplicates, and damaged ranges; blocks are decoded lazily.
+    """Decode blocks lazily; yield the rows of one key without duplicates, and a gap for each damaged range.
 
     Args:
         blocks: In their order; they may begin at or below ``after``, overlap, and contain other keys.
@@ -173,7 +173,7 @@ def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> Iter
 
 
 def last_offset(item: Row | Lost) -> int:
-    """Return the offset of a reader after this item."""
+    """Return the offset of a row, or the last offset of a gap."""
     return item.offset if isinstance(item, Row) else item.last
 
 
@@ -183,7 +183,7 @@ def content_bytes(value: bytes | None, headers: Iterable[tuple[str, bytes | None
 
 
 def _step(items: Iterator[Row | Lost]) -> list[Row | Lost]:
-    """Return the next items, with about :data:`STEP_BYTES`; empty at the end."""
+    """Return the next rows and gaps, with about :data:`STEP_BYTES` of content; an empty list at the end."""
     found: list[Row | Lost] = []
     size = 0
     for item in items:
@@ -195,14 +195,14 @@ def _step(items: Iterator[Row | Lost]) -> list[Row | Lost]:
 
 
 def _up_to(reply: Gone | GapReply | Found | Nothing, offset: int) -> int:
-    """Return the offset up to which a reply is complete."""
+    """Return the offset up to which a reply shows all rows of its key, at least ``offset``."""
     if isinstance(reply, GapReply):
         return max(offset, reply.first - 1)
     return max(offset, reply.up_to) if isinstance(reply, Found | Nothing) else offset
 
 
 def _last_offset_in(block: bytes, key: bytes) -> int | None:
-    """Return the last offset in a damaged block of this key; None if the block has another key, or no readable head."""
+    """Return the last offset in the head of a damaged block; None if the head has another key, or is not readable."""
     try:
         found, offset = last_of(block)
     except DamagedBlockError:

@@ -103,7 +103,7 @@ class JournalReader:
                 yield found
 
     async def read_on(self, reading: Reading, *, follow: bool) -> AsyncGenerator[Entry | Gap, None]:
-        """Yield the next entries and gaps of a reading; see :meth:`read`."""
+        """Yield the next entries and gaps of a reading from :meth:`reading`; ``follow`` and errors are those of :meth:`read`."""
         backoff = Backoff(POLL_SECONDS, 5.0)
         while True:
             try:
@@ -126,7 +126,7 @@ class JournalReader:
     async def page(
         self, keys: tuple[bytes, ...], start: Start, *, limit: int, max_bytes: int, wait_ms: int = 0, from_floor: bool = False
     ) -> JournalPage:
-        """Return a limited number of entries, and the position after them.
+        """Return a limited number of entries and gaps, and the cursor after them.
 
         Args:
             keys: Keys as the journal stores them.
@@ -156,7 +156,7 @@ class JournalReader:
                 return page
 
     def reading(self, keys: tuple[bytes, ...], start: Start, *, from_floor: bool = False) -> Reading:
-        """Create a reading of keys as the journal stores them; see :meth:`read_on`."""
+        """Create a reading for :meth:`read_on`; ``keys`` are in the form in which the journal stores them."""
         return Reading(self.shards, keys, start, from_floor=from_floor)
 
     async def between(self, partition: int, keys: tuple[bytes, ...], first: int, last: int) -> AsyncGenerator[Entry | Gap, None]:

@@ -1,4 +1,4 @@
-"""A reading of keys of a journal: its start in each partition, its position and its next entries."""
+"""Reads keys of a journal in all partitions: finds the start, tracks the positions, and yields the next entries."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ POLL_SECONDS: Final = 0.2
 
 @dataclass(slots=True)
 class JournalPage:
-    """A limited number of entries of a key, and the position after them.
+    """A limited number of entries and gaps of a reading, and the cursor after them.
 
     Attributes:
         items: Entries and gaps, in the order in which they were read.
-        next: Cursor after them; it advances even if there are no items. Empty as long as it would mean the same as ``earliest``.
+        next: Cursor after the items; it advances even if there are none. Empty as long as it would mean the same as ``earliest``.
         floors: Partition → first stored offset.
         fences: Partition → highest appended offset.
         unread: Partitions that no worker has read yet, or that Redis has lost.
@@ -43,7 +43,7 @@ class JournalPage:
 
 
 class Reading:
-    """Reads keys of a journal from a start on, with a position in each partition."""
+    """Reads some keys of a journal, beginning at a requested start; has a position in each partition."""
 
     def __init__(self, shards: SharedShards, keys: tuple[bytes, ...], start: Start, *, from_floor: bool) -> None:
         """Create a reading, without a request to Redis.
@@ -64,7 +64,7 @@ class Reading:
         self._is_begun = False
 
     async def items(self) -> AsyncGenerator[Entry | Gap, None]:
-        """Yield everything up to the current end of the journal, partition by partition.
+        """Yield all unread entries and gaps up to the current end of the journal, partition by partition.
 
         Raises:
             JournalGoneError: The journal has removed the next events of a partition. It is raised before entries of other
@@ -76,7 +76,7 @@ class Reading:
                 yield found
 
     async def page(self, limit: int, max_bytes: int) -> JournalPage:
-        """Return the next items within limits; a random partition is first, so that a busy one does not starve the others."""
+        """Return the next entries and gaps within limits; begin with a random partition, so that a busy one starves no other."""
         await self._begin()
         page, size = JournalPage(), 0
         try:
@@ -118,7 +118,7 @@ class Reading:
     # ---- the start
 
     async def _begin(self) -> None:
-        """Update the partitions, and the fence and floor of each."""
+        """Add new partitions, update fence and floor of each from Redis, and find the start where it is a time."""
         named = self._start.positions
         known = await self._shards.partitions()
         if known and named and max(named) >= known:
@@ -136,14 +136,14 @@ class Reading:
                 await self._seek(number, position, position.since_ms)
 
     def _begun(self, partition: int) -> ShardPosition:
-        """Return the initial position in a partition; in one that is added later, its beginning or the requested time."""
+        """Create the position in a partition. A partition that is added later is read from its floor or the requested time."""
         start = self._start
         if partition in start.positions:
             return ShardPosition(start.positions[partition], is_followed=True, is_named=True)
         return ShardPosition(since_ms=None if start.kind == "latest" and self._is_begun else self._since_ms)
 
     async def _seek(self, partition: int, position: ShardPosition, since_ms: int) -> None:
-        """Move a position right before the first entry that is not older than a time, or before the gap that precedes it.
+        """Move a position right before the first entry with this time or a later one, or before the gap that precedes the entry.
 
         If there is no such entry, move to the fence once the clock of the shard has reached the time. Late events that are appended
         afterwards are returned. Until then the position does not move.
@@ -176,7 +176,7 @@ class Reading:
     # ---- the next entries
 
     def _in_order(self, first: int) -> AsyncGenerator[Entry | Gap, None]:
-        """Yield the items of one partition after the other, first of those whose next events were probably removed.
+        """Yield the entries and gaps of one partition after the other, first of those whose next events were probably removed.
 
         Args:
             first: Index of the partition to begin with among the others.
@@ -203,7 +203,10 @@ class Reading:
         return Entry.of(item, partition, cursor) if isinstance(item, Row) else Gap(*item, partition, cursor)
 
     def _cursor(self, moved: Mapping[int, int]) -> str:
-        """Return the cursor; it contains the start time while a partition has not reached it, or partitions are unknown."""
+        """Return the cursor of the reading, with ``moved`` (partition → offset) in place of the partitions' positions.
+
+        It contains the start time while a partition has not reached it, or partitions are unknown.
+        """
         named = {number: position.offset for number, position in self._positions.items() if position.is_named}
         is_open = not self._is_begun or any(position.since_ms is not None for position in self._positions.values())
         return cursor_text({**named, **moved}, self._since_ms if is_open else None)
@@ -213,7 +216,7 @@ class Reading:
 
 
 def _first_since(segments: Sequence[Segment], since_ms: int) -> int | None:
-    """Return where to search for the first entry that is not older: the first offset of a segment or gap; None if there is none."""
+    """Return the offset from which to search for the first entry since a time, the begin of a segment; None if there is none."""
     found = next((place for place, one in enumerate(segments) if one.form != "gap" and one.newest_ms >= since_ms), None)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""State that all readings of a journal share: the connection, and cached replies of at most some milliseconds."""
+"""Reads the partitions of a journal from Redis for all its readings, which share a connection and cached replies."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class SharedShards:
     """Reads the partitions of one journal from Redis, for all readings on one event loop."""
 
     def __init__(self, redis: Redis, settings: Settings, journal: JournalSettings, clock: Clock) -> None:
-        """Create the state, without a request to Redis.
+        """Initialize, without a request to Redis.
 
         Args:
             redis: Connection of the reader.
             settings: Settings of the application.
-            journal: The journal.
+            journal: Settings of the journal.
             clock: Clock of this machine.
         """
         self._redis = redis
@@ -50,7 +50,7 @@ class SharedShards:
         return self._clock.now_ms()
 
     async def scan(self, partition: int, keys: Sequence[bytes], position: ShardPosition) -> AsyncGenerator[Row | Lost, None]:
-        """Read the next entries of keys by one request for each key; the position moves as the caller receives them."""
+        """Yield the next rows and gaps of keys, after a request for each key; ``position`` moves as the caller receives them."""
         of_partition = self._keys_of(partition)
         taken = position.take(keys, [await self._scripts.read(of_partition, key, position.offset) for key in keys])
         async with aclosing(taken.decoded()) as items:
@@ -59,11 +59,11 @@ class SharedShards:
         position.settle(taken.up_to)
 
     async def status(self, partition: int) -> ShardStatus | None:
-        """Read the status of a partition; None if it has no state."""
+        """Read fence, floor and segments of a partition; None if it has no state."""
         return await self._scripts.status(self._keys_of(partition))
 
     async def partitions(self) -> int:
-        """Return the number of partitions of the source, as stored in its first one; 0 if that has no state."""
+        """Return how many partitions the source has, as stored with its first one, up to 5 s old; 0 if that one has no state."""
         async with self._asking:
             if not self._partitions or self._clock.monotonic_ms() - self._counted_ms >= PARTITIONS_MS:
                 status = await self.status(0)
@@ -72,7 +72,7 @@ class SharedShards:
             return self._partitions
 
     async def ranges(self, partitions: Collection[int]) -> dict[int, tuple[int | None, int | None]]:
-        """Read the current fence and floor of each partition; None, None if it has no state.
+        """Read partition → (fence, floor) from Redis; (None, None) for a partition without state.
 
         The two are not atomic: the floor may be newer.
         """
@@ -89,7 +89,7 @@ class SharedShards:
         return ranges
 
     async def fences(self, partitions: Collection[int]) -> dict[int, int | None]:
-        """Return the fence of each partition, at most :data:`SHARED_MS` old; None if it has no state."""
+        """Return partition → fence, at most :data:`SHARED_MS` old; the fence is None for a partition without state."""
         async with self._asking:
             if not self._fences.keys() >= set(partitions) or self._clock.monotonic_ms() - self._fences_ms >= SHARED_MS:
                 pipeline = self._redis.pipeline(transaction=False)
