@@ -38,7 +38,7 @@ MAX_STAGED: Final = 1_000
 
 
 class Beginning(NamedTuple):
-    """Initial values of a new state.
+    """Initial values of the state of a shard that has none.
 
     Attributes:
         fence: Offset before the first event.
@@ -93,7 +93,7 @@ class ShardStatus(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Reply: the events after the reader's offset were removed; the journal begins at the floor."""
+    """Reply to a reader: the journal has removed the events after its offset; the first stored offset is ``floor``."""
 
     floor: int
     fence: int
@@ -101,7 +101,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class GapReply:
-    """Reply: offsets are missing, because the source had lost them (``retention``) or Redis has (``damaged``)."""
+    """Reply to a reader: offsets are missing, because the source had lost them (``retention``) or Redis has (``damaged``)."""
 
     first: int
     last: int
@@ -112,7 +112,7 @@ class GapReply:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Reply: blocks in the order of the key's events; the key has no other event up to ``up_to``.
+    """Reply to a reader: the next blocks of its key, in the order of events; the key has no other event up to ``up_to``.
 
     The reader must filter by key and offset: blocks may begin at or below its offset, and contain other keys.
     """
@@ -125,7 +125,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """Reply: the key has no event up to ``up_to``; if that is below the fence, the next read may find events."""
+    """Reply to a reader: its key has no further event up to ``up_to``; if that is below the fence, the next read may find some."""
 
     up_to: int
     fence: int
@@ -134,14 +134,14 @@ class Nothing:
 
 @dataclass(frozen=True, slots=True)
 class NoState:
-    """Reply: the shard has no state, because no worker has claimed it, or Redis has lost it."""
+    """Reply to a reader: the shard has no state, because no worker has claimed it, or Redis has lost it."""
 
 
 Reply = Gone | GapReply | Found | Nothing | NoState
 
 
 class JournalScripts:
-    """The scripts of journals, loaded into Redis once per process, and the client for commands."""
+    """The Lua scripts of journals by name, registered once per process, with the Redis client for plain commands."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
         self.redis = redis
@@ -149,7 +149,7 @@ class JournalScripts:
 
 
 class _ScriptCaller:
-    """Script calls that the owner and readers share."""
+    """Base of the classes for owner and readers of a shard: calls scripts, and reads the blocks of a segment."""
 
     def __init__(self, scripts: JournalScripts) -> None:
         self._scripts = scripts.by_name
@@ -159,7 +159,7 @@ class _ScriptCaller:
         return await self._scripts[script](keys.in_order, arguments)
 
     async def _scan(self, keys: JournalKeys, segment: Segment, after: bytes, max_bytes: int) -> list[bytes] | None:
-        """Read members of a segment, in the order of (key, last offset).
+        """Read the next members (encoded blocks) of a segment, in the order of (key, last offset).
 
         A script that failed half-way may have left duplicates in a raw segment, or rows after its last offset; callers skip them.
 
@@ -329,14 +329,14 @@ class JournalStore(_ScriptCaller):
 
 
 class JournalShardReader(_ScriptCaller):
-    """Reads the shards of journals, without writes."""
+    """Reads the stored events and the status of shards of journals; writes nothing."""
 
     async def read(self, keys: JournalKeys, key: bytes, after: int, max_bytes: int = REPLY_BYTES) -> Reply:
-        """Read the next blocks of a key.
+        """Read the next blocks with events of a key, and return one of the reply classes.
 
         Args:
             keys: Keys of the shard.
-            key: See :class:`.Row`.
+            key: The key as the journal stores it, see :class:`.Row`.
             after: Last offset that was read; -1: none.
             max_bytes: No further block is returned after this many bytes.
         """
@@ -371,7 +371,7 @@ class JournalShardReader(_ScriptCaller):
         )  # fmt: skip
 
     async def fence(self, keys: JournalKeys) -> int | None:
-        """Read the fence of a shard; None if it has no state."""
+        """Read the fence of a shard, its highest appended offset; None if it has no state."""
         found = await self._redis.hget(keys.meta, "fence")
         return None if found is None else int(found)
 
@@ -386,12 +386,12 @@ def script_source(name: str) -> str:
 
 
 def script_text(name: str) -> str:
-    """Return the text of a script file."""
+    """Return the text of ``lua/<name>.lua``, without the files that it includes."""
     return (files("streams_app.journal.store") / "lua" / f"{name}.lua").read_text("utf-8")
 
 
 def _small_blocks(segment: Segment) -> int:
-    """Return how many blocks of a segment have at most :data:`SMALL_BLOCKS_BYTES` together; 0 if this is unknown.
+    """Return how many blocks of a segment surely have at most :data:`SMALL_BLOCKS_BYTES` together; 0 if that is unknown.
 
     A block of a raw segment has at most what its largest key has received.
     """

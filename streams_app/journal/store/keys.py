@@ -27,7 +27,7 @@ STATE_VERSION: Final = "v1"
 
 @dataclass(frozen=True, slots=True)
 class JournalKeys:
-    """The keys of one journal and partition, in the order of script arguments; the last is a prefix."""
+    """The Redis keys of one journal and partition, in the order of script arguments; the last is a prefix."""
 
     meta: str
     segments: str
@@ -36,12 +36,12 @@ class JournalKeys:
 
     @property
     def in_order(self) -> list[str]:
-        """All keys, in the order of script arguments."""
+        """The Redis keys as a list, in the order of script arguments."""
         return [self.meta, self.segments, self.about, self.blocks_prefix]
 
 
 def journal_keys(app_id: str, journal: str, topic: str, partition: int) -> JournalKeys:
-    """Return the keys of one journal and partition.
+    """Return the Redis keys of one journal and partition.
 
     Args:
         app_id: Id of the application. Like the names of journal and topic, it has no brace and no slash; the settings check that.

@@ -1,4 +1,4 @@
-"""A segment of a journal as a value, and its description in Redis (pure)."""
+"""Describes a segment of a journal, and encodes this description for Redis (pure)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Segment:
 
 
 def packed_segment(segment: Segment) -> bytes:
-    """Return a segment without its first offset, as it is stored, in msgpack."""
+    """Encode the description of a segment as a msgpack map, without its first offset, under which Redis stores it."""
     about = {name: getattr(segment, name) for name in Segment.__slots__ if name not in ("first", "last")}
     while sum(len(key) for key, _ in about["largest"]) > LARGEST_BYTES:
         about["largest"] = about["largest"][:-1]
@@ -58,7 +58,7 @@ def packed_segment(segment: Segment) -> bytes:
 
 
 def segments_of(about: Mapping[bytes, bytes], fence: int) -> tuple[Segment, ...]:
-    """Return the segments in the order of their offsets; each ends before the next one begins, the last one at the fence."""
+    """Decode first offset → description; return the segments in order, each ending before the next one, the last at ``fence``."""
     firsts = sorted(int(first) for first in about if first != b"staged" and int(first) <= fence)
     lasts = [*(first - 1 for first in firsts[1:]), fence][: len(firsts)]
     return tuple(_segment(first, last, about[b"%d" % first]) for first, last in zip(firsts, lasts, strict=True))
