@@ -22,7 +22,7 @@ HOT_KEY: Final = "account_1"
 
 
 class Explained(NamedTuple):
-    """Explanation of a folded record by its raw events.
+    """Lines about the raw events of a folded record, and the differences between both.
 
     Attributes:
         lines: Lines about the raw events, for display.
@@ -39,7 +39,7 @@ def follow_command(config: Path, key: str) -> str:
 
 
 async def explained(settings: Settings, record: Mapping[str, Any]) -> Explained:
-    """Explain a folded record by its raw events in the journal, and compare them.
+    """Compare a folded record with its raw events in the journal; return lines about them and the differences.
 
     Args:
         settings: Settings of the demo.

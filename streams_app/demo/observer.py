@@ -22,7 +22,7 @@ LATEST = 6
 
 @dataclass(slots=True)
 class OutputSoFar:
-    """Output of a fold so far.
+    """Counts and newest records of the output of a fold so far.
 
     Attributes:
         records: Number of folded records, without duplicates.

@@ -44,7 +44,7 @@ class ServiceBusyError(Exception):
 
 
 class Recomputed(NamedTuple):
-    """Results of the subscriber.
+    """Results of the demo's subscriber: handled records, failed attempts and scores.
 
     Attributes:
         ids: Ids of handled records.
@@ -75,7 +75,7 @@ def prepare(folder: Path) -> None:
 
 
 def recomputed(folder: Path) -> Recomputed:
-    """Read the results of the subscriber so far."""
+    """Return the results of the subscriber so far, read from ``scores.db`` in the folder."""
     with connected(folder) as connection:
         ids = connection.execute("SELECT fold_id FROM attempts WHERE is_done").fetchall()
         (retried,) = connection.execute("SELECT COUNT(*) FROM attempts WHERE NOT is_done").fetchone()

@@ -27,7 +27,7 @@ POLL_SECONDS: Final = 0.5
 
 
 async def remove_all(settings: Settings) -> None:
-    """Remove the topics, groups and keys of the application; errors are logged, not raised."""
+    """Delete the topics, consumer groups and Redis keys of the demo; errors are logged, not raised."""
     try:
         async with admin_client(settings.kafka) as client:
             await client.delete_topics([topic.name for topic in (*topics_of(settings), *declared_topics(settings))])

@@ -101,7 +101,7 @@ class View:
         self.console.print(Text(text), soft_wrap=True)  # Text, because rich reads a string as markup
 
     def show(self, now: Snapshot) -> None:
-        """Show a snapshot: in the live table, or as a line if the last line is old enough."""
+        """Show a snapshot: in the live table, or as a line at most every 2 s."""
         if self._live is not None:
             self._live.update(self.picture(now))
         elif now.elapsed_ms >= self._line_at_ms:
