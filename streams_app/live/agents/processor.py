@@ -140,7 +140,7 @@ class ViewProcessor(Processor):
 
     @property
     def is_reading(self) -> bool:
-        """Whether the state is being rebuilt from the source; it is not shown until then."""
+        """Whether the state is being rebuilt from the source; web pages do not show it before the rebuild is complete."""
         return self._metadata.reading is not None
 
     # ---- delivery

@@ -61,7 +61,7 @@ class PageChange:
 
 @dataclass(slots=True)
 class ViewBatch:
-    """A part of a range that one script call applies.
+    """Consecutive records whose combined effect one call of the *apply* script writes.
 
     Attributes:
         to: Last offset of the batch.

@@ -23,7 +23,7 @@ PAGES_A_SCRIPT: Final = 500
 
 @dataclass(slots=True)
 class _Tab:
-    """A tab of this hub.
+    """A browser tab that is connected to this hub.
 
     Attributes:
         connections: Number of its connections; a reload may open the new one before the old one is closed.

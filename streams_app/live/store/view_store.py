@@ -117,7 +117,7 @@ class PollReply:
 
 
 class ClosedTab(NamedTuple):
-    """A tab that has closed.
+    """A browser tab that has closed.
 
     Attributes:
         tab: Id of the tab.
@@ -144,7 +144,7 @@ class PageTabs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PagePresence:
-    """The tabs that have a page open.
+    """The browser tabs that have a page open.
 
     Attributes:
         count: Number of tabs.
@@ -339,7 +339,7 @@ class ViewReader:
 
 
 async def heads_of(redis: Redis, shards: Sequence[ViewKeys]) -> tuple[int, list[ShardHead | None]]:
-    """Read the heads of shards, of any views, in one round trip; None for a shard that does not exist.
+    """Read the metadata (heads) of shards, of any views, in one round trip; None for a shard that does not exist.
 
     Returns:
         The clock of Redis (ms), read at the same time, and the heads in the order of the shards.
