@@ -97,7 +97,7 @@ def _error_text(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """The result or the exception of a call.
+    """The result or the exception of a call of a user's function.
 
     The exception is returned, not raised, so that an exception of the user's function is not mistaken for one of this module.
     """
@@ -122,7 +122,7 @@ class FunctionLoop:
         self._stuck: list[threading.Thread] = []
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> CallOutcome:
-        """Call a function, and await its result if it is awaitable.
+        """Call a function on the thread, and await its result if it is awaitable; return the result or the exception.
 
         Raises:
             TooSlowError: The function did not return in time.

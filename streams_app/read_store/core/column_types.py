@@ -33,7 +33,7 @@ class ColumnKind(StrEnum):
 
 
 class ColumnType(NamedTuple):
-    """The type of a column.
+    """Type of a column: the kind of its values, and their limits.
 
     Attributes:
         declared: The type as the database writes it.

@@ -44,7 +44,7 @@ class RowState:
 
 
 class ExistingColumn(NamedTuple):
-    """A column of an existing table.
+    """Properties of a column of an existing table.
 
     Attributes:
         declared_type: Its type.

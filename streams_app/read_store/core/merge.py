@@ -24,7 +24,7 @@ Value: TypeAlias = int | float | Decimal | str | bytes | None
 
 
 class Cell(NamedTuple):
-    """Primary key of the read store.
+    """Primary key of a stored value: fold, group and changed name.
 
     Attributes:
         fold: Name of the fold.

@@ -63,7 +63,7 @@ def with_values(changes: Sequence[CellChange], rows: Iterable[Sequence[Any]], se
 
 
 def check_columns(count: int, setting: str) -> None:
-    """Check that a query returns group, name and value.
+    """Check that a query returns three columns: group, name and value.
 
     Raises:
         TryAgainError: It has a different number of columns.

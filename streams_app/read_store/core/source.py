@@ -21,7 +21,7 @@ from streams_app.read_store.core.merge import CellChange
 
 
 class ValueSource(Protocol):
-    """A source of current values.
+    """Port of a source of current values: a query, a user's function, or the records themselves.
 
     Its methods raise :class:`~streams_app.errors.TryAgainError` if the values are not available: a
     :class:`~streams_app.read_store.core.errors.SourceFailedError` if some of the groups may be the cause, a

@@ -140,7 +140,7 @@ class ReadStore(Protocol):
 
 
 class Repair(NamedTuple):
-    """A repair of one cell.
+    """A value to be written into one cell, unless the cell has changed since it was read.
 
     Attributes:
         change: The value and version to be written.

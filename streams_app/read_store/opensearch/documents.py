@@ -87,7 +87,7 @@ class DocumentRequest:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The shape of the documents of a store.
+    """Layout of a store's documents, one for each cell or for each group; builds the requests that write them.
 
     Attributes:
         name: Setting ``shape``.
@@ -110,7 +110,7 @@ class Shape:
 
     @property
     def script(self) -> str:
-        """Source of the Painless script."""
+        """Source of the Painless script that writes documents of this shape."""
         return _script(self.name)
 
     @property
@@ -171,7 +171,7 @@ class Shape:
         return document_id(cell if self.name == "cells" else cell[:2])
 
     def field(self, name: str) -> str | None:
-        """Return the field of a name, or None if it cannot have one."""
+        """Return the document field that holds the value of a changed name, or None if the name cannot have a field."""
         return self.columns.get(name) or (name if is_field(name) else None)
 
     def _cell(self, change: CellChange, now_ms: int, more: Mapping[str, Any] = MappingProxyType({})) -> DocumentRequest:

@@ -24,7 +24,7 @@ REJECTIONS: Final = (
 async def bisecting_rejected(
     connection: Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], Awaitable[T]]
 ) -> T:
-    """Run a statement for a batch and return its result; if it fails, bisect the batch.
+    """Run a statement for a batch and return its result; if the server rejects it, find the rejected changes by bisection.
 
     Args:
         connection: The connection of the statement, outside of a transaction.

@@ -203,7 +203,7 @@ class PostgresGroupStore(PostgresStore):
         return await self._pool.call(run)
 
     def _tables(self) -> list[tuple[str, dict[str, str], str]]:
-        """Return the tables whose columns do not depend on the settings."""
+        """Return (table, columns, primary key) for each table whose columns do not depend on the settings."""
         return [(f"{self._settings.table}_progress", PROGRESS_COLUMNS, "topic, partition")]
 
     async def _initialise(self, connection: Connection) -> list[str]:

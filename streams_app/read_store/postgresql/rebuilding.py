@@ -294,7 +294,7 @@ class Belonging(NamedTuple):
 def renames(
     old: Sequence[Belonging], new: Sequence[Belonging], taken: Collection[str], *, table: str, new_table: str
 ) -> list[tuple[str, str, str]]:
-    """Return the renames that give objects of the new table the names of those of the current table, in order (pure).
+    """Return, in order, the renames by which objects of the new table get the names of the current ones (pure).
 
     Args:
         old: Objects of the current table.

@@ -20,7 +20,7 @@ REJECTIONS: Final = (sqlite3.IntegrityError, sqlite3.DataError)
 def bisecting_rejected(
     connection: sqlite3.Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], T]
 ) -> T:
-    """Run ``run`` for a batch and return its result; if it fails, bisect the batch.
+    """Write a batch by ``run`` and return its result; if the table rejects it, find the rejected changes by bisection.
 
     Args:
         connection: A connection in a transaction, which must be rolled back if this raises.

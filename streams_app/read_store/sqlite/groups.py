@@ -161,7 +161,7 @@ class SqliteGroupStore(SqliteStore):
         return await self._thread.call(run)
 
     def _tables(self) -> tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...]:
-        """Return the tables whose columns do not depend on the settings."""
+        """Return (table, CREATE statement, columns, key) for each table whose columns do not depend on the settings."""
         return ((self._progress_table, CREATE_PROGRESS, PROGRESS_COLUMNS, PROGRESS_KEY),)
 
     def _make(self, connection: sqlite3.Connection) -> list[str]:

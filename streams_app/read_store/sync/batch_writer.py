@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class BatchWriter:
-    """Writes to one store; after a timeout, the following transactions are smaller.
+    """Writes changes to one store; after a timeout, the following transactions are smaller.
 
     Attributes:
         size: The number of cells that are written at once.

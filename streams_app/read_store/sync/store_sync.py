@@ -63,7 +63,7 @@ class SyncResult:
 
 
 class StoreSync:
-    """Writes the changes that records announce to one store.
+    """Syncs one store: writes the current values of the cells that folded records name, their progress, and dead letters.
 
     Attributes:
         store_name: The metric label ``store``.
