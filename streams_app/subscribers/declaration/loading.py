@@ -26,7 +26,7 @@ def catalogue_of(settings: Settings) -> Catalogue:
 
 
 def faults_beside(path: Path | None, environ: Mapping[str, str]) -> list[str]:
-    """Return the faults of ``[subscribers.NAME]`` when the settings have other faults too, so that all are reported at once.
+    """Return the faults of the settings sections ``[subscribers.NAME]``, to report them together with faults of other settings.
 
     Args:
         path: The settings file, as for :meth:`Settings.load`.
@@ -51,7 +51,7 @@ def _named(events: EventsSettings) -> Catalogue:
 
 
 def subscription_named(settings: Settings, name: str) -> Subscription:
-    """Return the subscription of the subscriber with a given name.
+    """Return the subscriber with a given name: its declaration with the settings applied, its topics and its consumer group.
 
     Raises:
         ConfigurationError: The catalogue has no subscriber of that name; or as for :func:`catalogue_of`.

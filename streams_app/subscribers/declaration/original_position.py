@@ -77,7 +77,7 @@ def parse_replay(headers: Headers) -> tuple[OriginalPosition, Headers] | None:
 
 
 def received_headers(headers: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
-    """Return headers for a dead letter that preserve those of its event for a replay.
+    """Return the headers of an event as they are copied into its dead letter, so that a replay can restore them.
 
     Headers larger than :data:`RECEIVED_BYTES` are replaced by one header with their size.
     """

@@ -79,12 +79,12 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
 
     @property
     def timestamp(self) -> datetime:
-        """Timestamp of the record."""
+        """Timestamp of the record in Kafka, in UTC."""
         return datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
 
     @property
     def deadline(self) -> datetime | None:
-        """Time at which the attempt times out."""
+        """Time in UTC at which the attempt times out; None before it starts."""
         return None if self.deadline_ms is None else datetime.fromtimestamp(self.deadline_ms / 1000, UTC)
 
     @property
@@ -105,7 +105,7 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
 
     @property
     def causation_id(self) -> str | None:
-        """Id of the event that caused this one."""
+        """Id of the event that caused this one; None if the publisher set none."""
         return header(self.headers, CAUSATION_ID)
 
     def publish(

@@ -117,7 +117,7 @@ class AsyncExecutor(Executor):
         self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def _revive(self, task: asyncio.Task[None]) -> None:
-        """Replace the task of a slot that a function has cancelled, during its attempt or after it."""
+        """Replace the ended task of a slot; an attempt that it was running has failed, because its function cancelled the task."""
         for attempt in [attempt for attempt, slot in self.running.items() if slot is task]:
             if self._took_outcome(attempt):
                 self._end(attempt, AttemptOutcome.ERROR, self._clock.monotonic_ms(), asyncio.CancelledError("cancelled by itself"))

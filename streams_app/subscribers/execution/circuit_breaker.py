@@ -35,7 +35,7 @@ class HalfOpenProbes:
         self._in_vain = self._suspension = 0
 
     def take_of(self, events: deque[T], suspension: int) -> T:
-        """Remove and return the next probe.
+        """Remove and return the fresh event that is tried next.
 
         Args:
             events: Fresh events; at least one.

@@ -45,7 +45,7 @@ def next_together(before: int) -> int:
 
 
 def watched_ms(attempts: int) -> int:
-    """Return how long, in ms, no other event of a partition starts after a suspect.
+    """Return how long a suspect is watched, in ms: no other event of its partition starts during this time.
 
     Args:
         attempts: Number of attempts of the suspect, including the one that is watched.

@@ -89,7 +89,7 @@ class DeadLetterWriter:
         self._late: set[asyncio.Task[None]] = set()
 
     def put(self, work: InFlightEvent, dead_letter: DeadLettering) -> None:
-        """Queue a dead letter for :meth:`forever`."""
+        """Queue a dead letter, which :meth:`forever` sends."""
         self._unsent.append((work, dead_letter))
         self._has_some.set()
 
@@ -125,7 +125,14 @@ class DeadLetterWriter:
                         await asyncio.sleep(0)  # so that :meth:`forever` runs
 
     def send_late_soon(self, work: InFlightEvent, detail: str = AFTER_TIMEOUT) -> None:
-        """Send a second dead letter for an event whose function succeeded after its time-out, even after this claim has ended."""
+        """Start sending a dead letter ``finished-late`` for an event whose function succeeded too late.
+
+        It is sent even after this claim has ended.
+
+        Args:
+            work: The event.
+            detail: Whether the function succeeded after its time-out or after its worker lost the partition, in words.
+        """
         saying = asyncio.create_task(self._send_late(work, dead_lettering(work, FINISHED_LATE, detail)), name=f"late {self._tp}")
         self._late.add(saying)
         saying.add_done_callback(self._late.discard)

@@ -43,7 +43,7 @@ Decode = Callable[[TP, Any, int], DecodedRecord | None]
 
 
 class Undecoded(msgspec.Struct, frozen=True, gc=False):
-    """Placeholder in ``data`` for a value that is decoded only when the function is called.
+    """Placeholder in ``Received.data`` for a value that is decoded only when the function is called.
 
     Decoding that runs code of users may take long or hang, so it runs in the executor slot.
     """

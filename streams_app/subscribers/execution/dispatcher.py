@@ -51,7 +51,7 @@ class RecentEnds:
         self._ended = self._count = self._since_ms = 0
 
     def add(self, attempts: int, now_ms: int) -> None:
-        """Record attempts that have ended."""
+        """Add a number of attempts that have ended."""
         self._count += attempts
         if (passed_ms := now_ms - self._since_ms) >= SOON_MS:
             self._ended = self._count * SOON_MS // passed_ms
@@ -85,15 +85,15 @@ class EventSource(Protocol):
         """Estimate how many events could be taken now."""
 
     def ended(self, attempts: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
-        """Handle attempts that have an outcome.
+        """Finish, retry or dead-letter the events of attempts that have ended.
 
         Args:
             attempts: The attempts.
-            uncounted: Those of them whose failures do not count as attempts of their events.
+            uncounted: Attempts among these that do not count towards the retries of their events, because of an outage.
         """
 
     def status(self) -> PartitionStatus:
-        """Return the status of the partition."""
+        """Return reader position, unfinished events and causes of waiting of the partition."""
 
 
 class Dispatcher:
@@ -172,7 +172,7 @@ class Dispatcher:
         return any(source.in_flight for source in list(self._sources))
 
     def statuses(self) -> list[PartitionStatus]:
-        """Return the status of each partition."""
+        """Return the status of each partition that supplies events, with ``redis`` as a cause if rate-limit leases are missing."""
         statuses = [source.status() for source in self._sources]
         if self._rate_limiter is not None and self._rate_limiter.waits_for_redis:
             return [status._replace(waits_for=status.waits_for | {"redis"}) for status in statuses]
@@ -208,9 +208,10 @@ class Dispatcher:
             self._on_ended(attempts)
 
     def _wanted(self, used: int) -> int:
-        """Return how many leases can be used soon: up to the free slots, or twice the leases used since the last request.
+        """Return how many rate-limit leases can be used soon, given the number used since the last request.
 
-        The second is more if a slot runs several attempts between two requests.
+        At most one for each event that may start, and at most the free slots or twice ``used``, whichever is more: a slot may run
+        several attempts between two requests. While the circuit breaker is open, at most one.
         """
         now_ms, room = self._clock.now_ms(), self._most - self.executor.hanging - len(self._attempts)
         ready = sum(source.ready(now_ms) for source in self._sources)

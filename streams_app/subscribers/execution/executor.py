@@ -237,7 +237,7 @@ class AttemptsWaiter:
         self._timers: list[asyncio.TimerHandle] = []
 
     def attempt_ended(self) -> None:
-        """Wake the waiting method to check the attempts."""
+        """Wake :meth:`within` or :meth:`cancelled_within`, because an attempt has ended."""
         self._changed.set()
 
     def shorten_deadline(self, seconds: float) -> None:

@@ -66,7 +66,7 @@ def error_of(attempt: Attempt) -> str:
 
 
 def _place(error: BaseException | None) -> str:
-    """Return the line of the user's function itself, not of code that it called; the dead letter has the whole traceback."""
+    """Return the text ``at=<file>:<line>`` of the user's function, not of code that it called; "" if the error has no such line."""
     places = [] if error is None else traceback.walk_tb(error.__traceback__)
     its_own = next((each for each in places if Path(each[0].f_code.co_filename).parent not in CALLERS), None)
     return "" if its_own is None else f" at={its_own[0].f_code.co_filename}:{its_own[1]}"

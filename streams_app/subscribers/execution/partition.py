@@ -38,7 +38,7 @@ class SubscriberPartition:
     tracker: OffsetTracker
 
     def __init__(self, tp: TP, context: SubscriberContext, on_acknowledged: Callable[[Sequence[InFlightEvent]], None]) -> None:
-        """Prepare for a claim.
+        """Create the state of an unclaimed partition; :meth:`restore` sets the claim.
 
         Args:
             tp: The partition.
@@ -66,7 +66,7 @@ class SubscriberPartition:
             self._read = thinned(followed_by(self._read, records[-1]), near=NEAR_FINGERPRINTS, spread=1)
 
     def offset_metadata(self, above: Above) -> OffsetMetadata:
-        """Return commit metadata with the offsets that are finished or begun above the low watermark."""
+        """Return commit metadata: topic id, finished and begun offsets above the low watermark, fingerprints of read records."""
         return OffsetMetadata(self.claim.topic_id, above, self._read)
 
     def position(self, low: int, metadata: str) -> OffsetAndMetadata:

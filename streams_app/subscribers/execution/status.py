@@ -79,7 +79,7 @@ class SubscriberStatus(NamedTuple):
 
 
 def first_unread(statuses: Iterable[PartitionStatus], places: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
-    """Return the first unread offset of each partition.
+    """Return partition → first unread offset: the position of its reader or, if it is not claimed, that of the consumer group.
 
     Args:
         statuses: Status of claimed partitions.
@@ -120,7 +120,7 @@ def combined_status(
     now_ms: int,
     hanging: int = 0,
 ) -> SubscriberStatus:
-    """Combine the statuses of the partitions of a subscriber.
+    """Combine the statuses of the partitions of a subscriber into one.
 
     Args:
         statuses: Status of claimed partitions.

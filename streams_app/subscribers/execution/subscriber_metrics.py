@@ -31,7 +31,7 @@ _LATE: Final = "finished-late"
 
 
 def attempted(attempt: Attempt) -> Attempted | None:
-    """Return the result of an attempt; None if it was cancelled before it started."""
+    """Return the metric label for the outcome of an attempt; None if it was cancelled before it started."""
     if not attempt.begun_ms:
         return None
     if attempt.outcome is _DONE:

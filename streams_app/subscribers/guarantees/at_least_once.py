@@ -57,7 +57,7 @@ class AtLeastOnceGuarantee(Guarantee):
 
     @property
     def log(self) -> AttemptLog:
-        """Attempt log of the claim."""
+        """Write-behind log of this claim, which records attempts in Redis."""
         return self._log
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> TakenOver:

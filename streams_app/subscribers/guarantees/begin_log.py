@@ -40,7 +40,7 @@ class Starter(Protocol):
 
 
 class EndLog(NamedTuple):
-    """Progress that is written with each outcome.
+    """Progress of a partition, which is written to Redis together with outcomes.
 
     Attributes:
         low: The low watermark.
@@ -106,7 +106,7 @@ class BeginLog:
         self._backoff = Backoff(first_seconds=0.1, longest_seconds=5.0)
 
     async def claim(self, fence: int) -> StoredState:
-        """Take over the state of former owners.
+        """Take over the state of former owners in Redis, and return it.
 
         Args:
             fence: Fence to store if Redis has no state; the ids of events below it are not needed.
@@ -120,7 +120,7 @@ class BeginLog:
         return kept
 
     async def write_progress(self) -> None:
-        """Write the progress without any outcomes.
+        """Write the low watermark and its metadata to Redis, without outcomes.
 
         Raises:
             RedisError, OSError, TimeoutError: Redis does not answer.

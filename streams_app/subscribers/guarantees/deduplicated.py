@@ -33,7 +33,7 @@ class DeduplicatedGuarantee(Guarantee):
 
     @property
     def log(self) -> BeginLog:
-        """Begin log of the claim."""
+        """Write-ahead log of this claim, which records in Redis that an attempt begins before it starts."""
         return self._write_ahead.log
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> TakenOver:
@@ -83,7 +83,7 @@ class DeduplicatedGuarantee(Guarantee):
         return self._write_ahead.backlog
 
     def on_read(self, batch: Batch) -> None:
-        """Schedule a write of event ids that Redis has lost."""
+        """Schedule a write of those event ids of a batch that Redis has lost."""
         self._write_ahead.on_read(batch)
 
     def on_tick(self) -> None:

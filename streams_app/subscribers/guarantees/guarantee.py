@@ -1,4 +1,4 @@
-"""Port through which the processor of a partition calls a delivery guarantee, and what all guarantees have to implement."""
+"""Port through which the processor of a partition calls its delivery guarantee, with the types that they exchange."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Guarantee(Protocol):
 
     @property
     def log(self) -> GuaranteeLog:
-        """Log of the outcomes of events."""
+        """Records the outcomes of events in Redis; available after :meth:`take_over`."""
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> TakenOver:
         """Take over the state of former owners from Redis.

@@ -47,7 +47,7 @@ class RestoredPosition(NamedTuple):
 
 
 async def restored_position(tp: TP, context: SubscriberContext, claim: Claim, *, requires_commit: bool) -> RestoredPosition:
-    """Determine where a subscriber continues.
+    """Return the position at which a subscriber continues in a partition: that of its commit.
 
     Without a commit, it continues at the position in Redis. Without either, it begins at the offset that ``start`` declares.
 
@@ -78,7 +78,7 @@ def initial_offset(context: SubscriberContext, claim: Claim) -> int:
 
 
 async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) -> OffsetAndMetadata | None:
-    """Read the position of a subscriber whose commit is missing: Kafka removes it after ``offsets.retention.minutes``.
+    """Read the position of a subscriber without a commit from Redis: Kafka removes commits after ``offsets.retention.minutes``.
 
     Redis is only read, because Kafka has not confirmed yet that this worker owns the partition.
 
@@ -112,7 +112,9 @@ async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) ->
 
 
 async def position_at(tp: TP, context: SubscriberContext, claim: Claim, position: OffsetAndMetadata) -> RestoredPosition:
-    """Restore the position of a commit; if the log was truncated, all offsets after the common part are unfinished.
+    """Check that a position from a commit or from Redis belongs to this log, and restore its finished offsets and fingerprints.
+
+    If the log was truncated, all offsets after the part that it has in common with the log that was read are unfinished.
 
     Raises:
         OtherLogError: The position belongs to another log.
@@ -181,6 +183,6 @@ def unfinished_below(above: Above, low: int, begin: int) -> int:
 
 
 def below(above: Above, common: int) -> Above:
-    """Return the part of ``above`` below an offset."""
+    """Return those finished and begun offsets that are below ``common``."""
     runs = [Interval(run.begin, min(run.end, common)) for run in above.finished if run.begin < common]
     return Above(tuple(runs), tuple(offset for offset in above.begun if offset < common))

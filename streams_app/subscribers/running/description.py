@@ -31,7 +31,7 @@ def asyncapi_of(app_id: str, catalogue: Catalogue, subscriptions: Sequence[Subsc
 
 
 def status_entry(now: SubscriberStatus, finished: Mapping[str, int]) -> dict[str, Any]:
-    """Return the status of a subscriber in one worker as JSON.
+    """Return the status of a subscriber in one worker as a JSON object.
 
     Args:
         now: The last status.
@@ -52,13 +52,13 @@ def status_entry(now: SubscriberStatus, finished: Mapping[str, int]) -> dict[str
 def events_page(
     app_id: str, catalogue: Catalogue, subscriptions: Sequence[Subscription], here: Mapping[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the catalogue, and the status of the subscribers that run in this worker, as JSON.
+    """Return the events and subscribers of an application as a JSON object, with the status of those that run in this worker.
 
     Args:
         app_id: Id of the application.
         catalogue: Its catalogue.
         subscriptions: Its subscribers.
-        here: Subscriber → its status, see :func:`status_entry`; without subscribers that do not run in this worker.
+        here: Name of a subscriber that runs in this worker → its status, see :func:`status_entry`.
     """
     return {
         "app_id": app_id,

@@ -15,10 +15,13 @@ logger = logging.getLogger(__name__)
 
 
 class LifespanHost:
-    """Enters and exits the lifespan in a single task on the event loop of the functions, as some context managers require."""
+    """Enters and exits the lifespan of the catalogue in one task on the event loop of ``async`` functions.
+
+    Some context managers have to be exited in the task that entered them.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, lifespan: Lifespan | None, events: Events) -> None:
-        """Prepare to enter the lifespan.
+        """Store the loop and the lifespan, which ``async with`` or :meth:`enter_unless` enters.
 
         Args:
             loop: The event loop of ``async`` functions.

@@ -56,7 +56,7 @@ class SubscriberProcessor(Processor):
     """Processes one partition for a subscriber, see :class:`streams_app.delivery.processor.Processor`."""
 
     def __init__(self, tp: TP, context: SubscriberContext, guarantee: Callable[[SubscriberPartition], Guarantee]) -> None:
-        """Prepare for a claim.
+        """Create the processor of an unclaimed partition.
 
         Args:
             tp: The partition.
@@ -148,7 +148,7 @@ class SubscriberProcessor(Processor):
                 self._partition.tracker.begin(self._partition.tracker.claim, event.offset)
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the low watermark, with the finished offsets above it as metadata."""
+        """Return the low watermark, with the finished offsets above it as metadata; None before the claim."""
         if not self._partition.is_claimed:
             return None
         position = self._guarantee.position_to_commit()
@@ -157,7 +157,7 @@ class SubscriberProcessor(Processor):
         return position
 
     def tick(self, now_ms: int) -> None:
-        """Start retries that are due."""
+        """Start retries that are due, and do the periodic work of the guarantee."""
         self._context.dispatcher.kick()
         if self._tasks:
             self._guarantee.on_tick()

@@ -81,7 +81,7 @@ def enabled_subscriptions(settings: Settings) -> list[Subscription]:
 
 
 def needed_rights(settings: Settings) -> list[Needed]:
-    """Return the rights of a worker that runs everything, including the right to describe each topic.
+    """Return the Kafka rights of a worker that runs everything, including the right to describe each topic.
 
     Raises:
         ConfigurationError: The catalogue cannot be imported, or contradicts the settings.
@@ -104,7 +104,7 @@ def rights_without_folds(
     views: Sequence[LiveView],
     journals: Sequence[JournalSettings] = (),
 ) -> Iterator[Needed]:
-    """Yield the rights that read stores, subscribers, live views and journals need."""
+    """Yield the Kafka rights that read stores, subscribers, live views and journals need."""
     app_id = settings.app_id
     for store in stores:
         what = f"read store {store.name}"
@@ -130,7 +130,7 @@ def rights_without_folds(
 
 
 def of_folds(app_id: str, folds: Sequence[Fold]) -> Iterator[Needed]:
-    """Yield the rights that folds need; the name of their consumer group is the id of the application."""
+    """Yield the Kafka rights that folds need; the name of their consumer group is the id of the application."""
     for fold in folds:
         what = f"fold {fold.name}"
         yield Needed(Right.READ, TOPIC, fold.source, f"source of {what}")

@@ -1,4 +1,4 @@
-"""Updates the gauges of one subscriber once a second, and the remarks of ``/health/ready``."""
+"""Updates the Prometheus gauges of one subscriber, and its remark in ``/health/ready``, once a second."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SubscriberGauges:
             name: Name of the subscriber.
             dispatcher: Dispatcher of its partitions.
             subscriber_metrics: Counts that are exported at each update.
-            places: Returns positions and ends of the logs.
+            places: Returns partition → position of the consumer group and end of the log.
             clock: Clock of the worker.
             remark: Called with a summary of why the subscriber does not run normally; None if it does.
             lag_ms: Returns the longest time for which the function has blocked its event loop in the last minute.

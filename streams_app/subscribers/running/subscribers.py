@@ -143,7 +143,7 @@ class Subscribers:
         await asyncio.gather(*(agent.run(stop) for agent in self._agents.values()))
 
     def page(self) -> dict[str, Any]:
-        """Return the catalogue and the status of each subscriber in this worker, as JSON; may be called from any thread."""
+        """Return all events and subscribers as a JSON object, with the status of those in this worker; callable from any thread."""
         agents = self._agents
         here = {name: status_entry(agent.gauges.present, agent.subscriber_metrics.done) for name, agent in agents.items()}
         return events_page(self._settings.app_id, self._catalogue, self._declared, here)

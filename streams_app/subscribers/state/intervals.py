@@ -74,5 +74,5 @@ class IntervalSet:
         return max(offset, self._ends[at - 1]) if at else offset
 
     def all(self) -> tuple[Interval, ...]:
-        """Return the intervals, ascending."""
+        """Return the offsets as ascending intervals that do not touch each other."""
         return tuple(map(Interval, self._begins, self._ends))

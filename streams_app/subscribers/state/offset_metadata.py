@@ -57,7 +57,7 @@ class _Part(NamedTuple):
 
 
 def encoded(low: int, metadata: OffsetMetadata) -> str:
-    """Encode metadata without limiting its length.
+    """Encode commit metadata as text, without a limit on its length.
 
     Args:
         low: The offset that is committed with it.
@@ -72,7 +72,7 @@ def fits(low: int, metadata: OffsetMetadata, max_bytes: int = MAX_METADATA_BYTES
 
 
 def fitted(low: int, metadata: OffsetMetadata, max_bytes: int = MAX_METADATA_BYTES) -> str:
-    """Encode metadata in at most ``max_bytes`` by omitting the highest offsets, whose events run a second time after a crash."""
+    """Encode commit metadata in at most ``max_bytes`` by omitting the highest offsets; their events run twice after a crash."""
     room_bytes = (max_bytes - len(_text(low, metadata.log, b""))) * 3 // 4
     body = b""
     for _, data in _written(low, metadata.above):
@@ -108,7 +108,7 @@ def decoded(text: str, low: int, log_end: int) -> OffsetMetadata | None:
 
 
 def _written(low: int, above: Above) -> Iterator[tuple[_Part, bytes]]:
-    """Yield the parts in order, each with its encoding."""
+    """Yield the finished intervals and begun offsets in ascending order, each with its encoding."""
     parts = [_Part(*run, is_begun=False) for run in above.finished]
     parts += [_Part(offset, offset + 1, is_begun=True) for offset in above.begun]
     before = low
@@ -119,7 +119,7 @@ def _written(low: int, above: Above) -> Iterator[tuple[_Part, bytes]]:
 
 
 def _read(low: int, body: bytes) -> Iterator[_Part]:
-    """Decode the parts of a body.
+    """Yield the finished intervals and begun offsets that the body of commit metadata lists.
 
     Raises:
         ValueError: The body is malformed.

@@ -100,7 +100,7 @@ class SubscriberStore:
     """
 
     def __init__(self, scripts: Scripts, keys: SubscriberKeys, token: str, *, remember_ms: int = 0) -> None:
-        """Prepare for :meth:`claim`.
+        """Bind the scripts to the keys and the token of a claim; :meth:`claim` makes the first request.
 
         Args:
             scripts: Scripts of the application's Redis.
@@ -225,7 +225,7 @@ class RateStore:
     """The token bucket that all workers of a subscriber share, accessed by one worker."""
 
     def __init__(self, scripts: Scripts, key: str, token: str, bucket: TokenBucket) -> None:
-        """Prepare for :meth:`lease`.
+        """Bind the script to a token bucket and a worker; :meth:`lease` makes the first request.
 
         Args:
             scripts: Scripts of the application's Redis.

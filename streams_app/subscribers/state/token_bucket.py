@@ -44,13 +44,13 @@ class Leased(NamedTuple):
 
 
 def bucket_of(rate: Rate, workers: int = 1) -> TokenBucket:
-    """Return the bucket for a rate, divided equally among the workers."""
+    """Return fill rate and capacity of the token bucket of one worker, if ``workers`` share a rate equally."""
     every_us = rate.period_ms * 1_000 * workers / rate.count
     return TokenBucket(every_us, max(every_us, FULL_US))
 
 
 def leased(bucket: TokenBucket, empty_us: float | None, wanted: int, now_us: int) -> Leased:
-    """Take leases from a bucket.
+    """Take as many of the wanted leases as a token bucket has; return them with the new state of the bucket.
 
     Args:
         bucket: Fill rate and capacity of the bucket.
