@@ -51,7 +51,7 @@ class ListedDeadLetter:
 
     @property
     def is_event(self) -> bool:
-        """Whether the dead letter is an event; False: it is a folded record that was too large for the broker."""
+        """Whether the dead letter has a rejected event; False: it has a folded record that was too large for the broker."""
         return self.reason != RECORD_TOO_LARGE
 
     @property
@@ -146,7 +146,7 @@ class DeadLetterSelection:
 
     @property
     def address(self) -> str:
-        """The address of the component in receipts and replayed events."""
+        """Address of the component in receipts and in the header of replayed events, ``app_id/name``."""
         return replay_target(self.app_id, self.renamed or self.fold).decode()
 
     @property

@@ -46,7 +46,7 @@ class DeadLetterTopic:
 
     @property
     def offsets(self) -> int:
-        """Number of offsets to read."""
+        """Number of offsets to read, in all partitions."""
         return sum(self.ends[tp] - begin for tp, begin in self.begins.items())
 
     async def pages(self) -> AsyncIterator[list[ListedDeadLetter]]:
@@ -138,7 +138,7 @@ class ShownDeadLetter(NamedTuple):
 
 
 class DeadLetterListing(NamedTuple):
-    """The selected dead letters of a component.
+    """The selected dead letters of one component, and which of them were replayed.
 
     Attributes:
         shown: The oldest of them, up to the limit; oldest first.
@@ -206,7 +206,7 @@ class OldestDeadLetters:
     """
 
     def __init__(self, limit: int) -> None:
-        """Create an empty collection.
+        """Create an empty collection of dead letters.
 
         Args:
             limit: Maximum number of dead letters that are returned.

@@ -29,7 +29,7 @@ MAX_NAMES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Result of a request to drop a group.
+    """Number of groups and events that a request to drop a group has removed.
 
     Attributes:
         groups: Number of groups that were dropped, one in each partition.

@@ -44,7 +44,7 @@ Ranges: TypeAlias = Mapping[TP, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class SearchScope:
-    """Limits of a search by id.
+    """Limits of a search for an event by its id.
 
     Attributes:
         since_ms: Finished events since this time are searched, too; None: only unfinished events are searched.
@@ -175,7 +175,7 @@ class EventLog:
         return None
 
     async def of_dead_letter(self, tp: TP, offset: int, wanted: str) -> EventFacts:
-        """Return the facts of the event of a dead letter, even if retention has removed its record."""
+        """Return the facts about an event that became a dead letter, even if retention has removed its record."""
         begin, end = self._log_bounds.get(tp, (0, 0))
         if offset < end:
             return replace(await self.at(tp, offset), event_id=wanted)
@@ -223,7 +223,7 @@ class EventLog:
         )
 
     def _attributes(self, record: Any) -> Headers:
-        """Return the attributes of an event as headers."""
+        """Return the headers of an event, with the attributes of a CloudEvent in structured mode."""
         source = self._one.subscriber.source
         return attributes_of(source.format, record.headers, record.value) if isinstance(source, Event) else record.headers
 
@@ -306,7 +306,7 @@ async def _searched(
 
 @asynccontextmanager
 async def _log(settings: Settings, one: Subscription, topic: str, counts: Mapping[str, int]) -> AsyncGenerator[EventLog, None]:
-    """Open a topic of the subscriber for reading."""
+    """Open a topic of the subscriber, as an :class:`EventLog`, for the ``async with`` block."""
     tps = [TopicPartition(topic, number) for number in range(counts[topic])]
     commits = await committed(settings, one, [TP(*tp) for tp in tps])
     async with log_reader(settings.kafka, topic, range(counts[topic])) as consumer:

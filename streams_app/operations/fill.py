@@ -29,7 +29,7 @@ LINES: Final = 500
 
 @dataclass(slots=True)
 class Filled:
-    """The result of a fill.
+    """Number of lines that a fill has read, and of those that it has rejected.
 
     Attributes:
         lines: Number of lines, without empty ones.

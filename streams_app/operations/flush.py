@@ -25,7 +25,7 @@ POLL_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """Result of a request to emit groups.
+    """Number of groups that a request to emit covers, and of their partitions.
 
     Attributes:
         groups: Number of requested groups that were open.

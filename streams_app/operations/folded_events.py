@@ -48,7 +48,7 @@ class RecordRange:
 
 @dataclass(frozen=True, slots=True)
 class RawEvent:
-    """An event in the range of a folded record.
+    """A journal entry in the offset range of a folded record, with the names that it changed.
 
     Attributes:
         entry: Journal entry of the event.

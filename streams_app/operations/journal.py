@@ -30,7 +30,7 @@ MAX_CLAIMS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class JournalStatus:
-    """The current state of a journal.
+    """The stored state of a journal, by partition.
 
     Attributes:
         journal: Settings of the journal.
@@ -111,7 +111,7 @@ def size_text(size: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DayOfJournal:
-    """The segments of one day.
+    """Number and size of the segments of a journal for one day.
 
     Attributes:
         day: UTC day.
@@ -206,7 +206,7 @@ def segments_before(status: JournalStatus, day: str) -> dict[int, list[Segment]]
 async def drop_segments(
     settings: Settings, journal: JournalSettings, chosen: Mapping[int, Sequence[Segment]], on_dropped: Callable[[Segment], None]
 ) -> None:
-    """Remove the oldest segments of partitions.
+    """Remove the oldest segments of a journal, by partition.
 
     The command claims each partition, which fences its worker. The worker claims it back, possibly before all segments are removed.
 

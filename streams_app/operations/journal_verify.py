@@ -32,7 +32,7 @@ Progress = Callable[[str, int, int | None], None]
 
 @dataclass(slots=True)
 class JournalComparison:
-    """Result of the comparison of a journal with its topic.
+    """Counts and faults from the comparison of a journal with its topic.
 
     Attributes:
         segments: Number of segments that were read.

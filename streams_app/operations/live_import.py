@@ -41,7 +41,7 @@ ANY_AGE: Final = 2**63 - 1
 
 @dataclass(slots=True)
 class ImportPlan:
-    """Effect of an import, known before anything is sent.
+    """Effect of an import into a live view, known before anything is sent.
 
     Attributes:
         lines: Number of records to send.
@@ -68,7 +68,7 @@ class ImportPlan:
 
 @dataclass(slots=True)
 class BadLines:
-    """Invalid lines of a file.
+    """Counts the invalid lines of an import file, and describes the first ones.
 
     Attributes:
         shown: Descriptions of the first invalid lines.
@@ -287,7 +287,7 @@ def _checked(settings: Settings, view: LiveView, path: Path, now_ms: int, ages: 
 
 
 def _reject(path: Path, view: LiveView, faults: BadLines, too_old: BadLines, ages: _Ages) -> None:
-    """Raise if any line is invalid.
+    """Raise if any line of the import file is invalid, or too old for the topic.
 
     Raises:
         ConfigurationError: Lines are invalid, or the topic does not accept their timestamps.

@@ -49,7 +49,7 @@ ALONE: Final = "there is no store in use of this form: what retention has remove
 
 @dataclass(slots=True)
 class Rebuilt:
-    """Result of a rebuild.
+    """Counts of a rebuild: records read, cells copied, and cells and records that were skipped.
 
     Attributes:
         records: Number of folded records that were read.
@@ -88,7 +88,7 @@ class Rebuild:
             on_progress: Called with a text, the progress and the total.
 
         Raises:
-            ConfigurationError: The store or its source cannot be used for a rebuild.
+            ConfigurationError: The store or its value source cannot be used for a rebuild.
         """
         self.done = Rebuilt()
         self._settings = settings
@@ -167,7 +167,7 @@ class Rebuild:
         self._stands[part.tp] = part.end
 
     async def _write(self, changes: Sequence[CellChange], step: ProgressStep) -> Collection[Cell]:
-        """Write changes. If the store cannot hold some of the cells, write nothing and return these cells."""
+        """Write changes into the new store. If the store cannot hold some of the cells, write nothing and return these cells."""
         try:
             await with_retries(lambda: self._writer.apply(changes, step))
         except NotStorableError as error:
@@ -248,8 +248,8 @@ def is_kept(old: Stored, new: Stored | None, *, is_level: bool, is_carried: bool
         old: The cell in the store in use.
         new: The cell in the new store, which has read the topics; None: it does not have the cell.
         is_level: Whether the store in use has applied everything that the new one has. If its version is older nevertheless, its
-            versions were reset because the source was created again, or the newer record became a dead letter. In both cases its
-            value is current. After a reset, the version of an earlier record would reject everything that is folded from now on.
+            versions were reset because the source topic was created again, or the newer record became a dead letter. In both cases
+            its value is current. After a reset, the version of an earlier record would reject everything that is folded later.
         is_carried: Whether values are carried by records. Then an older version has an older value, which is wrong after a dead
             letter; only a version below 0 proves a reset.
     """

@@ -54,7 +54,7 @@ class Behind:
 
 
 async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer) -> Behind:
-    """Return what :func:`follow` would do; changes nothing.
+    """Return how many values and records a reset of a fold affects in a read store; changes nothing.
 
     Args:
         settings: Settings of the application.

@@ -4,12 +4,12 @@ There are two passes. The first pass compares the cells of the store with the va
 cells. The second pass reads the folded topics up to the progress of the store and looks up each cell there: it finds missing cells.
 If records carry the values, only the second pass runs, and compares each record with its cell unless the cell is newer.
 
-A difference may be temporary: the source has changed, and the group is still open or its record is not applied. So each difference
+A difference may be temporary: a value has changed, and the group is still open or its record is not applied. So each difference
 is checked a second time after a wait, once the store has applied the topics up to their ends after that wait. A difference is
 reported if neither side has changed and the group is not open.
 
 Records from before a reset of their fold prove nothing: the source topic may have been created again since, so their versions do
-not compare and their values may be stale. They only name cells; current values are read from the source.
+not compare and their values may be stale. They only name cells; current values are read from the value source.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Verify:
             declared: The store.
             clock: Wall clock, and monotonic clock of waits.
             is_repair: Whether to write the correct values into the store.
-            wait_seconds: Time between two checks of a difference: longer than an event takes from the source to its fold.
+            wait_seconds: Time between two checks of a difference: longer than a change takes to reach its open group.
             on_difference: Called with each difference.
             on_progress: Called with a text, the progress and the total.
 
@@ -237,7 +237,7 @@ class Verify:
         return same
 
     async def _open(self, cells: Iterable[Cell]) -> set[tuple[str, str]]:
-        """Return (fold, group) of each open group that cells belong to."""
+        """Return a pair (fold, group) for each of the given cells whose group is open."""
         found = set()
         for changes in by_fold([CellChange(cell, 0) for cell in cells]):
             fold, columns = changes[0].cell.fold, {change.cell.group_key for change in changes}
