@@ -24,5 +24,5 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
-        """Return milliseconds of the monotonic clock."""
+        """Return milliseconds since an arbitrary moment; never jumps."""
         return time.monotonic_ns() // 1_000_000

@@ -145,7 +145,7 @@ class NotDecodedError(StreamsAppError):
 
 
 class BeyondDoubleError(BadEventError):
-    """JSON with a number beyond a double, which matters only to folds that read this number.
+    """JSON with a number too large for a double, which matters only to readers of this number.
 
     Attributes:
         rest: The event, with null instead of such numbers.

@@ -44,7 +44,7 @@ MAX_CLOSING_VALUES: Final = 1_000
 
 
 def _checked_keep(keep: Any) -> Any:
-    """Return the value of ``keep`` if it is valid."""
+    """Validate the setting ``keep``: ``names``, ``last``, ``events``, or a table name → aggregate."""
     if keep in ("names", "last", EVENTS):
         return keep
     if isinstance(keep, Mapping) and all(isinstance(name, str) and kind in get_args(Aggregate) for name, kind in keep.items()):
@@ -76,7 +76,7 @@ class QuietPeriod(BaseModel):
 
 
 def _checked_quiet_period(value: Any) -> Any:
-    """Return a duration, or the rule that reads it from each event."""
+    """Convert the setting ``quiet_period`` to a duration, or to the rule that reads it from each event."""
     if isinstance(value, QuietPeriod):
         return value
     if not isinstance(value, Mapping):
@@ -334,7 +334,7 @@ class Fold(BaseModel):
 
     @property
     def keeps_events(self) -> bool:
-        """Whether the events themselves are kept."""
+        """Whether records have the events themselves (``keep = "events"``)."""
         return self.keep == EVENTS
 
     @property
@@ -349,7 +349,7 @@ class Fold(BaseModel):
 
     @property
     def keeps_values(self) -> bool:
-        """Whether values or events are kept, and not only the changed names."""
+        """Whether records have values or events, and not only the changed names."""
         return self.keep != "names"
 
     @property

@@ -80,7 +80,7 @@ class OneLine(logging.Formatter):
         super().__init__(TEXT_FORMAT)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the log record as one line of text, with a traceback if it has one."""
+        """Return the log record as one line of text; a traceback of this project's code follows."""
         message = _message(record)
         is_ours = record.name.partition(".")[0] not in LIBRARIES
         if record.exc_info and record.exc_info[1] is not None and not is_ours:

@@ -18,7 +18,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of one check.
+    """Result of one check: severity, description and advice.
 
     Attributes:
         level: Severity; ``error``: a worker cannot run, or would lose events.

@@ -127,7 +127,7 @@ def _memory_findings(info: Mapping[str, Any]) -> list[Finding]:
 
 
 async def _probe(redis: Redis, app_id: str) -> Finding:
-    """Write a key and remove it; return the finding."""
+    """Check whether Redis accepts writes, by a key that is written and removed."""
     key = probe_key(app_id)
     try:
         await redis.set(key, "", ex=PROBE_SECONDS)

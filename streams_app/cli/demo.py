@@ -1,4 +1,4 @@
-"""``streams-app demo``: all parts of an application on this machine, with servers from pip wheels."""
+"""``streams-app demo``: runs all parts of an application on this machine, with servers from pip wheels."""
 
 from __future__ import annotations
 

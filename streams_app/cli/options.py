@@ -1,4 +1,4 @@
-"""Options that several commands share: source of the settings, and types of arguments.
+"""Options that several commands share: where the settings come from, and types of arguments.
 
 Settings come from a file or from a Python module. Only settings from a module can contain functions.
 """

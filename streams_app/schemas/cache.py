@@ -1,4 +1,4 @@
-"""Caches fetched schemas, and decodes values by them (pure)."""
+"""Caches fetched schemas, and decodes values with them (pure)."""
 
 from __future__ import annotations
 

@@ -27,12 +27,12 @@ def is_framed(value: bytes | None) -> bool:
 
 
 def schema_id(value: bytes) -> int:
-    """Return the id of the schema of a framed value."""
+    """Return the schema id in the frame of a value."""
     return int.from_bytes(value[1:HEAD_BYTES], "big")
 
 
 def unframed(value: bytes) -> tuple[int, bytes]:
-    """Return the id of the schema of a value, and its body.
+    """Split a framed value into schema id and body.
 
     Raises:
         BadEventError: ``wrong-format``: the value has no frame. ``unknown-schema``: its id is out of range.
@@ -45,7 +45,7 @@ def unframed(value: bytes) -> tuple[int, bytes]:
 
 
 def framed(number: int, body: bytes) -> bytes:
-    """Prefix a body with the frame of a schema."""
+    """Return a body with a frame before it: a zero byte and the schema id."""
     return MAGIC + number.to_bytes(4, "big") + body
 
 
@@ -55,7 +55,7 @@ def schema_ids(values: Iterable[bytes | None]) -> set[int]:
 
 
 def message_indexes(body: bytes) -> tuple[Sequence[int], bytes]:
-    """Return the message indexes of a Protobuf body, and the rest of the body.
+    """Split the body of a Protobuf value into message indexes and encoded message.
 
     Raises:
         ValueError: The body ends within the indexes, or they are invalid.

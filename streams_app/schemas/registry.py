@@ -46,7 +46,7 @@ class UnknownSchemaError(Exception):
 
 
 class Latest(NamedTuple):
-    """The latest schema of a subject.
+    """The latest schema of a registry subject, and when it was fetched.
 
     Attributes:
         id: Id of the schema.
@@ -223,7 +223,7 @@ class SchemaRegistry(SchemaCache):
 
 
 def registry_of(settings: Settings, formats: Collection[Format], clock: Clock | None = None) -> SchemaRegistry | None:
-    """Return the registry of an application; None if the settings name none.
+    """Create the registry client of an application; None if the settings name no registry.
 
     Args:
         settings: Settings of the application.

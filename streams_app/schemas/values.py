@@ -17,7 +17,7 @@ from streams_app.schemas.framing import is_framed
 
 
 class KeyedValue(Protocol):
-    """A consumer record, of which key and value are decoded."""
+    """Key and value of a consumer record, the parts that a :class:`ValueReader` decodes."""
 
     @property
     def key(self) -> bytes | None:

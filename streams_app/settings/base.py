@@ -33,7 +33,7 @@ def redacted(url: str) -> str:
 
 
 def has_late_at(url: str) -> bool:
-    """Return whether the path has an ``@``: then a ``/`` in the password was probably parsed as the end of the host."""
+    """Return whether the path of a URL has an ``@``: then a ``/`` in the password was probably parsed as the end of the host."""
     _, _, path = url.partition("://")[2].partition("/")
     return "@" in path
 

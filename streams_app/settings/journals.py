@@ -119,11 +119,11 @@ class JournalSettings(Section):
         return milliseconds(self.compress_after)
 
     def share(self, partitions: int) -> int:
-        """Return the bytes that one partition may take in Redis, for this many partitions."""
+        """Return the bytes that each partition may take in Redis if the source has this many partitions."""
         return self.max_bytes // max(1, partitions)
 
     def segment_bytes(self, partitions: int) -> int:
-        """Return the maximum received bytes of a segment, for this many partitions."""
+        """Return the maximum size of a segment, in received bytes, if the source has this many partitions."""
         return max(1, min(MAX_SEGMENT_BYTES, self.share(partitions) // SEGMENTS_OF_SHARE))
 
     def stored_segment_bytes(self, partitions: int) -> int:
@@ -132,7 +132,7 @@ class JournalSettings(Section):
 
     @property
     def group(self) -> str:
-        """Short name of the consumer group."""
+        """Name of the consumer group without the prefix ``<app_id>.``."""
         return f"journal.{self.name}"
 
     @property
@@ -142,6 +142,6 @@ class JournalSettings(Section):
 
 
 def faults_of_journals(journals: Sequence[JournalSettings]) -> list[str]:
-    """Return the faults of an application's journals, one sentence for each."""
+    """Check the journals of an application together; return the faults, one sentence for each."""
     names = [journal.name for journal in journals]
     return ["two journals have the same name"] if len(set(names)) != len(names) else []

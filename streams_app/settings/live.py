@@ -39,7 +39,7 @@ Scalar = str | int | float | bool
 
 
 def _as_list(given: Any) -> Any:
-    """Convert each condition to a list of accepted values."""
+    """Convert conditions to a dict: field → tuple of accepted values."""
     if not isinstance(given, dict):
         raise ValueError(  # noqa: TRY004  # pydantic turns a ValueError into a validation error
             f'expected fields and their values, as in {{"{TYPE_HEADER}" = "contribution.made"}}'
@@ -177,12 +177,12 @@ class LiveView(Section):
 
     @property
     def keeps(self) -> int:
-        """Number of newest items of a page that are kept."""
+        """Maximum number of items of a page; the newest ones are kept."""
         return self.max_items or (LIST_ITEMS if self.kind == "list" else COUNT_ITEMS)
 
     @property
     def group(self) -> str:
-        """Short name of the consumer group."""
+        """Name of the consumer group without the prefix ``<app_id>.``."""
         return f"live.{self.name}"
 
     @property
@@ -255,7 +255,7 @@ class LiveServer(Section):
 
 
 def faults_of_views(views: Sequence[LiveView], server: LiveServer, taken: Collection[str]) -> list[str]:
-    """Return the faults of an application's live views, one sentence for each.
+    """Check the live views of an application together; return the faults, one sentence for each.
 
     Args:
         views: All views.

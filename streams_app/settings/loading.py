@@ -213,7 +213,7 @@ def _put(values: dict[str, Any], target: tuple[str, ...], text: str) -> bool:
 
 
 def _from_text(target: tuple[str, ...], text: str) -> Any:
-    """Return the value of a variable: a list if its setting may be a list, otherwise text that the model converts."""
+    """Convert the text of an environment variable: to a list if its setting may be one; the model converts other text."""
     if target[-1] in ("folds", "fields", "columns", "payload", "origins") or (target[-1] in ("group_key", "key") and "," in text):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text

@@ -126,7 +126,7 @@ class ReadStoreSettings(Section):
 
     @property
     def group(self) -> str:
-        """Short name of the consumer group."""
+        """Name of the consumer group without the prefix ``<app_id>.``."""
         return f"read-store.{self.name}"
 
     @property
@@ -136,7 +136,7 @@ class ReadStoreSettings(Section):
 
 
 def faults_of(stores: Sequence[ReadStoreSettings], folds: Collection[Fold]) -> list[str]:
-    """Return the faults of an application's read stores, one sentence for each."""
+    """Check the read stores of an application together; return the faults, one sentence for each."""
     names = [store.name for store in stores]
     faults = ["two read stores have the same name"] if len(set(names)) != len(names) else []
     places: dict[tuple[str, str], ReadStoreSettings] = {}

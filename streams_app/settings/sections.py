@@ -287,7 +287,7 @@ class Settings(Section):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Source topics without duplicates, in the order of the folds."""
+        """Source topics of all folds, without duplicates, in the order of the folds."""
         return tuple(dict.fromkeys(fold.source for fold in self.folds))
 
     @property

@@ -30,7 +30,7 @@ class EventsSettings(Section):
 
     @property
     def place(self) -> tuple[str, str]:
-        """Module and name of the catalogue."""
+        """Module and name of the catalogue; both are empty if none is set."""
         module, _, name = (self.catalogue or "").partition(":")
         return module, name
 

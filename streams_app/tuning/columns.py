@@ -358,7 +358,7 @@ def fold_to_read(fold: Fold) -> Fold:
 
 
 def _details_of(event: Any) -> int:
-    """Return the stored details of an event: whether it closes its group, and its size if it is kept."""
+    """Pack the details of an event: bit 0 is set if it closes its group; the higher bits are its size if it is kept."""
     return int(event.closes) | (size_of_event(event.json) << 1 if event.json else 0)
 
 

@@ -35,7 +35,7 @@ BROKEN_OFF: Final = "broken-off"
 
 @dataclass(slots=True)
 class Line:
-    """A line in the form of a record; the line number is its offset."""
+    """A line of the file in the shape of a consumer record; the line number is its offset."""
 
     offset: int
     timestamp: int | None
@@ -87,7 +87,7 @@ class LineReader:
         self._outside_ms: tuple[int, int] | None = None
 
     def read(self, path: Path, on_progress: Callable[[ReadCounts], None] = ignore_progress) -> None:
-        """Read a file, or standard input, to its end.
+        """Read a file, or standard input, to its end into the columns.
 
         Raises:
             ConfigurationError: The file cannot be opened.

@@ -30,7 +30,7 @@ from streams_app.tuning.timestamps import timestamp_remarks
 
 @dataclass(slots=True)
 class _FiledRecord:
-    """An entry of a journal in the form of a record."""
+    """A journal entry in the shape of a consumer record."""
 
     offset: int
     timestamp: int | None

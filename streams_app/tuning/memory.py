@@ -52,7 +52,7 @@ class SomeRecords:
     """The folded records of a random sample of groups, for an estimate of the mean memory of an open group."""
 
     def __init__(self, columns: Columns, starts: Positions, closes: Times, early: NDArray[np.bool_] | None = None) -> None:
-        """Select the first groups.
+        """Select the records of the groups with the lowest hashes.
 
         Args:
             columns: Sorted columns.

@@ -88,7 +88,7 @@ class NameSets:
 
     @property
     def may_close(self) -> bool:
-        """Whether there are enough different names for a group to reach the bound."""
+        """Whether so many different names occur that a group may exceed ``max_changed``."""
         return len(self._different) > self.max_changed
 
     @property
@@ -195,7 +195,7 @@ def limit_names(numbers: NDArray[np.uint32], ends: Sequence[int], sets: NameSets
 
 
 def _totals(numbers: NDArray[np.uint32], ends: Sequence[int], sets: NameSets) -> list[int]:
-    """Return the number of names of the events of each group, counted with repetitions."""
+    """Return the number of changed names in all events of each group, counted with repetitions."""
     if len(ends) == 1:
         return [sum(int(sets.counts(numbers[at : at + _BLOCK]).sum()) for at in range(0, len(numbers), _BLOCK))]
     upto = np.cumsum(sets.counts(numbers))[np.array(ends) - 1]
@@ -204,7 +204,7 @@ def _totals(numbers: NDArray[np.uint32], ends: Sequence[int], sets: NameSets) ->
 
 
 def _by_count(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[np.int32], begin: int) -> bool:
-    """Limit one group under the assumption that all names differ; a set number is a size."""
+    """Apply :func:`limit_names` to one group, under the assumption that all names differ; a set number is a size."""
     totals = np.cumsum(numbers, dtype=np.int64)
     is_any = False
     for at in range(0, len(numbers), _BLOCK):
@@ -217,7 +217,7 @@ def _by_count(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[np
 
 
 def _by_window(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[np.int32], begin: int) -> bool:
-    """Limit one group with a sliding window that counts its names; only the names of the window are in memory."""
+    """Apply :func:`limit_names` to one group, by a sliding window that counts names; only its names are in memory."""
     most, events = sets.max_changed, len(numbers)
     in_window: dict[int, int] = defaultdict(int)
     is_any, stop = False, 0

@@ -43,12 +43,12 @@ class Signs:
 
     @property
     def recommended(self) -> str:
-        """Mark of the recommended quiet period."""
+        """Character that marks the recommended quiet period."""
         return "●" if self.is_fine else "*"
 
     @property
     def configured(self) -> str:
-        """Mark of the configured quiet period."""
+        """Character that marks the configured quiet period."""
         return "○" if self.is_fine else "o"
 
 
@@ -198,7 +198,7 @@ class Canvas:
         self._signs: dict[tuple[int, int], str] = {}
 
     def line(self, points: Sequence[tuple[float, float]]) -> None:
-        """Connect points from left to right."""
+        """Draw a line that connects points from left to right."""
         for (from_x, from_y), (to_x, to_y) in pairwise(points):
             steps = 1 + int(max(abs(to_x - from_x) * self.width * self._columns, abs(to_y - from_y) * self.height * self._rows))
             for step in range(steps + 1):

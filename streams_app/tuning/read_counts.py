@@ -1,4 +1,4 @@
-"""Counts the records or lines read from a range, and the unusable ones (pure)."""
+"""Counts the records or lines that ``tune`` reads, and the unusable ones (pure)."""
 
 from __future__ import annotations
 

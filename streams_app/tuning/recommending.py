@@ -175,7 +175,7 @@ def _wait_ms(point: Point) -> int:
 
 
 def _ratio_at(points: Sequence[Point], quiet_ms: int) -> float:
-    """Return the folding ratio between two candidates, interpolated on a logarithmic scale."""
+    """Return the folding ratio at a quiet period, interpolated between two candidates on a logarithmic scale."""
     if quiet_ms <= points[0].quiet_ms:
         return points[0].ratio
     for before, after in pairwise(points):

@@ -1,4 +1,4 @@
-"""Computes the effect of each candidate for the quiet period on a range of events (pure).
+"""Computes the effect of each candidate quiet period on past events (pure).
 
 The rules are those of :class:`streams_app.folding.core.model.MemoryShard` with ``sessions``, applied to columns: a gap longer than
 X ends a session, and within a session the other bounds end records. A test compares every number with a replay event by event.
