@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class FoldContext:
-    """The clients, clocks and settings of all processors of folds in a worker."""
+    """Clients, clocks and settings that the processors of all folds in a worker share."""
 
     settings: Settings
     scripts: FoldScripts

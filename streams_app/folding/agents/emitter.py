@@ -58,7 +58,7 @@ class EmissionPass:
 
 @dataclass(slots=True)
 class Emitter:
-    """Emits the due groups of one shard."""
+    """Seals the due groups of one shard, and sends their records to the output topic."""
 
     shard: Shard
     producer: Producer

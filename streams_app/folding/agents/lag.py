@@ -105,7 +105,7 @@ class StoredFences:
         self._redis: Redis | None = None
 
     async def ask_once(self, tps: Collection[TP]) -> None:
-        """Read the fences of all folds in these partitions from Redis into :attr:`fences`, and whether it accepts writes.
+        """Read from Redis into the attributes: the fences of all folds in these partitions, and whether Redis accepts writes.
 
         Raises:
             RedisError, OSError: Redis does not answer, or is a replica.

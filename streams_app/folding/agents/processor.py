@@ -1,6 +1,6 @@
 """The processor of one partition for one fold: folds ranges into its shard, retries failed scripts, and emits due groups.
 
-:mod:`streams_app.delivery` delivers the ranges. From its claim until it is revoked, it runs two tasks: one folds, the other emits.
+:mod:`streams_app.delivery` delivers the ranges. From claim to revocation, a processor runs two tasks: one folds, the other emits.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class FoldProcessor:
         self.emitter.ticked.set()
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Return the progress of the emission; None if a known pause, such as an outage, explains a stall, or without a claim."""
+        """Return the progress of the emission; None without a claim, or if a known pause, such as an outage, explains a stall."""
         if explains_emission(self.shard.fold, self._context.status):
             return None
         return self._context.claimed_shards.snapshots.progress(self.shard.key, monotonic_ms)
@@ -300,9 +300,9 @@ class BatchQueue:
         """Wait for the first range; return it, joined with earlier ranges that were too short.
 
         Args:
-            is_part: Whether a range that ends at this offset is shorter than the range that another owner has begun. That one must
-                be folded with the same end. Otherwise its events would get other scores, and groups that are done would be left
-                out of a different range.
+            is_part: Whether a range that ends at this offset is shorter than the range that another owner has begun. The begun
+                range must be folded with the same end. Otherwise its events would get other scores, and groups that are done
+                would be left out of a different range.
 
         Returns:
             None if the range is too short and must be joined with the next one.

@@ -140,7 +140,7 @@ class ShardSnapshots:
         return (snapshot for (name, _), snapshot in self._snapshots.copy().items() if name == fold)
 
     def progress(self, key: ShardKey, monotonic_ms: int) -> Progress | None:
-        """Return how many records of a shard the broker has acknowledged, plus one if any is overdue; None if not claimed."""
+        """Return how many records of a shard were acknowledged since its claim, and if more are overdue; None if not claimed."""
         snapshot = self._snapshots.get(key)
         if snapshot is None or not snapshot.is_claimed:
             return None

@@ -41,7 +41,7 @@ NEVER: Final = -1
 
 
 class SampledGroup(msgspec.Struct, gc=False):
-    """A group of the sample.
+    """What is remembered of one sampled group: its last event, and its last record.
 
     Attributes:
         last_offset: Offset of its last event that was counted.

@@ -14,7 +14,7 @@ from streams_app.delivery.clocks import SKEW_MS, ReaderView, advanced, is_caught
 
 
 class RangeTime(NamedTuple):
-    """Inputs for the scores of a range, besides the clocks of the shard.
+    """Times that determine, with the clocks of the shard, the scores of the events in a range.
 
     They are stored while the range is in progress, so that every owner gives an event the same score.
 

@@ -1,7 +1,7 @@
 """Routes replayed dead letters to the fold that rejected them (pure).
 
-The other folds of its source, and other applications that read it, folded the event when it first arrived, so they skip it now. Its
-header ``streams-app-replay`` names the application and the fold: ``<app_id>/<fold>``.
+The other folds of the source, and other applications, folded the event when it first arrived, so they skip it now. The header
+``streams-app-replay`` of a replayed event names the application and the fold: ``<app_id>/<fold>``.
 """
 
 from __future__ import annotations
