@@ -44,14 +44,14 @@ MAX_DUE: Final = 2
 
 
 class KeptShard(Protocol):
-    """The part of a shard that its keeper uses."""
+    """The attributes and methods of a claimed shard that its keeper uses."""
 
     clock_ms: int
     lag: int | None
 
     @property
     def journal(self) -> JournalSettings:
-        """The journal."""
+        """Settings of the journal."""
 
     @property
     def tp(self) -> TP:
@@ -63,7 +63,7 @@ class KeptShard(Protocol):
 
     @property
     def store(self) -> JournalStore:
-        """The state in Redis."""
+        """Access to the state of the shard in Redis."""
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -74,10 +74,10 @@ class KeptShard(Protocol):
         """The segments that receive no more events."""
 
     def replaced(self, segment: Segment) -> None:
-        """Replace a segment in this copy of the state, after Redis has its new state."""
+        """Replace a segment in the owner's copy of the state, after Redis has its new state."""
 
     def dropped(self, segment: Segment) -> None:
-        """Remove a segment from this copy of the state, after it was removed from Redis."""
+        """Remove a segment from the owner's copy of the state, after it was removed from Redis."""
 
 
 @dataclass(slots=True)
@@ -361,7 +361,7 @@ class _Staged:
         self._begins = True
 
     async def write(self, blocks: Sequence[bytes], *, ends: bool = False) -> bool:
-        """Stage the next blocks, all of them if ``ends``; return False if the segment was removed or is already packed."""
+        """Collect blocks and stage them when they are enough, or if ``ends``; return False if the segment is gone or packed."""
         for block in blocks:
             is_full = self._size + len(block) > STAGED_BYTES or len(self._waiting) >= MAX_STAGED
             if is_full and self._waiting and not await self._flush():

@@ -163,11 +163,11 @@ class JournalShard:
     # ---- changes by the keeper
 
     def replaced(self, segment: Segment) -> None:
-        """Replace a segment in this copy of the state, after Redis has its new state."""
+        """Replace a segment in the owner's copy of the state, after Redis has its new state."""
         self.segments = [segment if one.first == segment.first else one for one in self.segments]
 
     def dropped(self, segment: Segment) -> None:
-        """Remove a segment from this copy of the state, after it was removed from Redis."""
+        """Remove a segment from the owner's copy of the state, after it was removed from Redis."""
         self.segments = [one for one in self.segments if one.first != segment.first]
 
     def _begun(self, form: Form, clock_ms: int) -> Segment:

@@ -51,7 +51,7 @@ class Start:
 
 
 def parse_start(text: str, now_ms: int) -> Start:
-    """Parse a text from which a reader is to start: a cursor, a keyword, or a time.
+    """Parse the requested start of a reader: a cursor, a keyword, or a time.
 
     Args:
         text: A cursor, ``earliest``, ``latest``, a duration before now as in ``-24h``, an ISO time or day, or ms since 1970.

@@ -1,4 +1,4 @@
-"""Repacks the blocks of a segment into fewer and smaller ones, in the order of their keys (pure).
+"""Repacks the rows of a segment into fewer blocks, which need less memory, in the order of keys (pure).
 
 Neighbouring keys share a block, so that keys with few events compress as well as those with many. A *member* is an encoded block,
 see :mod:`streams_app.journal.core.block`.
@@ -54,7 +54,7 @@ class RowsInOrder:
     """
 
     def __init__(self, first: int, last: int) -> None:
-        """Initialize for the first member of a segment.
+        """Initialize before the first member of a segment is added.
 
         Args:
             first: First offset of the segment.
@@ -97,14 +97,14 @@ class RowsInOrder:
 
 
 class Repacker:
-    """Packs the rows of a segment into larger blocks, which neighbouring keys share.
+    """Packs the rows of a segment into compressed blocks, which neighbouring keys share.
 
     Attributes:
         digest: Digest of all rows that were packed so far.
     """
 
     def __init__(self, first: int, last: int) -> None:
-        """Initialize for the first member of a segment.
+        """Initialize before the first member of a segment is added.
 
         Args:
             first: First offset of the segment.

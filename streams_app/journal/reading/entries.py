@@ -26,7 +26,7 @@ REASONS: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One event of a key.
+    """One event of a key, as a reader of the journal receives it.
 
     Attributes:
         cursor: The position after this entry, in all partitions.
@@ -52,7 +52,7 @@ class Entry:
 
     @classmethod
     def of(cls, row: Row, partition: int, cursor: str) -> Entry:
-        """Create the entry of a row."""
+        """Convert a stored row to an entry."""
         return cls(cursor, row.time_ms, row.value, row.headers, partition, row.offset, too_large(row))
 
     def as_json(self) -> dict[str, Any]:

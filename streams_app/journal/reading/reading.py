@@ -216,7 +216,7 @@ class Reading:
 
 
 def _first_since(segments: Sequence[Segment], since_ms: int) -> int | None:
-    """Return the offset from which to search for the first entry since a time, the begin of a segment; None if there is none."""
+    """Return the first offset of the segment or gap in which to search for the first entry since a time; None if there is none."""
     found = next((place for place, one in enumerate(segments) if one.form != "gap" and one.newest_ms >= since_ms), None)
     if found is None:
         return None

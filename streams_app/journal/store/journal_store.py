@@ -190,7 +190,7 @@ class _ScriptCaller:
 
 
 class JournalStore(_ScriptCaller):
-    """The state of one journal and partition, under one claim.
+    """Changes the state of one journal and partition in Redis, under the token of one claim.
 
     Every method except :meth:`claim` and :meth:`scan` raises :class:`.FencedError`, without a write, if another owner has claimed
     the shard or Redis has lost it.
@@ -218,7 +218,7 @@ class JournalStore(_ScriptCaller):
     async def claim(
         self, topic_id: str, partitions: int, *, begin: Beginning | None = None, fence_at_most: int | None = None
     ) -> Claimed | None:
-        """Take over the state from its previous owner; remove staged blocks, and segments that begin above the fence.
+        """Take over the state of the shard, or create it; remove staged blocks, and segments that begin above the fence.
 
         Args:
             topic_id: Id of the source; "" if the broker gives none. A state of another topic is returned unchanged.
@@ -276,7 +276,7 @@ class JournalStore(_ScriptCaller):
         return await self._stage(first, "", [], begins=False)
 
     async def stage(self, segment: Segment, blocks: Sequence[bytes], *, begins: bool) -> bool:
-        """Write blocks that will replace those of a segment, and close it.
+        """Write the blocks that will replace those of a segment, and close the segment.
 
         Args:
             segment: Its new state, with the generation of the new blocks.
