@@ -162,7 +162,7 @@ def _record(records: FoldRecords, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kept(owner: str, kind: Any, schemas: dict[str, Any]) -> dict[str, str]:
-    """Add the schema of a type to the document, with those that it references; return the reference to it."""
+    """Add the JSON Schema of a type to ``schemas``, with the schemas that it references; return ``{"$ref": …}`` to it."""
     schema, definitions = schema_of(kind)
     # Prefixed with the key of the event, because two events may have different types with the same name.
     named = {_name(owner, name): definition for name, definition in definitions.items()}
@@ -177,7 +177,7 @@ def _name(owner: str, name: str) -> str:
 
 
 def _is_of_openapi(key: str, part: Any) -> bool:
-    """Return whether this is a discriminator of OpenAPI, which AsyncAPI writes differently, and not a field of that name."""
+    """Return whether a schema entry is a discriminator of OpenAPI, which AsyncAPI writes differently, not a field of that name."""
     return key == "discriminator" and isinstance(part, dict) and "propertyName" in part
 
 

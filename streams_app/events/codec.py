@@ -28,7 +28,7 @@ _NOTHING: Final = msgspec.Raw(b"null")
 
 
 class _Beside(msgspec.Struct):
-    """The fields of an event besides its payload, as raw JSON."""
+    """The fields ``before`` and ``metadata`` of a value, as raw JSON."""
 
     before: msgspec.Raw = _NOTHING
     metadata: msgspec.Raw = _NOTHING
@@ -265,7 +265,7 @@ def _converter(kind: Any) -> Callable[[Any], Any]:
 
 
 def _checked(path: str, read: Callable[[Any], Any], value: Any) -> Any:
-    """Decode a part of an event; the error names its path.
+    """Return ``read(value)``; convert any exception to an error that names the path of this part of the event.
 
     Raises:
         BadEventError: ``not-valid``.

@@ -22,7 +22,7 @@ STRUCTURE: Final = frozenset(
 
 
 def breaking_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Return the breaking changes, one sentence each, in the order of the old document.
+    """Return the breaking changes between two AsyncAPI documents, one sentence each, in the order of the old document.
 
     Raises:
         ValueError: ``old`` or ``new`` is not an AsyncAPI 3 document.
@@ -77,7 +77,7 @@ def _topics(document: dict[str, Any]) -> dict[str, set[str]]:
 
 
 class _Comparison:
-    """Compares the schemas of two documents."""
+    """Finds breaking changes between the JSON Schemas of an older and a newer AsyncAPI document."""
 
     def __init__(self, old: dict[str, Any], new: dict[str, Any]) -> None:
         self._old, self._new = old, new

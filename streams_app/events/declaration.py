@@ -113,12 +113,12 @@ class Event(Generic[T, M]):
 
 
 def formats_of(events: Iterable[Event[Any, Any]]) -> list[Format]:
-    """Return the distinct formats of events."""
+    """Return the distinct formats of events, such as ``json`` and ``avro``, in the order of the events."""
     return list(dict.fromkeys(event.format for event in events))
 
 
 def description_faults(description: Any) -> list[str]:
-    """Return the faults of a description, one sentence each."""
+    """Return one sentence if a description is empty or too long, otherwise an empty list."""
     if not isinstance(description, str) or not description.strip():
         return ["description is empty: say what it is, in words"]
     if len(description) > DESCRIPTION_CHARACTERS:

@@ -23,7 +23,7 @@ class PublishingFigures(NamedTuple):
 
     @classmethod
     def in_registry(cls, where: Metrics | CollectorRegistry | None) -> PublishingFigures:
-        """Return the metrics of a worker, or create new ones.
+        """Return the counter and the histogram of a worker, or create them in a registry.
 
         Args:
             where: The metrics of a worker; or a registry in which to create them; None: a private registry.

@@ -99,7 +99,7 @@ def _digest(source: bytes) -> str:
 
 
 def header_bytes(headers: Headers) -> int:
-    """Return the total size of all names and values; values of other producers may be None."""
+    """Return the total size of all header names and values in bytes; values of other producers may be None."""
     size = 0
     # A loop, because sum() over the pairs takes twice the time, and this runs for each event with headers.
     for name, value in headers:
@@ -108,7 +108,7 @@ def header_bytes(headers: Headers) -> int:
 
 
 def context_of(headers: Headers) -> dict[str, str]:
-    """Return the context entries in the headers of an event, of this or any other producer."""
+    """Return name → text of the context entries in headers: each ``ce_<name>`` that is not one of :data:`ATTRIBUTES`."""
     return {
         key.removeprefix(PREFIX): value.decode("utf-8", "replace")
         for key, value in headers
@@ -117,7 +117,7 @@ def context_of(headers: Headers) -> dict[str, str]:
 
 
 def followed(inherited: Mapping[str, str], said: Mapping[str, str]) -> dict[str, str]:
-    """Return the context of an event that a subscriber publishes.
+    """Return the context of an event that a subscriber publishes: new entries, and those of the event that it handles.
 
     New entries have priority. Entries of the original event are inherited only up to the limits of a publication, so that an event
     with a large context does not prevent its subscribers from publishing.
@@ -150,7 +150,7 @@ def _size(name: str, value: str) -> int:
 
 
 def context_faults(context: Any) -> list[str]:
-    """Return the faults of a context, one sentence each."""
+    """Return the reasons why a publisher cannot set this context, one sentence each."""
     if not isinstance(context, Mapping):
         return [f"context = {context!r} is not a mapping of names to text"]
     faults = []

@@ -68,7 +68,7 @@ UNAWAITED: Final = "a function without async cannot await publish: call publish_
 
 
 class Publisher(Protocol):
-    """Publishes the events of a subscriber's function."""
+    """Port through which a subscriber's function publishes events, with ids derived from the event that it handles."""
 
     def publish_child(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]

@@ -17,7 +17,7 @@ SAMPLED: Final = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})
 
 
 def sampled_context(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
-    """Return the trace context in the headers of an event; None if there is none, or it is not valid, or not recorded."""
+    """Return the ``traceparent`` in the headers of an event; None if it is missing or not valid, or its trace is not recorded."""
     for name, value in headers:
         if name == TRACE_PARENT and value and SAMPLED.match(value):
             rest = value[CONTEXT_BYTES:]
@@ -27,7 +27,7 @@ def sampled_context(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None
 
 
 def newest_contexts(records: Iterable[Any]) -> list[bytes]:
-    """Return the distinct contexts of the newest records, at most :data:`MAX_LINKS`, in the order of the records."""
+    """Return the distinct trace contexts of the newest records, at most :data:`MAX_LINKS`, in the order of the records."""
     found: dict[bytes, None] = {}
     for record in records:
         if record.headers and (context := sampled_context(record.headers)) is not None:

@@ -57,7 +57,7 @@ class LocalBroker:
             return self._logs[topic][begin : None if most is None else begin + most]
 
     def end(self, topic: str) -> int:
-        """Return the offset of the next record of a topic."""
+        """Return the end of the log of a topic: the offset that the next appended record gets."""
         with self._lock:
             return len(self._logs[topic])
 

@@ -92,7 +92,7 @@ class LocalEvents(Events):
 
 
 class _Inside(Events):
-    """Publishes events from within subscribers."""
+    """Publisher for the functions of subscribers, which appends to the log in memory."""
 
     def __init__(self, settings: Settings, catalogue: Catalogue, broker: LocalBroker, clock: Clock) -> None:
         super().__init__(settings, catalogue, clock=clock)

@@ -1,4 +1,4 @@
-"""A consumer group in memory: its commits, and the reader of a partition. Local mode, test kits and the simulation use it."""
+"""A consumer group in memory, and the reader of one of its partitions, for local mode, test kits and the simulation."""
 
 from __future__ import annotations
 

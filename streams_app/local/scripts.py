@@ -20,7 +20,7 @@ class MemoryScripts:
     """Replaces :class:`streams_app.subscribers.state.store.SubscriberScripts`, for the subscribers of one or more processes."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
-        """Create an empty state.
+        """Create the replacement of an empty Redis.
 
         Args:
             now_ms: Clock for the expiry of event ids and for rate limits.

@@ -33,7 +33,7 @@ class Cut(BaseException):
 
 
 class State(NamedTuple):
-    """Effects of attempts.
+    """Effects of the attempts for one event: the observed state, and the published events.
 
     Attributes:
         observed: The result of ``observe()`` after the attempts.
@@ -178,7 +178,7 @@ def _cutting() -> Iterator[None]:
 
 
 def _compare(subscriber: Subscriber[Any, Any, Any], expected: State, found: State, when: str) -> None:
-    """Compare the effects of attempts with those of one call.
+    """Compare the effects of several attempts with those of one call of the function.
 
     Raises:
         AssertionError: They differ; the message has a diff.

@@ -22,7 +22,7 @@ from streams_app.subscribers.execution.decoding import decode_of
 
 
 def record_of(source: Records[Any], data: Any, number: int, now_ms: int, fold_id: str | None, group: str | None) -> FoldedRecord:
-    """Return a record as if it had been folded from one event.
+    """Return a folded record with a given payload, as if a fold had made it from one event.
 
     Args:
         source: The fold of the record.
@@ -52,7 +52,7 @@ def record_of(source: Records[Any], data: Any, number: int, now_ms: int, fold_id
 def made_event(
     subscriber: Subscriber[Any, Any, Any], data: Any, attempt: int, now_ms: int, publisher: Publisher
 ) -> Received[Any, Any]:
-    """Return the argument of a function, encoded and decoded like in a worker.
+    """Return an event as the argument of a subscriber's function, after encoding and decoding it like a worker.
 
     Args:
         subscriber: The subscriber.

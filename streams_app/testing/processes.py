@@ -38,7 +38,7 @@ class VirtualEvents(Events):
     def __init__(
         self, settings: Settings, catalogue: Catalogue, producer: MemoryProducer, time: VirtualTime, *, knows_all: bool
     ) -> None:
-        """Create a publisher.
+        """Create a publisher that appends to the log of a kit.
 
         Args:
             settings: Settings of the kit.

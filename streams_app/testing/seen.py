@@ -32,7 +32,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberDeadLetter:
-    """Dead letter of a subscriber.
+    """Dead letter of a subscriber, as :meth:`.SubscriberTester.dead_letters` returns it.
 
     Attributes:
         reason: One of the documented reasons, such as ``failed``.

@@ -43,11 +43,11 @@ class Stage:
         self._numbers = count()
 
     def add_process(self, process: Process) -> None:
-        """Step the loop of a process from now on."""
+        """Run the event loop of a process by the virtual clock from now on."""
         self._processes.append(process)
 
     def add_fold(self, fold: FoldTester) -> None:
-        """Advance the clock of a fold from now on."""
+        """Advance a fold's test kit with the virtual clock from now on."""
         self._folds.append(fold)
 
     def at(self, seconds: float, act: Callable[[], None]) -> None:
@@ -55,7 +55,7 @@ class Stage:
         heapq.heappush(self._arranged, (seconds, next(self._numbers), act))
 
     def settle(self) -> None:
-        """Run everything that can run at the current time."""
+        """Run all callbacks that can run without advancing the virtual clock."""
         if self.is_running:
             return
         self.is_running = True

@@ -112,7 +112,7 @@ class Workers:
     # ---- time
 
     def settle(self) -> None:
-        """Run everything that can run at the current time.
+        """Run all callbacks that can run at the current virtual time; if a crash is scheduled, advance the clock to it.
 
         Raises:
             BaseException: An unexpected error of the worker's code.
@@ -166,7 +166,7 @@ class Workers:
             raise ValueError(f"at = {at!r} must be 'now', 'begun' or 'done'")
 
     def hand_over(self) -> None:
-        """Move the consumer groups to another process after the former one has released them."""
+        """Release the consumer groups of the running process, and start another process that takes them over."""
         if self.owner.can_run:
             self._stop(self.owner)
         self.wait_for(self._start())
