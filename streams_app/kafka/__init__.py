@@ -1,5 +1,5 @@
 """Kafka clients: members of consumer groups, the producer, topics and their ids, and patches of aiokafka and Faust.
 
 ``faust_consumer`` is a group member on Faust's consumer (``consumer``, ``consumer_thread``, ``batches``).
-``member`` is one without Faust.
+``group_member`` is one without Faust.
 """

@@ -65,7 +65,7 @@ def topics_of(settings: Settings) -> list[Topic]:
 
 
 def topics_of_journals(journals: Sequence[JournalSettings]) -> list[Topic]:
-    """Return every topic of journals once."""
+    """Return each source topic of the journals once, with the names of the journals that read it."""
     found: dict[str, list[str]] = {}
     for journal in journals:
         found.setdefault(journal.source, []).append(journal.name)
@@ -73,7 +73,7 @@ def topics_of_journals(journals: Sequence[JournalSettings]) -> list[Topic]:
 
 
 def topics_of_views(views: Sequence[LiveView]) -> list[Topic]:
-    """Return every topic of live views once, sources first."""
+    """Return each source and dead-letter topic of the live views once, sources first."""
     found: dict[str, tuple[str, list[str]]] = {}
     for view in views:
         found.setdefault(view.source, ("source", []))[1].append(view.name)
@@ -84,7 +84,7 @@ def topics_of_views(views: Sequence[LiveView]) -> list[Topic]:
 
 @asynccontextmanager
 async def admin_client(kafka: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
-    """Connect an admin client; a silent broker is an error after :data:`ANSWER_SECONDS`.
+    """Connect an admin client and close it at the end; a silent broker is an error after :data:`ANSWER_SECONDS`.
 
     Raises:
         TryAgainError: The broker cannot be reached, or does not answer.
@@ -110,7 +110,7 @@ async def admin_client(kafka: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClien
 
 
 async def partition_counts(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, int]:
-    """Return the number of partitions of each topic that exists.
+    """Return topic → number of partitions, for those of the topics that exist.
 
     Raises:
         TopicAuthorizationFailedError: The user may not describe some topics, so that their existence is unknown. The error names
@@ -129,13 +129,13 @@ async def partition_counts(client: AIOKafkaAdminClient, names: Sequence[str]) ->
 
 
 async def retention_ms(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, int]:
-    """Return ``retention.ms`` of topics, -1 for unlimited; empty if the broker does not report it, as the embedded one."""
+    """Return topic → ``retention.ms``, -1 for unlimited; empty if the broker, such as the embedded one, does not report it."""
     found = await topic_configs(client, names)
     return {name: int(config["retention.ms"]) for name, config in found.items() if "retention.ms" in config}
 
 
 async def topic_configs(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return the configuration of topics; empty if the broker does not report it."""
+    """Return topic → name of each setting → value; empty if the broker does not report the configuration."""
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
     try:
         replies = await client.describe_configs(resources)
@@ -183,7 +183,7 @@ async def create_topics(kafka: KafkaSettings, topics: Sequence[Topic]) -> tuple[
 
 
 async def _wait_until_visible(client: AIOKafkaAdminClient, names: Sequence[str]) -> None:
-    """Wait until every broker that answers knows new topics, which the controller announces to it after their creation.
+    """Wait until every broker that answers knows new topics, which the controller announces to brokers after creation.
 
     Raises:
         TryAgainError: A broker does not know them after :data:`VISIBLE_SECONDS`.

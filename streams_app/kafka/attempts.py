@@ -1,6 +1,6 @@
 """Runs steps whose failure is harmless, such as closing a client.
 
-A client that is closed cancels tasks that others await. So a cancellation of the caller is distinguished from one of the step.
+Closing a client cancels tasks that other code awaits. So a cancellation of the caller is distinguished from one within the step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 async def attempt(call: Coroutine[Any, Any, Any], seconds: float, what: str) -> None:
-    """Await a step for at most ``seconds``; log a failure at debug level and do not raise it."""
+    """Await ``call`` for at most ``seconds``; log a failure at debug level instead of raising it."""
     try:
         await asyncio.wait_for(call, seconds)
     except (Exception, asyncio.CancelledError) as error:  # any error: the caller's further steps must still run

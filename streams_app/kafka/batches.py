@@ -16,7 +16,7 @@ from streams_app.delivery.batch import Batch
 
 
 class BatchMessage:
-    """A batch with every attribute that Faust reads from a consumer record.
+    """Message that holds a fetched batch, with every attribute that Faust reads from a consumer record.
 
     The receiver removes the batch from the message: Faust's wrappers of a message form a reference cycle, which would retain every
     record in memory until the garbage collector runs.
@@ -61,9 +61,9 @@ class BatchMessage:
 
 
 class BatchScheduler(DefaultSchedulingStrategy):
-    """Yields the batch of each partition undivided."""
+    """Scheduler for Faust that yields the whole batch of each partition as one message."""
 
     def iterate(self, records: Mapping[FaustTP, Any]) -> Iterator[tuple[FaustTP, Any]]:
-        """Yield one (partition, batch) pair for each partition of a fetch."""
+        """Yield one (partition, :class:`BatchMessage`) pair for each partition of a fetch."""
         for tp, batch in records.items():
             yield tp, BatchMessage(batch)

@@ -75,7 +75,7 @@ class FoldingConsumer(Consumer):
         self.on_seek(self.app.consumer_generation_id)
 
     async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Any]]:
-        """Yield fetched batches, even if their partition was paused after the fetch.
+        """Yield (partition, message with a fetched batch) pairs, even if the partition was paused after the fetch.
 
         On delivery, a stale batch is recognised by its seek number.
         """
@@ -97,7 +97,7 @@ class FoldingConsumer(Consumer):
         """Do nothing: the ownership applies back-pressure, and Faust would resume partitions that the ownership has paused."""
 
     def on_buffer_drop(self, tp: TP) -> None:
-        """Do nothing, for the reason given in :meth:`on_buffer_full`."""
+        """Do nothing: the ownership applies back-pressure, and Faust would resume partitions that the ownership has paused."""
 
     def resume_partitions(self, tps: Iterable[TP]) -> None:
         """Resume partitions and wake the reader, which would otherwise notice up to a second later."""

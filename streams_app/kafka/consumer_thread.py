@@ -55,7 +55,7 @@ class FoldingThread(AIOKafkaConsumerThread):
             self.thread_loop.close()  # mode only closes loops that it has created
 
     def _stopped_set(self) -> None:
-        """Wake waiters because the thread has stopped. After a crash, its loop may already be closed and without waiters."""
+        """Wake tasks that wait for the end of this thread. After a crash, its loop may already be closed, without such tasks."""
         try:
             super()._stopped_set()
         except RuntimeError:
@@ -127,7 +127,7 @@ class FoldingThread(AIOKafkaConsumerThread):
         return self._consumer
 
     def wake(self) -> None:
-        """Deliver fetched records of resumed partitions at once; safe to call from any thread."""
+        """Wake the fetch that waits for records, so that resumed partitions deliver at once; safe to call from any thread."""
         if self._consumer is not None and not self.thread_loop.is_closed():
             self.thread_loop.call_soon_threadsafe(notify_waiters, self._consumer)
 

@@ -1,7 +1,7 @@
 """Diagnoses a failed connection to Kafka: distinguishes faults of network, TLS and passwords, and names the setting to check.
 
-aiokafka only logs the reason and raises the same ``Unable to bootstrap`` for all of them. So after a failure, each server is probed
-on another connection. If the settings are certainly wrong, the process exits with code 1, otherwise with 75.
+aiokafka only logs the reason and raises the same ``Unable to bootstrap`` for all these faults. So after a failure, each server is
+probed on another connection. If the settings are certainly wrong, the process exits with code 1, otherwise with 75.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def not_allowed(kafka: KafkaSettings, error: BaseException) -> ConfigurationErro
 
 
 async def _ask(kafka: KafkaSettings, server: str) -> ServerFinding | None:
-    """Probe a server; return why it denies access, or None if it grants access."""
+    """Connect to one server with the settings; return why that fails, or None if the server grants access."""
     host, _, number = server.rpartition(":")
     host, port = host.strip("[]"), int(number)
     try:
@@ -98,7 +98,7 @@ async def _ask(kafka: KafkaSettings, server: str) -> ServerFinding | None:
 
 
 async def _knock(kafka: KafkaSettings, host: str, port: int) -> list[str] | None:
-    """Connect as the settings require. If they have no password, check whether the server requires one.
+    """Connect to a server with the configured options. If they have no password, check whether the server requires one.
 
     Returns:
         The mechanisms that the server offers if it requires a password and none is configured; else None.

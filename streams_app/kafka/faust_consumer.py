@@ -42,7 +42,7 @@ class FaustGroupConsumer(KafkaQueries):
         return await self._consumer().thread.run(question)
 
     async def seek(self, tp: TP, offset: int) -> int:
-        """Seek a partition and return the seek number; batches that were fetched before carry another one.
+        """Seek a partition and return the number of this seek; batches that were fetched before it carry another number.
 
         Raises:
             NotOwnerError: The partition is not assigned to this member.

@@ -21,7 +21,7 @@ from streams_app.kafka.patches.records import taken
 def take_fetched(
     fetcher: Any, active: Collection[TP], seek_numbers: Mapping[TP, int], room: int, max_records: int | None = None
 ) -> dict[TP, Batch]:
-    """Take the fetched records and return one batch per partition.
+    """Remove fetched records from an aiokafka consumer, and return partition → batch.
 
     A range begins at the position of the fetch that returned its records. No await separates reading the position from taking the
     records, so a seek cannot intervene.
@@ -86,7 +86,7 @@ def is_behind(batches: Iterable[Batch]) -> bool:
 
 
 def view_of(consumer: AIOKafkaConsumer | None, tp: TP) -> tuple[ReaderView, int | None]:
-    """Return the last fetch reply of a partition and the position of its reader; safe to call from any thread."""
+    """Return the end offsets in a partition's last fetch reply, and its reader's position; safe to call from any thread."""
     subscription = consumer._subscription.subscription if consumer is not None else None
     assignment = subscription.assignment if subscription is not None else None
     if assignment is None or tp not in assignment.tps:
@@ -110,7 +110,7 @@ def moved(consumer: AIOKafkaConsumer, seek_numbers: MutableMapping[TP, int], tp:
     """Seek a partition to an offset, and count the seek.
 
     Returns:
-        The number of this seek; batches that were fetched before carry another one.
+        The number of this seek; batches that were fetched before it carry another number.
 
     Raises:
         NotOwnerError: The partition is not assigned to this member.
@@ -124,7 +124,7 @@ def moved(consumer: AIOKafkaConsumer, seek_numbers: MutableMapping[TP, int], tp:
 
 
 def notify_waiters(consumer: AIOKafkaConsumer) -> None:
-    """Wake callers that wait for records; call it after a partition was resumed."""
+    """Wake tasks that wait for records of a consumer; call this after a partition was resumed."""
     fetcher = consumer._fetcher
     for waiter in list(fetcher._fetch_waiters if fetcher is not None else ()):
         fetcher._notify(waiter)

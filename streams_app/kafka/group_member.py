@@ -235,7 +235,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
         return {TP(*tp) for tp in consumer.assignment()} if consumer is not None else set()
 
     async def seek(self, tp: TP, offset: int) -> int:
-        """Seek a partition and return the seek number; batches that were fetched before carry another one.
+        """Seek a partition and return the number of this seek; batches that were fetched before it carry another number.
 
         Raises:
             NotOwnerError: The partition is not assigned to this member.
@@ -256,7 +256,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             notify_waiters(consumer)
 
     async def places(self, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
-        """Return the position and the high watermark of each partition.
+        """Return partition → (position, high watermark).
 
         Args:
             positions: Known positions. A negative one is replaced by the committed offset or, without a commit, the first offset.

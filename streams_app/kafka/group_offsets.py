@@ -45,7 +45,7 @@ async def in_group(kafka: KafkaSettings, group: str) -> AsyncIterator[AIOKafkaCo
 
 
 async def commits_in(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, tps: Iterable[TP]) -> dict[TP, Committed]:
-    """Return the commits of a group; partitions without a commit are left out.
+    """Return partition → commit of a group; partitions without a commit are left out.
 
     Args:
         kafka: Settings of the broker.

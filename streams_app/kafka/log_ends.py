@@ -34,13 +34,13 @@ async def ask_offsets(
     found: dict[TP, int],
     isolation: Literal[0, 1] = READ_COMMITTED,
 ) -> None:
-    """Query all leaders for an offset of each of their partitions; replies are stored even if another leader does not answer.
+    """Query all leaders for the first offset or the end of their partitions; store replies even if another leader fails.
 
     Args:
         client: An aiokafka client of any kind.
-        leaders: Leaders of the partitions.
+        leaders: Partition → node id of its leader.
         which: :data:`LATEST` or :data:`EARLIEST`.
-        found: Receives the replies.
+        found: Receives partition → offset.
         isolation: Whether the latest offset is the last stable offset or the high watermark.
 
     Raises:
@@ -56,7 +56,7 @@ async def ask_offsets(
 
 
 async def high_watermarks(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the high watermarks of partitions, regardless of the isolation level of the consumer.
+    """Return partition → high watermark, regardless of the isolation level of the consumer.
 
     Raises:
         KafkaError: The broker does not answer, or returned an error.
@@ -68,7 +68,7 @@ async def high_watermarks(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartiti
 
 
 def by_topic(asked: Iterable[tuple[TP, Any]]) -> Asked:
-    """Group values of partitions by topic, in the form of Kafka requests."""
+    """Group (partition, value) pairs into (topic, values) pairs, the form of Kafka requests."""
     topics: dict[str, list[Any]] = defaultdict(list)
     for tp, what in asked:
         topics[tp.topic].append(what)

@@ -1,4 +1,4 @@
-"""Reads a range of the log of some partitions once and fast, without a consumer group or commits.
+"""Reads given ranges of partitions once and fast, without a consumer group or commits.
 
 The ends are determined before the first record is read, and no record beyond them is returned. So reading a growing topic ends.
 """
@@ -42,7 +42,7 @@ async def log_reader(
     *,
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """Connect a consumer of partitions that belongs to no group.
+    """Connect a consumer that reads partitions of a topic without a group, and stop it at the end.
 
     Raises:
         TryAgainError: Kafka does not answer.
@@ -72,7 +72,7 @@ async def log_reader(
 
 
 async def stable_ends(consumer: AIOKafkaConsumer, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the last stable offsets of partitions from a fetch, which moves the position of each partition.
+    """Return partition → last stable offset, from a fetch that moves the position of each partition.
 
     A query for the end of a partition does not suffice: the embedded broker would return the first offset of the last batch.
 
@@ -90,13 +90,13 @@ async def stable_ends(consumer: AIOKafkaConsumer, tps: Sequence[TopicPartition])
 
 
 async def read_ranges(consumer: AIOKafkaConsumer, ranges: Mapping[TP, tuple[int, int]]) -> AsyncGenerator[Batch, None]:
-    """Yield the batches of each partition's range [begin, end) in order. The last batch of a partition may end beyond its range.
+    """Yield the records of each partition's range [begin, end) in batches. The last ``Batch.end`` may lie beyond the range.
 
     If the caller pauses a partition, the rest of its range is skipped.
 
     Args:
         consumer: A consumer from :func:`log_reader`.
-        ranges: Ranges of assigned partitions.
+        ranges: Assigned partition → (begin, end).
 
     Raises:
         TryAgainError: The broker stopped answering.

@@ -36,14 +36,14 @@ _NOT_OWNER: Final = (IllegalGenerationError, UnknownMemberIdError, RebalanceInPr
 
 
 async def committed_of(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> dict[TP, Committed]:
-    """Read commits from the broker, not from the cache of the client; partitions without a commit are left out."""
+    """Return partition → commit of the group, from the broker, not the client's cache; without partitions that have none."""
     asked = [TopicPartition(*tp) for tp in tps]
     found = await consumer._coordinator.fetch_committed_offsets(asked)
     return {TP(*tp): Committed(present.offset, present.metadata or "") for tp, present in found.items() if present.offset >= 0}
 
 
 async def places_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
-    """Return the position and the high watermark of each partition.
+    """Return partition → (position, high watermark).
 
     Args:
         consumer: A connected consumer.

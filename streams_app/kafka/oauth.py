@@ -67,7 +67,7 @@ class Token(NamedTuple):
 
 
 class TokenCache:
-    """Caches the current token of one source for all connections of this process; safe to use from any thread."""
+    """Caches the token of one file, command or function for all connections of this process; safe to use from any thread."""
 
     def __init__(self, fetch: Callable[[], Token], clock: Clock | None = None) -> None:
         """Create an empty cache.
@@ -103,7 +103,7 @@ class TokenCache:
 
 
 class TokenProvider(AbstractTokenProvider):
-    """Token provider for aiokafka, by the ``[kafka]`` settings."""
+    """Provides aiokafka with tokens from the file, command or function that the ``[kafka]`` settings name."""
 
     def __init__(self, kafka: KafkaSettings) -> None:
         """Create the provider from the settings.

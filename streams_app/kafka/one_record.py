@@ -22,7 +22,9 @@ MAX_WAIT_MS: Final = 100
 
 
 async def checksum_at(consumer: AIOKafkaConsumer, tp: TP, offset: int) -> int:
-    """Return the result of :meth:`.GroupConsumer.checksum_at`; call it on the loop of the consumer.
+    """Return the checksum of the record at an offset; :data:`.GONE` if it was removed, :data:`.OTHER` if there is none.
+
+    Call this function on the event loop of the consumer.
 
     Raises:
         KafkaError: The broker does not answer, or returned an error.
@@ -52,7 +54,7 @@ async def checksum_at(consumer: AIOKafkaConsumer, tp: TP, offset: int) -> int:
 
 
 def _found(data: bytes | None, offset: int) -> int | None:
-    """Return the checksum of the record at an offset, or why it is missing, from fetched batches (pure); None without a batch."""
+    """Find a record in fetched batches by its offset (pure): return its checksum, GONE or OTHER; None without a batch."""
     batches = RecordBatches(data or b"")
     is_empty = True
     while (batch := batches.open_batch()) is not None:

@@ -40,7 +40,7 @@ class _Open:
 
 
 class TopicReader(NamedTuple):
-    """A reader and its topic: the labels of the gauges."""
+    """A consumer group and a topic that it reads: the labels of the gauges of open transactions."""
 
     name: str
     topic: str
@@ -61,11 +61,11 @@ class OpenTransactions:
         self._topics: dict[str, set[str]] = defaultdict(set)
 
     def observe(self, reader: str, views: Mapping[TP, ReaderView], now_ms: int) -> None:
-        """Set the gauges of a reader, and report transactions that stay open.
+        """Set the gauges of a consumer group, and report transactions that stay open for 10 s.
 
         Args:
             reader: Name of the consumer group within the application.
-            views: The last fetch reply of each of its partitions.
+            views: Partition of the group → end offsets in its last fetch reply.
             now_ms: Wall clock.
         """
         of_reader = self._open[reader]

@@ -50,10 +50,10 @@ def _of_one_length(keys: list[bytes], length: int) -> tuple[int, ...]:
 
 
 def _shifted(lanes: int, bits: int, one: int) -> int:
-    """Shift every lane to the right and clear bits that come from the lane above."""
+    """Shift every 64-bit lane of ``lanes`` to the right, and clear the bits that come from the next higher lane."""
     return lanes >> bits & one * (_MASK >> bits)
 
 
 def partitions_of(keys: Sequence[bytes], partitions: int) -> list[int]:
-    """Return the partition of each key in a topic with this many partitions."""
+    """Return the partition that Kafka's own clients choose for each key, in a topic with ``partitions`` partitions."""
     return [(value & 0x7FFFFFFF) % partitions for value in murmur2(keys)]

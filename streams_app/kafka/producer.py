@@ -27,7 +27,7 @@ START_SECONDS = 15.0
 
 
 def _nobody(_: str, __: str | None) -> None:
-    """Ignore a reported fault of a topic."""
+    """Do nothing; as the default of ``report_fault``, this ignores the faults of topics."""
 
 
 class AckedProducer:
@@ -67,7 +67,7 @@ class AckedProducer:
         await asyncio.gather(*(topic.stop() for topic in topics.values()))
 
     def forget_trouble(self) -> None:
-        """Clear the faults of all topics; a pending send reports its fault again."""
+        """Clear the reported faults of all topics; a send that fails later reports its fault again."""
         for topic in self._topics.values():
             topic.forget_trouble()
 

@@ -65,7 +65,7 @@ class KafkaQueries(ABC):
         return len(partitions) if partitions else 1
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        """Return the last fetch reply of a partition and the position of its reader; safe to call from any thread."""
+        """Return the end offsets in a partition's last fetch reply, and its reader's position; safe to call from any thread."""
         return view_of(self.client, tp)
 
     async def topic_id(self, topic: str) -> str:
@@ -73,11 +73,11 @@ class KafkaQueries(ABC):
         return (await self._asked(lambda consumer: topic_ids(consumer._client, [topic])))[topic]
 
     async def committed(self, tp: TP) -> Committed | None:
-        """Read the commit of a partition from the broker; None if there is none."""
+        """Read the committed offset and metadata of a partition from the broker; None if the group has not committed any."""
         return (await self._asked(lambda consumer: committed_of(consumer, [tp]))).get(tp)
 
     async def commits(self, topic: str) -> dict[int, Committed]:
-        """Read the commits of a topic from the broker, by partition number; partitions without a commit are left out."""
+        """Read the group's commits for a topic from the broker: partition number → commit, without partitions that have none."""
 
         async def ask(consumer: AIOKafkaConsumer) -> dict[TP, Committed]:
             return await committed_of(consumer, [TP(topic, number) for number in consumer.partitions_for_topic(topic) or ()])
@@ -94,7 +94,7 @@ class KafkaQueries(ABC):
         await self._asked(lambda consumer: commit_as(consumer, positions, claim))
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
-        """Return the first offset and the last stable offset of the log."""
+        """Return the first offset and the last stable offset of a partition's log."""
         key = TopicPartition(*tp)
 
         async def ask(consumer: AIOKafkaConsumer) -> tuple[int, int]:
@@ -107,11 +107,11 @@ class KafkaQueries(ABC):
         return await self._asked(lambda consumer: checksum_at(consumer, tp, offset))
 
     async def incarnations(self, topic: str) -> dict[int, Incarnation]:
-        """Return the topic id and leader epoch of each partition; empty if the broker has no topic ids."""
+        """Return partition number → topic id and leader epoch; empty if the broker has no topic ids."""
         return await self._asked(lambda consumer: incarnations(consumer._client, topic))
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:
-        """Return an offset at or below the first record that is not older than a time; the end of the log if none is."""
+        """Return an offset at or below that of the first record with a timestamp >= ``time_ms``; else the end of the log."""
         key = TopicPartition(*tp)
 
         async def ask(consumer: AIOKafkaConsumer) -> int:

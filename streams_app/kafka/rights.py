@@ -69,18 +69,18 @@ class Needed(NamedTuple):
         return f"missing right: {self.right} on {self.kind} {self.name} ({self.why})"
 
     def command(self, kafka: KafkaSettings) -> str:
-        """Return the command that grants the right."""
+        """Return the ``kafka-acls`` command that grants the right."""
         return grant_command(kafka, self.right, self.kind, self.name)
 
 
 def grant_command(kafka: KafkaSettings, right: Right, kind: str, name: str) -> str:
-    """Return the command that grants a right on a ``topic`` or a ``group``."""
+    """Return the ``kafka-acls`` command that grants a right on a ``topic`` or a ``group``."""
     who = f"--bootstrap-server {kafka.bootstrap_servers} --add --allow-principal User:{kafka.sasl_username or 'NAME'}"
     return f"kafka-acls {who} --operation {right} --{kind} {name}"
 
 
 async def missing_of(client: AIOKafkaAdminClient, needed: Iterable[Needed]) -> list[Needed]:
-    """Return the rights that are certainly missing, each once with all its purposes.
+    """Return those of the needed rights that are certainly missing, each once with all its purposes.
 
     Raises:
         KafkaError: The broker does not answer.
@@ -99,7 +99,7 @@ async def missing_of(client: AIOKafkaAdminClient, needed: Iterable[Needed]) -> l
 
 
 async def rights_on_topics(client: Client, topics: Sequence[str]) -> dict[str, Granted]:
-    """Return the rights on each topic, none if the broker hides the topic from this user; missing topics are left out.
+    """Return topic → rights of this user, empty for a topic that the broker hides; missing topics are left out.
 
     Raises:
         KafkaError: The broker does not answer.
@@ -113,7 +113,7 @@ async def rights_on_topics(client: Client, topics: Sequence[str]) -> dict[str, G
 
 
 async def rights_on_groups(client: AIOKafkaAdminClient, groups: Sequence[str]) -> dict[str, Granted]:
-    """Return the rights on each group, including groups without members or commits."""
+    """Return group → rights of this user, None if unknown; groups without members or commits are included."""
     return dict(zip(groups, await asyncio.gather(*(_on_group(client, group) for group in groups)), strict=True))
 
 
@@ -143,7 +143,7 @@ async def _coordinator(client: AIOKafkaAdminClient, group: str) -> int:
 
 
 def _granted(operations: int) -> Granted:
-    """Return the rights in a bit field (pure); None without Describe, because the broker then hides the others."""
+    """Return the rights in a bit field of operations (pure); None without Describe, when the broker hides the others."""
     found = frozenset(right for right in Right if operations >= 0 and operations & 1 << right)
     return found if Right.DESCRIBE in found else None
 

@@ -1,4 +1,4 @@
-"""Reads ends, first offsets and committed offsets of the sources, on a separate connection.
+"""Reads the end, first offset and committed offset of each partition of the source topics, on a separate connection.
 
 A reader that is paused or disconnected only knows the end in its last fetch reply, which is outdated in an outage. This client
 neither fetches nor joins the group, and its requests never create a topic.
@@ -55,7 +55,7 @@ class SourceEnds:
         self._asked = 0
 
     async def ask_once(self) -> None:
-        """Query the broker once; after a failure, use a new connection.
+        """Query the broker once and update the attributes; after a failure, the next call opens a new connection.
 
         Raises:
             KafkaError, OSError, TimeoutError: The broker has not answered for every existing partition.
@@ -90,7 +90,7 @@ class SourceEnds:
         return self._client
 
     async def _ask_thoroughly(self, client: AIOKafkaClient) -> None:
-        """Read the partitions, their leaders, first offsets and commits."""
+        """Read which topics exist, and their partitions with leader, first offset and commit."""
         client.cluster.update_metadata(await client.send(client.get_random_node(), MetadataRequest(self._topics, False)))
         in_cluster = client.cluster.topics(exclude_internal_topics=False) | client.cluster.unauthorized_topics
         self.missing = set(self._topics) - in_cluster

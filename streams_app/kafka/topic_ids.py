@@ -124,7 +124,7 @@ class Client(Protocol):
 
 
 async def topic_ids(client: Client, topics: Sequence[str]) -> dict[str, str]:
-    """Return the ids of topics as text, without creating a topic.
+    """Return topic → the id that the broker gave it, as text; no topic is created.
 
     Args:
         client: A connected client: the ``_client`` of a consumer or of an admin client.
@@ -140,7 +140,7 @@ async def topic_ids(client: Client, topics: Sequence[str]) -> dict[str, str]:
 
 
 async def incarnations(client: Client, topic: str) -> dict[int, Incarnation]:
-    """Return the topic id and leader epoch of each partition of a topic; empty if the broker has no topic ids.
+    """Return partition number → topic id and leader epoch; empty if the broker has no topic ids.
 
     Raises:
         KafkaError: The broker is not available, or the topic does not exist.
@@ -150,7 +150,7 @@ async def incarnations(client: Client, topic: str) -> dict[int, Incarnation]:
 
 
 async def _asked(client: Client, topics: Sequence[str]) -> dict[str, tuple[str, dict[int, int]]]:
-    """Return the id of each topic and the leader epoch of each of its partitions."""
+    """Return topic → (its id, partition number → leader epoch)."""
     answer = await described(client, topics)
     if answer is None:
         return {topic: (UNKNOWN, {}) for topic in topics}
@@ -164,7 +164,7 @@ async def _asked(client: Client, topics: Sequence[str]) -> dict[str, tuple[str, 
 
 
 async def described(client: Client, topics: Sequence[str], *, with_rights: bool = False) -> list[Any] | None:
-    """Return the descriptions of topics (``_TOPIC``), without creating a topic; None if the broker is older than Kafka 2.8.
+    """Return a tuple with the fields of ``_TOPIC`` for each topic, without creating any; None before Kafka 2.8.
 
     Raises:
         KafkaError: The broker is not available.

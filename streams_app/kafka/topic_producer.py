@@ -38,7 +38,7 @@ POLL_SECONDS, SLOW_POLLS = 1.0, 5
 
 
 class ProducerBatch:
-    """Records of one partition that are sent together, and their indexes in the call."""
+    """Records of one partition that are sent together, and their indexes in the list given to :meth:`.TopicProducer.send`."""
 
     __slots__ = ("builder", "partition", "positions")
 
@@ -109,7 +109,7 @@ class TopicProducer:
         return self._partitions([record], len(numbers))[0] if numbers else None
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:
-        """Produce records, wait for all acknowledgements and return the outcomes, as :meth:`AckedProducer.send` does."""
+        """Produce records and wait for acknowledgements; return an outcome for each: None if acknowledged, else the error."""
         late = KafkaTimeoutError(f"not acknowledged within {self._send_seconds:g} s")
         outcomes: Outcomes = [late] * len(records)
         opened: Opened | None = None

@@ -27,7 +27,10 @@ def _closing(send: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def expect_losses() -> None:
-    """Patch the connections of this process to treat that ``RuntimeError`` like an ``OSError``. Further calls have no effect."""
+    """Patch the connections of this process: a write after a loss raises ``KafkaConnectionError``, not ``RuntimeError``.
+
+    Further calls have no effect.
+    """
     for name in ("send", "_send_sasl_token"):
         send = getattr(AIOKafkaConnection, name)
         if not hasattr(send, "__wrapped__"):

@@ -15,7 +15,7 @@ from aiokafka.consumer.fetcher import Fetcher
 
 
 def return_when_cancelled() -> None:
-    """Patch the fetchers of this process so that a cancelled fetch returns in both cases. Further calls have no effect."""
+    """Patch the fetchers of this process so that a fetch that is cancelled always returns. Further calls have no effect."""
     process: Any = Fetcher._proc_fetch_request
     if hasattr(process, "__wrapped__"):
         return

@@ -42,6 +42,6 @@ def watch(fetcher: Any) -> None:
 
 
 def asked_ms(state: Any) -> int | None:
-    """Return the wall-clock time at which the last answered fetch of a partition was sent; None before the first reply."""
+    """Return the wall-clock time in ms at which a partition's last answered fetch was sent; None before the first reply."""
     found: int | None = getattr(state, _ASKED, None)
     return found

@@ -40,7 +40,7 @@ class Buffers:
 
 
 class Frames(asyncio.BufferedProtocol):
-    """A protocol between the transport of a connection and aiokafka's protocol, whose reader receives whole replies.
+    """A protocol between a connection's transport and aiokafka's protocol; it passes whole replies to aiokafka's reader.
 
     It must not be part of a reference cycle, and no object may retain a buffer, because a worker rarely collects garbage.
     """
@@ -122,7 +122,7 @@ class Frames(asyncio.BufferedProtocol):
         self._protocol.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Raise the error in the reader that waits for a reply."""
+        """Forward the end of the connection to aiokafka's protocol, and wake the reader, which raises the error."""
         if exc is not None:
             exc.__traceback__ = None  # the traceback refers to a view of the buffer, and the reader retains the error
         if self._buffer is not None:

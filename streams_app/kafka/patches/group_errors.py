@@ -31,7 +31,7 @@ def _heeding(send: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any
 
 
 def heed_group_errors() -> None:
-    """Patch the coordinators of this process to raise the error of an answer. Further calls have no effect."""
+    """Patch the coordinators of this process to raise the error in a reply to OffsetFetch. Further calls have no effect."""
     send = GroupCoordinator._send_req
     if not hasattr(send, "__wrapped__"):
         GroupCoordinator._send_req = _heeding(send)

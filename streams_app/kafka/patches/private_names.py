@@ -113,13 +113,16 @@ _NOT_THERE: Final = object()
 
 
 def faults() -> list[str]:
-    """Return a text for each name in the loaded modules that is missing or has other parameters."""
+    """Return a text for each name in :data:`TOUCHED` that is missing or has other parameters; only loaded modules are checked."""
     return [fault for owner in TOUCHED if owner.partition(":")[0] in sys.modules for fault in faults_of(owner)]
 
 
 @cache
 def faults_of(owner: str) -> tuple[str, ...]:
-    """Return such texts for one loaded module or class of :data:`TOUCHED`; cached, because a client is created for each topic."""
+    """Return a text for each name of one key of :data:`TOUCHED` that is missing or has other parameters.
+
+    The result is cached, because a client is created for each topic.
+    """
     module_name, _, class_name = owner.partition(":")
     module = sys.modules[module_name]
     found = getattr(module, class_name, None) if class_name else module

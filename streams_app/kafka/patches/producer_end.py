@@ -46,7 +46,7 @@ async def end(producer: AIOKafkaProducer) -> None:
 
 
 def _fail_all(producer: AIOKafkaProducer) -> None:
-    """Fail all batches by ``MessageAccumulator.fail_all``, and retrieve each exception, so that asyncio does not log it."""
+    """Fail all unanswered batches of a producer, and retrieve each exception, so that asyncio does not log it."""
     accumulator = producer._message_accumulator
     batches = [*chain.from_iterable(accumulator._batches.values()), *accumulator._pending_batches]
     # A batch that waits for a retry is not in the pending batches, and its removal from them would log a KeyError.
@@ -58,4 +58,4 @@ def _fail_all(producer: AIOKafkaProducer) -> None:
 
 
 async def _at_once() -> None:
-    """Return at once; replaces a wait for metadata."""
+    """Return at once; replaces the wait of aiokafka's client for metadata, which is no longer fetched."""

@@ -43,7 +43,7 @@ class _WithAnyNames(bytearray):
 
 
 class ForgivingBatch(_DefaultRecordBatchPy):
-    """A batch with any names of headers, parsed by aiokafka's parser in Python; bytes that are not UTF-8 are escaped."""
+    """A batch whose header names may have any bytes: those that are not UTF-8 are escaped. aiokafka's Python parser reads it."""
 
     _buffer: bytearray
 
@@ -76,9 +76,9 @@ class WholeBatch:
 
 
 class RecordBatches:
-    """Replacement of ``MemoryRecords`` of aiokafka (0.14, ``record/memory_records.py``), which can also check its last batch.
+    """Iterates over the record batches in a fetch reply, and verifies their checksums.
 
-    A batch that is cut off at the end of the reply is ignored (KIP-74).
+    It replaces ``MemoryRecords`` of aiokafka (0.14, ``record/memory_records.py``). A batch that is cut off at the end of the reply is ignored (KIP-74).
     """
 
     def __init__(self, data: bytes) -> None:
@@ -96,12 +96,12 @@ class RecordBatches:
         return self._next_end <= len(self._data)
 
     def next_batch(self) -> Any:
-        """Return the next batch as :meth:`open_batch` does, in the form for aiokafka's own consumers."""
+        """Return the next batch as a :class:`WholeBatch`, for aiokafka's own consumers; None if no complete one follows."""
         batch = self.open_batch()
         return None if batch is None else WholeBatch(batch, self.reopened)
 
     def reopened(self) -> ForgivingBatch:
-        """Return the last batch once more, for parsing with any names of headers."""
+        """Return the batch that was opened last once more, with a parser that accepts header names that are not UTF-8."""
         return ForgivingBatch(self._data[self._begin : self._end])
 
     def open_batch(self) -> Any:
@@ -125,7 +125,7 @@ class RecordBatches:
         return self._batch
 
     def is_intact(self) -> bool:
-        """Return whether the checksum of the last batch matches."""
+        """Return whether the checksum of the batch that was opened last matches."""
         if self._data[self._begin + _MAGIC_AT] < _MAGIC_OF_BATCHES:
             return bool(self._batch.validate_crc())
         checked = self._data[self._begin + _CHECKED_FROM : self._end]

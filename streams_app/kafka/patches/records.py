@@ -101,7 +101,7 @@ class FetchedRecords:
 
 
 def taken(result: FetchResult, tp: TopicPartition, most: int | None) -> list[Any]:
-    """Take up to ``most`` records as ``result.getall(most)`` does, without a ``ConsumerRecord`` for each record."""
+    """Take up to ``most`` records (None: all) as ``result.getall(most)`` does, without creating a ``ConsumerRecord`` for each."""
     assignment = result._assignment
     if assignment.active and assignment.state_value(tp).paused:
         return []  # aiokafka would discard the reply, and fetch it again after the pause
