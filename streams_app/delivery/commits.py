@@ -93,7 +93,7 @@ class Commits:
                 partition.offsets.committed = wanted[partition]
 
     async def commit_now(self, partition: Partition, name: str, position: OffsetAndMetadata) -> None:
-        """Commit the offset of one processor together with those of the others of its partition; see :meth:`.Claim.commit_now`.
+        """Commit the offset of one processor with the offsets of its partition's other processors, as :meth:`.Claim.commit_now`.
 
         Calls that arrive while another commit is in flight share one request. A partition that is being released is committed, too:
         its claim is valid until its processors have ended.

@@ -102,7 +102,7 @@ class GroupConsumer(Protocol):
         """Seek a partition to an offset.
 
         Returns:
-            The seek number; batches that were fetched before the seek carry another one.
+            The number of this seek; batches that were fetched before it carry another number.
 
         Raises:
             NotOwnerError: The partition is not assigned to this member.

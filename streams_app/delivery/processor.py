@@ -36,7 +36,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class LogBounds(NamedTuple):
-    """The bounds of a partition's log.
+    """First offset and last stable offset of a partition's log, and when the broker was queried for them.
 
     Attributes:
         begin: First offset.

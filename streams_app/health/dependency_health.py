@@ -109,13 +109,13 @@ SESSIONS: Final = 3
 
 
 def gone_ms(session_timeout_ms: int) -> int:
-    """Return the time for which a worker waits until a deleted source is created again, in milliseconds."""
+    """Return the milliseconds for which a worker waits until a deleted source topic is created again."""
     return max(GONE_MS, SESSIONS * session_timeout_ms)
 
 
 @dataclass(slots=True)
 class MissingTopics:
-    """Tracks sources that the broker reports as missing.
+    """Tracks source topics that the broker reports as missing.
 
     Attributes:
         limit_ms: Time after which a missing source counts as deleted for good.
@@ -125,7 +125,7 @@ class MissingTopics:
     _since_ms: dict[str, int] = field(default_factory=dict)
 
     def observe(self, now_ms: int, missing: Collection[str]) -> tuple[list[str], list[str]]:
-        """Record which sources are missing; call it only while the broker answers.
+        """Record which source topics are missing; call this only while the broker answers.
 
         Returns:
             The sources that exist again, and those that count as deleted for good.

@@ -63,7 +63,7 @@ class Status:
             self._remarks[about] = text
 
     def remarks(self) -> list[str]:
-        """Return the current remarks."""
+        """Return the texts of all remarks, for example that an open transaction hides records."""
         return list(self._remarks.copy().values())
 
     def set_topic(self, topic: str, why: str | None) -> None:

@@ -51,7 +51,7 @@ class SentinelError(LostConnectionError):
 
 @dataclass(frozen=True, slots=True)
 class SentinelReply:
-    """The reply of one Sentinel.
+    """The reply of one Sentinel about the services that it monitors, or the error if it did not reply.
 
     Attributes:
         sentinel: Client of this Sentinel.

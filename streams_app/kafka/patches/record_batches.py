@@ -78,7 +78,8 @@ class WholeBatch:
 class RecordBatches:
     """Iterates over the record batches in a fetch reply, and verifies their checksums.
 
-    It replaces ``MemoryRecords`` of aiokafka (0.14, ``record/memory_records.py``). A batch that is cut off at the end of the reply is ignored (KIP-74).
+    It replaces ``MemoryRecords`` of aiokafka (0.14, ``record/memory_records.py``). A batch that is cut off at the end of the reply
+    is ignored (KIP-74).
     """
 
     def __init__(self, data: bytes) -> None:
