@@ -74,7 +74,7 @@ def header(headers: Headers, name: str) -> str | None:
 
 
 def source_of(headers: Headers) -> bytes:
-    """Return the source within which the id of an event is unique; empty without one, and for folded records.
+    """Return the first non-empty header ``ce_source``, within which the id of an event is unique; empty for folded records.
 
     A folded record needs no source, because a fold id contains its fold and offsets. Of several headers with one name the first one
     counts, as for ids.

@@ -17,7 +17,7 @@ class Selection(NamedTuple):
 
     Attributes:
         stores: Read stores.
-        subscribers: Names of subscribers; None for all enabled ones of the catalogue in the settings, if they name one.
+        subscribers: Names of subscribers; None: all enabled ones, if the settings name a catalogue.
         views: Live views.
         journals: Journals.
     """

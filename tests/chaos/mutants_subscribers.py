@@ -141,7 +141,7 @@ AS_OFTEN: Final = (
         ("",),
         (
             Change(
-                "subscribers.execution.in_flight_event:_after_failure",
+                "subscribers.execution.retry_decision:_after_failure",
                 "work.attempts >= rule.attempts",
                 "work.attempts >= 2 * rule.attempts",
             ),

@@ -39,7 +39,7 @@ class CurrentValues:
     """
 
     def __init__(self, declared: ReadStoreSettings, clock: Clock) -> None:
-        """Create the source of the settings, without opening it.
+        """Create the source that the settings declare, without opening it.
 
         Raises:
             ConfigurationError: The source cannot be used.

@@ -88,7 +88,7 @@ class Retries:
     def max_ms(self, attempt: int) -> float:
         """Return the maximum delay after an attempt, in ms; the first attempt has number 1.
 
-        ``execution/in_flight_event.py`` adds the jitter (``delay_ms``) and decides between a retry and a dead letter.
+        ``execution/retry_decision.py`` adds the jitter (``delay_ms``) and decides between a retry and a dead letter.
         """
         # The exponent is limited because the power for a thousand attempts would overflow a double.
         return min(self.longest_ms, self.first_ms * self.factor ** min(attempt - 1, 64))

@@ -15,7 +15,8 @@ from streams_app.events.codec import event_id
 from streams_app.reasons import FINISHED_LATE
 from streams_app.settings import Limits
 from streams_app.subscribers.declaration.original_position import REPLAY_HEADER, OriginalPosition, parse_replay, received_headers
-from streams_app.subscribers.execution.in_flight_event import DeadLettering, InFlightEvent, dead_lettering
+from streams_app.subscribers.execution.in_flight_event import InFlightEvent
+from streams_app.subscribers.execution.retry_decision import DeadLettering, dead_lettering
 
 _UNNAMED: Final = ("event-id", b"")
 

@@ -14,8 +14,8 @@ from streams_app.subscribers.declaration.retries import Retries
 from streams_app.subscribers.execution.circuit_breaker import CircuitBreaker
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome, Executor
 from streams_app.subscribers.execution.failure_reporter import FailureReporter, error_of
-from streams_app.subscribers.execution.in_flight_event import concerns_event_alone
 from streams_app.subscribers.execution.rate_limiter import RateLimiter
+from streams_app.subscribers.execution.retry_decision import concerns_event_alone
 from streams_app.subscribers.execution.status import PartitionStatus
 
 logger = logging.getLogger(__name__)

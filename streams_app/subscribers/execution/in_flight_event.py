@@ -1,26 +1,13 @@
-"""State of an unfinished event, and the decision to retry or dead-letter it after a failed attempt (pure)."""
+"""An unfinished event, and the limits of unfinished events in a partition (pure)."""
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Sequence
-from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
-from streams_app.errors import NotDecodedError, text_of
 from streams_app.events.headers import header_bytes
-from streams_app.formatting import milliseconds
-from streams_app.reasons import Reason
-from streams_app.subscribers.declaration.received import Reject, Retry
-from streams_app.subscribers.declaration.retries import LONGEST_IN_ALL, Retries
-
-MAX_DEATHS: Final = 3
-"""An event during whose attempts its process has crashed this many times becomes a dead letter."""
-
-TRACE_BYTES: Final = 2_000
-LONGEST_IN_ALL_MS: Final = milliseconds(LONGEST_IN_ALL)
 
 
 class InFlightEvent(msgspec.Struct, eq=False, gc=False):
@@ -52,101 +39,6 @@ class InFlightEvent(msgspec.Struct, eq=False, gc=False):
     def offset(self) -> int:
         """Offset of its record."""
         return int(self.record.offset)
-
-
-class ScheduledRetry(NamedTuple):
-    """Decision to retry an event.
-
-    Attributes:
-        after_ms: Delay before the next attempt, in ms.
-    """
-
-    after_ms: int
-
-
-class DeadLettering(NamedTuple):
-    """Decision to dead-letter an event.
-
-    Attributes:
-        reason: One of the documented reasons.
-        detail: Description for people.
-        headers: Additional headers of the dead letter.
-    """
-
-    reason: Reason
-    detail: str
-    headers: tuple[tuple[str, bytes], ...] = ()
-
-
-def after_failure(
-    work: InFlightEvent, error: BaseException, retries: Retries, *, is_timeout: bool, is_repeatable: bool = True
-) -> ScheduledRetry | DeadLettering:
-    """Decide whether an event is retried or dead-lettered after a failed attempt.
-
-    Args:
-        work: The event; its ``attempts`` include the failed one if that counts.
-        error: The exception that the function raised.
-        retries: Retry rule of the subscriber.
-        is_timeout: Whether the attempt timed out.
-        is_repeatable: Whether the event may run a second time although the effect of the attempt is unknown. If not, it is retried
-            only after :class:`Retry`.
-    """
-    try:
-        return _after_failure(work, error, retries, is_timeout=is_timeout, is_repeatable=is_repeatable)
-    except Exception as broken:  # noqa: BLE001  # the class is the user's, and its __str__ may raise anything
-        return dead_lettering(work, "failed", f"{type(error).__name__}, whose state is unknown: {text_of(broken)}")
-
-
-def _after_failure(
-    work: InFlightEvent, error: BaseException, retries: Retries, *, is_timeout: bool, is_repeatable: bool
-) -> ScheduledRetry | DeadLettering:
-    if isinstance(error, NotDecodedError):
-        return dead_lettering(work, error.bad.reason, error.bad.detail)
-    if isinstance(error, Reject):
-        return dead_lettering(work, "rejected", str(error), error)
-    rule = retries.rule_for(error) if is_repeatable or isinstance(error, Retry) else None
-    if rule is None or work.attempts >= rule.attempts:
-        return dead_lettering(work, "timed-out" if is_timeout else "failed", f"{type(error).__name__}: {error}", error)
-    after_ms = error.after_ms if isinstance(error, Retry) else None
-    if not isinstance(after_ms, int):  # a subclass of the user's may set it to anything
-        after_ms = delay_ms(rule, work.event_id, max(1, work.attempts))
-    if work.waited_ms + after_ms > LONGEST_IN_ALL_MS:
-        # The delays of one rule take at most an hour together. Those of ``Retry``, or of rules for several errors, may take longer.
-        text = f"{type(error).__name__}: {error}, and it would have waited for more than 1 h in all"
-        return dead_lettering(work, "timed-out" if is_timeout else "failed", text, error)
-    return ScheduledRetry(after_ms)
-
-
-def concerns_event_alone(error: BaseException, retries: Retries) -> bool:
-    """Return whether a failure is caused by its event alone, and so does not indicate an outage."""
-    return isinstance(error, (Reject, NotDecodedError)) or retries.rule_for(error) is None
-
-
-def dead_lettering(work: InFlightEvent, reason: Reason, detail: str, error: BaseException | None = None) -> DeadLettering:
-    """Return the decision to dead-letter an event, with its attempts and its last error as headers."""
-    headers = [("event-id", work.event_id.encode()), ("attempts", str(work.attempts).encode())]
-    if work.first_failed_ms:
-        headers.append(("first-failed-at-ms", str(work.first_failed_ms).encode()))
-    if error is not None:
-        # The end of a traceback shows where the error was raised.
-        trace = "".join(traceback.format_exception(error)).encode(errors="backslashreplace")[-TRACE_BYTES:]
-        headers += [("exception", type(error).__qualname__.encode()), ("trace", trace)]
-    return DeadLettering(reason, detail, tuple(headers))
-
-
-def delay_ms(rule: Retries, event_id: str, attempt: int) -> int:
-    """Return the delay between an attempt and the next one.
-
-    It lies between half of the maximum and the maximum, determined by a hash of the event id and the attempt: events that failed
-    together are not retried together, and a test can predict each delay.
-
-    Args:
-        rule: Retry rule of the subscriber.
-        event_id: Id of the event.
-        attempt: Number of the attempt that failed, from 1 on.
-    """
-    drawn = int.from_bytes(blake2b(f"{event_id}\0{attempt}".encode(), digest_size=4).digest()) / 2**32
-    return round(rule.max_ms(attempt) * (0.5 + drawn / 2))
 
 
 MAX_UNFINISHED: Final = 10_000

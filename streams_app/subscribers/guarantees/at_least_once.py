@@ -23,9 +23,10 @@ from streams_app.delivery.tasks import ended
 from streams_app.subscribers.execution.crash_isolation import FEWEST_TOGETHER, WATCHED_MS, next_together, watched_ms
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
-from streams_app.subscribers.execution.in_flight_event import MAX_DEATHS, DeadLettering, InFlightEvent, dead_lettering
+from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.execution.partition import SubscriberPartition
 from streams_app.subscribers.execution.queues import StartQueue, StartRequest
+from streams_app.subscribers.execution.retry_decision import MAX_DEATHS, DeadLettering, dead_lettering
 from streams_app.subscribers.guarantees.attempt_log import AttemptLog
 from streams_app.subscribers.guarantees.guarantee import CLOSE_SECONDS, Guarantee, TakenOver
 from streams_app.subscribers.guarantees.restored_position import REDIS_SECONDS, RestoredPosition

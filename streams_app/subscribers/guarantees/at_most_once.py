@@ -16,9 +16,10 @@ from streams_app.delivery.processor import Claim, ImpossibleClaimError, OffsetAn
 from streams_app.delivery.scripts import FencedError
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
-from streams_app.subscribers.execution.in_flight_event import DeadLettering, InFlightEvent
+from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.execution.partition import SubscriberPartition
 from streams_app.subscribers.execution.queues import StartQueue, StartRequest
+from streams_app.subscribers.execution.retry_decision import DeadLettering
 from streams_app.subscribers.guarantees.begin_log import BeginLog
 from streams_app.subscribers.guarantees.guarantee import Guarantee, TakenOver
 from streams_app.subscribers.guarantees.restored_position import RestoredPosition, metadata_of

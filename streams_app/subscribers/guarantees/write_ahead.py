@@ -21,8 +21,9 @@ from streams_app.errors import BadEventError
 from streams_app.events.codec import header_faults
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
-from streams_app.subscribers.execution.in_flight_event import MAX_UNFINISHED, DeadLettering, InFlightEvent, dead_lettering
+from streams_app.subscribers.execution.in_flight_event import MAX_UNFINISHED, InFlightEvent
 from streams_app.subscribers.execution.partition import SubscriberPartition
+from streams_app.subscribers.execution.retry_decision import DeadLettering, dead_lettering
 from streams_app.subscribers.guarantees.begin_log import BeginLog, EndLog
 from streams_app.subscribers.guarantees.guarantee import CLOSE_SECONDS
 from streams_app.subscribers.guarantees.restored_position import RestoredPosition, below, is_of_another_log, was_set_by_hand

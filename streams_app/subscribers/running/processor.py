@@ -24,19 +24,16 @@ from streams_app.subscribers.declaration.received import Retry
 from streams_app.subscribers.execution.context import SubscriberContext
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome, AttemptsWaiter
-from streams_app.subscribers.execution.in_flight_event import (
-    MAX_UNFINISHED,
-    MAX_UNFINISHED_BYTES,
+from streams_app.subscribers.execution.in_flight_event import MAX_UNFINISHED, MAX_UNFINISHED_BYTES, InFlightEvent, sizes_of
+from streams_app.subscribers.execution.partition import SubscriberPartition
+from streams_app.subscribers.execution.queues import KeyQueue, StartQueue, StartRequest
+from streams_app.subscribers.execution.retry_decision import (
     DeadLettering,
-    InFlightEvent,
     ScheduledRetry,
     after_failure,
     concerns_event_alone,
     dead_lettering,
-    sizes_of,
 )
-from streams_app.subscribers.execution.partition import SubscriberPartition
-from streams_app.subscribers.execution.queues import KeyQueue, StartQueue, StartRequest
 from streams_app.subscribers.execution.status import PartitionStatus
 from streams_app.subscribers.guarantees.guarantee import CLOSE_SECONDS, Guarantee
 from streams_app.subscribers.guarantees.restored_position import restored_position

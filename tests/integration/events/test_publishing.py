@@ -274,7 +274,7 @@ async def test_unpublishable_event_is_rejected_before_it_is_sent(
 async def test_event_with_its_own_decoder_cannot_be_published(unavailable_broker: Place) -> None:
     event = declared("orders", decode=json.loads)
     async with Events(unavailable_broker[0], Catalogue(events=(event,))) as events:
-        with pytest.raises(ConfigurationError, match="published by others"):
+        with pytest.raises(ConfigurationError, match="published by other programs"):
             await events.publish(event, OrderPaid("o1", 5))
 
 

@@ -21,7 +21,8 @@ from streams_app.settings import Settings
 from streams_app.subscribers.declaration.received import Received
 from streams_app.subscribers.declaration.subscriber import subscriber
 from streams_app.subscribers.execution.dead_letter_writer import DeadLetterWriter
-from streams_app.subscribers.execution.in_flight_event import InFlightEvent, dead_lettering
+from streams_app.subscribers.execution.in_flight_event import InFlightEvent
+from streams_app.subscribers.execution.retry_decision import dead_lettering
 from tests.pages import PAGES, ROOT, name_of
 from tests.reference import REFERENCE, settings, written
 from tests.test_house import FLOORS

@@ -13,7 +13,8 @@ from streams_app.events.headers import Headers
 from streams_app.settings import Limits
 from streams_app.subscribers.declaration.original_position import OriginalPosition, replay_headers
 from streams_app.subscribers.execution.dead_letter_writer import DeadLetterWriter
-from streams_app.subscribers.execution.in_flight_event import InFlightEvent, dead_lettering
+from streams_app.subscribers.execution.in_flight_event import InFlightEvent
+from streams_app.subscribers.execution.retry_decision import dead_lettering
 from tests.helpers import wait_until
 
 PAID = TP("orders", 3)

@@ -19,12 +19,8 @@ from streams_app.events.payloads import has_hooks
 from streams_app.settings import Limits
 from streams_app.subscribers.declaration.retries import Retries
 from streams_app.subscribers.execution.decoding import Undecoded, decode_of, function_of
-from streams_app.subscribers.execution.in_flight_event import (
-    DeadLettering,
-    InFlightEvent,
-    after_failure,
-    concerns_event_alone,
-)
+from streams_app.subscribers.execution.in_flight_event import InFlightEvent
+from streams_app.subscribers.execution.retry_decision import DeadLettering, after_failure, concerns_event_alone
 
 LIMITS = Limits()
 P = TP("orders", 0)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from streams_app.subscribers.declaration.retries import Retries
 from streams_app.subscribers.execution.circuit_breaker import CircuitBreaker
-from streams_app.subscribers.execution.in_flight_event import delay_ms
 from streams_app.subscribers.execution.queues import KeyQueue, RetryQueue
+from streams_app.subscribers.execution.retry_decision import delay_ms
 
 PATIENCE_MS = 3_600_000
 

@@ -24,8 +24,9 @@ from streams_app.subscribers.declaration.retries import Retries
 from streams_app.subscribers.execution.dead_letter_writer import DeadLetterWriter
 from streams_app.subscribers.execution.dispatcher import Dispatcher
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
-from streams_app.subscribers.execution.in_flight_event import DeadLettering, InFlightEvent
+from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.execution.queues import KeyQueue
+from streams_app.subscribers.execution.retry_decision import DeadLettering
 from streams_app.subscribers.execution.status import PartitionStatus, SubscriberStatus, combined_status, first_unread, status_remark
 from streams_app.subscribers.execution.subscriber_metrics import (
     ATTEMPTED,
