@@ -1,4 +1,4 @@
-"""Release of partitions: their processors end concurrently, and a last commit follows."""
+"""Release of partitions: their processors end concurrently, and a last commit follows. Its time limits are in ``ownership.py``."""
 
 from __future__ import annotations
 

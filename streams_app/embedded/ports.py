@@ -46,8 +46,9 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a free port that this process has not received before; on Linux, no other process receives it either.
+    """Return a free port that this process has not received before.
 
+    On Linux, no other process receives it either, until this one has received 64 more ports.
     A program that does not use this function may still bind the port first.
 
     Raises:

@@ -1,4 +1,7 @@
-"""Waits while a schema registry does not answer, and logs the beginning and the end of the outage."""
+"""Waits while a schema registry does not answer, and logs the beginning and the end of the outage.
+
+``registry.py`` decides what an unknown schema id means.
+"""
 
 from __future__ import annotations
 

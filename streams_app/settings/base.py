@@ -1,4 +1,7 @@
-"""Base of all sections of ``streams.toml``: frozen models, secrets in files, suggestions for misspelled names."""
+"""Base of all sections of ``streams.toml``: frozen models, secrets in files, suggestions for misspelled names.
+
+Rules across sections, such as topics with two uses, are in ``Settings`` of ``sections.py``.
+"""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ class Limits(Section):
 
 
 class Settings(Section):
-    """All settings of a worker."""
+    """All settings of an application: of workers, commands, the live view server and publishers."""
 
     app_id: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,64}$")]
     """Consumer group and prefix of Redis keys; one per application."""

@@ -1,5 +1,7 @@
 """Limits journals to a small share of a worker's time while the folds of that worker have a backlog.
 
+If Redis is full, ``processor.py`` drops the oldest segments instead.
+
 A module of its own, because all journals of a worker share it, and because it is the only part of journals that depends on folds.
 """
 

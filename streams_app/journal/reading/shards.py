@@ -50,7 +50,10 @@ class SharedShards:
         return self._clock.now_ms()
 
     async def scan(self, partition: int, keys: Sequence[bytes], position: ShardPosition) -> AsyncGenerator[Row | Lost, None]:
-        """Yield the next rows and gaps of keys, after a request for each key; ``position`` moves as the caller receives them."""
+        """Yield the next rows and gaps of keys in a partition, after one request per key.
+
+        ``position`` moves once all of them were received; a caller that may stop earlier moves it by :meth:`.ShardPosition.had`.
+        """
         of_partition = self._keys_of(partition)
         taken = position.take(keys, [await self._scripts.read(of_partition, key, position.offset) for key in keys])
         async with aclosing(taken.decoded()) as items:

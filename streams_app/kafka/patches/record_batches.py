@@ -76,7 +76,7 @@ class WholeBatch:
 
 
 class RecordBatches:
-    """Iterates over the record batches in a fetch reply, and verifies their checksums.
+    """Opens the record batches in a fetch reply one after the other; :meth:`is_intact` verifies the checksum of the open one.
 
     It replaces ``MemoryRecords`` of aiokafka (0.14, ``record/memory_records.py``). A batch that is cut off at the end of the reply
     is ignored (KIP-74).

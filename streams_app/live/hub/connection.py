@@ -1,4 +1,7 @@
-"""The messages for one browser: the newest unwritten state of each view. A newer state replaces it; there is no queue."""
+"""The messages for one browser: the newest unwritten state of each view. A newer state replaces it; there is no queue.
+
+``stream.py`` writes them, and disconnects a browser that does not read.
+"""
 
 from __future__ import annotations
 

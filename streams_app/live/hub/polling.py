@@ -108,7 +108,7 @@ class ViewSnapshot:
         """Poll all shards that may have changed.
 
         Args:
-            heads: Current heads of the shards.
+            heads: Metadata of each shard as just read; None: the shard has no state.
             pages: Open pages.
             changed: Receives each (view, page) whose content has changed, even if the poll of another shard fails.
 

@@ -45,7 +45,7 @@ class CellChange:
         cell: The cell.
         version: Version of the folded record.
         value: The value in the record, or the one read from the source.
-        is_group_gone: Whether the source reports that the whole group is deleted, with all names that the store has of it.
+        is_group_gone: Whether the source reports that the whole group is deleted; then all its names in the store are deleted.
     """
 
     cell: Cell

@@ -97,7 +97,7 @@ class ReadStore(Protocol):
         """Create missing tables or indices, and return a sentence for each action. The call can be repeated."""
 
     async def missing(self) -> list[str]:
-        """Return the names of missing tables or indices, which :meth:`initialise` would create."""
+        """Return the names of tables or indices that are missing, or that differ from the expected ones."""
 
     async def probe(self) -> None:
         """Try a write that leaves the store unchanged; its tables must exist."""

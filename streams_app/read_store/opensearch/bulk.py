@@ -47,6 +47,7 @@ async def write(client: OpenSearchClient, alias: str, items: Sequence[DocumentRe
     """Send a batch, and return the outcome of each item.
 
     Raises:
+        FaultError: The server rejected a request as a whole; earlier requests of the batch were executed.
         TryAgainError: A request was not answered; its outcome is unknown.
     """
     outcome = BulkOutcome()

@@ -129,7 +129,11 @@ class SqliteStore:
         return await self._thread.call(self._initialise, mode="rwc")
 
     async def missing(self) -> list[str]:
-        """List missing tables; a missing file is a :class:`TryAgainError`."""
+        """Return the names of tables that are missing or differ from the expected ones.
+
+        Raises:
+            TryAgainError: The file does not exist, or cannot be read.
+        """
         return await self._thread.call(self._missing)
 
     async def probe(self) -> None:

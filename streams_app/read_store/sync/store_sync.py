@@ -43,7 +43,7 @@ class SyncResult:
     Attributes:
         records: Number of records that were read.
         rejected: Number of records that are not folded records of the fold of their topic; they became dead letters.
-        cells: Number of distinct cells (fold, group, name) in the others.
+        cells: Number of distinct cells (fold, group, name) in the records that were not rejected.
         written: Number of cells that were written.
         stale: Number of cells of which the store had a newer version.
         unchanged: Number of cells that already had the value.

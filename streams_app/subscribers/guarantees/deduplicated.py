@@ -34,7 +34,7 @@ class DeduplicatedGuarantee(Guarantee):
 
     @property
     def log(self) -> BeginLog:
-        """Write-ahead log of this claim, which records in Redis that an attempt begins before it starts."""
+        """Write-ahead log of this claim: an attempt starts only after its begin was written to Redis."""
         return self._write_ahead.log
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> TakenOver:
