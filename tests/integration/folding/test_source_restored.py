@@ -265,4 +265,4 @@ async def test_journal_refiles_from_the_segment_that_holds_the_common_end(place:
 
     assert LOST == lost, said
     assert f"offsets={KEPT}-{KEPT + LOST - 1}" in said
-    assert "the log of a journal went back: filed anew from offset 0" in said
+    assert "the log of a journal went back: rebuilt from offset 0" in said

@@ -184,7 +184,7 @@ async def test_interrupted_import_says_at_which_line_to_continue(watched: Watche
     assert 1 == ran.code, ran.text
     assert "MessageSizeTooLargeError" in ran.err
     assert "all before line 550; line 550: " in ran.err
-    assert "correct that, then import the file from line 550 on (tail -n +550): " in ran.err
+    assert "correct it, then import the file from line 550 on (tail -n +550): " in ran.err
     assert ("counts twice" in ran.err, "sent twice is one" in ran.err) == (item is None, item is not None)
     assert set(range(1, 550)) <= there
     assert 550 not in there

@@ -88,7 +88,7 @@ async def test_open_groups_of_a_recreated_source_are_emitted_and_the_new_log_is_
     done = await emitted(config)
     outcome = await site.outcome("folded", ALL)
 
-    assert (1, True) == (refused, "`streams-app reset --fold folded` to begin anew; with --emit" in said), said
+    assert (1, True) == (refused, "`streams-app reset --fold folded` to start over; with --emit" in said), said
     assert "no worker can start with them: `--emit`" in advised.out
     assert "groups flush" not in advised.out
     assert f"10 open groups and 0 records not yet sent would be emitted to {site.names.topic('folded')} first" in would.out

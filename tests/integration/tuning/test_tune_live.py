@@ -82,7 +82,7 @@ async def test_curve_of_a_running_worker_matches_its_topic(site: Site) -> None:
     assert "127.0.0.1:1 does not answer (ClientConnectorError); what it has folded is missing" in two.err
     assert "90s lies between two bounds of the histogram" in two.err
     assert (1, 1, 75) == (short.code, nothing.code, gone.code)
-    assert "tell gaps apart from 1s to 1d" in short.err
+    assert "distinguish gaps from 1s to 1d" in short.err
     assert "no event of fold 'empty' was folded since the workers started" in nothing.err
     assert f"no worker answers: http://127.0.0.1:{port} does not answer" in gone.err
 

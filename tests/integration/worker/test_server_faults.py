@@ -176,7 +176,7 @@ async def test_redis_error_reply_is_reported(staged: Stage, valkey: Valkey) -> N
         await staged.send(400)
 
         async def is_reported() -> bool:
-            return any("is claimed again and again (a reply of Redis was lost" in reason for reason in await reasons(worker))
+            return any("is claimed repeatedly (a reply of Redis was lost" in reason for reason in await reasons(worker))
 
         await wait_until(is_reported, LIMIT_SECONDS, "the worker reports that it makes no progress")
         client.acl_setuser("default", enabled=True, nopass=True, commands=["+hgetall"])
