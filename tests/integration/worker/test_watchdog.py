@@ -24,7 +24,7 @@ from streams_app.cli import main
 from streams_app.delivery.ownership import Ownership
 from streams_app.kafka.producer import AckedProducer
 
-watchdog.LOOK_EVERY_SECONDS = 0.2
+watchdog.CHECK_EVERY_SECONDS = 0.2
 how = sys.argv.pop(1)
 # One that folds may be held up by the machine for longer than a second.
 watchdog.Watchdog.__init__.__defaults__ = (5_000 if how == "hearing" else 1_000,)
@@ -37,12 +37,12 @@ if how == "mute":
         await asyncio.Event().wait()
     AckedProducer.send = send
 if how == "paused":
-    look = watchdog.Watchdog._look
-    async def told(self, *watched):
-        print("looked", flush=True)
+    check = watchdog.Watchdog._check
+    async def checked(self, folding):
+        print("checked", flush=True)
         self._status.set_not_ready("redis-memory", "as the test says")
-        await look(self, *watched)
-    watchdog.Watchdog._look = told
+        await check(self, folding)
+    watchdog.Watchdog._check = checked
 main()
 """
 
@@ -69,9 +69,9 @@ async def test_pause_does_not_end_a_worker(stage: Stage) -> None:
     await stage.send(20)
     await wait_until(lambda: "claimed fold=" in paused.log_path.read_text(), 60, "the worker has claimed")
     # Five times as long as what ends one without a reason.
-    looks = paused.log_path.read_text().count("looked")
+    checks = paused.log_path.read_text().count("checked")
     await wait_until(
-        lambda: not paused.is_running or paused.log_path.read_text().count("looked") > looks + 25, 60, "it is looked at"
+        lambda: not paused.is_running or paused.log_path.read_text().count("checked") > checks + 25, 60, "its progress is checked"
     )
 
     assert paused.is_running
