@@ -21,7 +21,10 @@ Change = Literal["away", "back"]
 
 
 def kafka_limit_ms(session_timeout_ms: int) -> int:
-    """Return the time limit for answers of Kafka: a third of the session timeout, after which members are removed from groups."""
+    """Return the time limit for answers of Kafka: a third of the session timeout, but at least :data:`LEAST_KAFKA_LIMIT_MS`.
+
+    After the session timeout, members are removed from their groups.
+    """
     return max(LEAST_KAFKA_LIMIT_MS, session_timeout_ms // 3)
 
 
@@ -95,7 +98,7 @@ class DependencyHealth:
 
     @property
     def error(self) -> str:
-        """Error of the last failed request."""
+        """Error of the last failed request; "no answer" if none has failed since the last answer."""
         return self._error
 
     @property

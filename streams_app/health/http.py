@@ -96,7 +96,7 @@ class HttpServer:
         """Start the server on its own thread; call this on the main loop of the worker, which answers ``/groups``.
 
         Raises:
-            TryAgainError: No port is free.
+            TryAgainError: The server cannot listen: no port is free, for example.
         """
         self._main = asyncio.get_running_loop()
         started: concurrent.futures.Future[int] = concurrent.futures.Future()

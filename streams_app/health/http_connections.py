@@ -62,7 +62,10 @@ class Connections:
         return lambda: BoundedConnection(self, handler())
 
     def opened(self, connection: BoundedConnection, transport: asyncio.Transport) -> None:
-        """Add a new connection; above the limit, close the one that has waited longest for its client."""
+        """Add a new connection; above the limit, close the one that has waited longest for its client.
+
+        If all others are being answered, close the oldest of them.
+        """
         self._open[transport] = connection
         if len(self._open) > max(1, self.limit):
             # A connection whose request is being answered may end soon; if all are, the oldest one is closed.

@@ -32,7 +32,7 @@ class Description:
         help: Description of the measured value.
         advice: Action for operators when the value changes.
         buckets: Bucket bounds of a histogram, in the unit of its name.
-        initial: Value before the first measurement.
+        initial: Value of a gauge with the only label ``fold`` before the first measurement.
     """
 
     name: str

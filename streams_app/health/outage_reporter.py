@@ -28,7 +28,7 @@ class OutageReporter:
 
         Args:
             what: Name of the dependency, for messages.
-            on_change: Called with False after each failure, and with True once the dependency works for all users.
+            on_change: Called with False after each failure, and with True after each success that leaves no failed user.
             clock: Clock for the duration of an outage; None for that of this machine.
         """
         self._what = what

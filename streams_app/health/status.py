@@ -74,7 +74,7 @@ class Status:
             self.set_not_ready(f"producer:{topic}", why)
 
     def ready_reasons(self) -> list[str]:
-        """Return the reasons why the worker is not ready; empty if it is ready."""
+        """Return the stored reasons why the worker is not ready; a main loop that hangs is not among them."""
         return list(self._reasons.copy().values())
 
     def causes(self, monotonic_ms: int) -> set[str]:

@@ -58,6 +58,9 @@ def connect(settings: RedisSettings, *, retries: int = 2, **overrides: Any) -> R
         settings: The ``[redis]`` section.
         retries: Number of retries of a command; even with 0, a failed connection is closed.
         overrides: Further arguments of ``redis.asyncio.Redis``.
+
+    Raises:
+        ConfigurationError: A password file cannot be read, or is empty.
     """
     options: dict[str, Any] = {
         "socket_connect_timeout": 5.0,
@@ -205,11 +208,11 @@ async def require_rights(redis: Redis, key: str, *, writes: bool = True) -> None
 
     Args:
         redis: Client of the application.
-        key: A key with the prefix of the application.
+        key: An unused key with the prefix of the application; it is deleted if ``writes``.
         writes: Whether the process writes.
 
     Raises:
-        NoPermissionError: The user lacks a right.
+        ResponseError: The user lacks a right.
         RedisError, OSError: Redis does not answer.
     """
     requests: list[tuple[str, ...]] = [("EXISTS", key), ("EVALSHA", "0" * 40, "1", key)]
@@ -228,7 +231,7 @@ async def require_access(settings: RedisSettings, key: str, *, writes: bool = Tr
 
     Args:
         settings: The ``[redis]`` section.
-        key: A key with the prefix of the application.
+        key: An unused key with the prefix of the application; it is deleted if ``writes``.
         writes: Whether the process writes.
 
     Returns:

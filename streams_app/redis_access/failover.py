@@ -78,7 +78,7 @@ class FailoverCluster(RedisCluster):
         return self
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Run a command on the node of its key."""
+        """Run a command on the node of its key, or on ``target_nodes``."""
         with self.as_lost_connection():
             return await super().execute_command(*args, **options)
 

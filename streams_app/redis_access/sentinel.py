@@ -71,7 +71,7 @@ class SentinelReply:
 
 
 class PrimaryFinder(Sentinel):
-    """Queries all Sentinels concurrently, and uses the newest configuration among the replies of a majority.
+    """Queries all Sentinels concurrently, and uses the newest configuration among the replies of a majority, or of all if fewer.
 
     A Sentinel that is disconnected from the others may name a former primary. The configuration of a later failover has a
     higher epoch.
@@ -92,7 +92,7 @@ class PrimaryFinder(Sentinel):
         raise await self._error(service_name, replies)
 
     async def ask(self, *, is_majority_enough: bool = False) -> list[SentinelReply]:
-        """Query the Sentinels; return replies in the order of arrival, with an error for each Sentinel that is too slow.
+        """Query the Sentinels; return replies in the order of arrival, with an error for each one that fails or is too slow.
 
         Args:
             is_majority_enough: Whether to return as soon as more than half of them have answered.

@@ -157,7 +157,7 @@ class Components:
             folding: The folds of the worker; None without folds.
 
         Raises:
-            TryAgainError: No port is free for the HTTP pages.
+            TryAgainError: The HTTP server cannot listen: no port is free, for example.
         """
         self.status.beat(self.clock.monotonic_ms())
         self.folding = folding
@@ -231,7 +231,7 @@ def assemble(
         is_folding: Whether the worker also runs the folds.
 
     Raises:
-        ConfigurationError: Tracing is on, and ``opentelemetry-api`` is not installed.
+        ConfigurationError: A secret cannot be read, or tracing is on and ``opentelemetry-api`` is not installed.
     """
     clock = clock or SystemClock()
     # Read stores have no state in Redis. Without other components, the client never connects and its secrets need not exist.

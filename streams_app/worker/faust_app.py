@@ -128,7 +128,7 @@ class FoldingApp(faust.App):
         await self.ownership.revoked(tps)
 
     def in_flight(self) -> int:
-        """Return the number of records in memory that are not folded yet."""
+        """Return the number of records in memory that are not folded yet; stuck partitions do not count."""
         return self.ownership.in_flight()
 
     def on_fatal(self, error: BaseException) -> None:
@@ -155,7 +155,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
         A ``faust.App`` with the additional attributes ``settings``, ``ownership``, ``metrics`` and ``status``.
 
     Raises:
-        ConfigurationError: The settings declare no fold.
+        ConfigurationError: The settings declare no fold, a secret cannot be read, or tracing lacks ``opentelemetry-api``.
     """
     if not settings.folds:
         raise ConfigurationError(["there is no fold: subscribers alone are run by `streams-app worker`, without Faust"])

@@ -29,13 +29,13 @@ class Selection(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Names of all selected components, for the log."""
+        """Names of the selected components, for the log; without subscribers if all enabled ones are selected by None."""
         stores, views = (store.name for store in self.stores), (view.name for view in self.views)
         return [*stores, *(self.subscribers or ()), *views, *(journal.name for journal in self.journals)]
 
     @property
     def uses_redis(self) -> bool:
-        """Whether a selected component has state in Redis; read stores do not."""
+        """Whether a selected component has state in Redis; read stores, and subscribers selected by None, do not count."""
         return bool(self.subscribers or self.views or self.journals)
 
 

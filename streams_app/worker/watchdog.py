@@ -109,8 +109,8 @@ class Watchdog:
         Args:
             group: Short name of the group.
             ownership: Owns its partitions.
-            is_essential: Whether the process also ends if a partition stays unclaimed. In other groups the claim is retried without
-                limit, and the worker continues to fold.
+            is_essential: Whether the process also ends if a partition stays unclaimed, or makes no progress while Kafka is down. In
+                other groups the claim is retried without limit, and the worker continues to fold.
         """
         self._groups.append((group, ownership, is_essential))
         self.watch_transactions(group, ownership)
