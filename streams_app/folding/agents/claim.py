@@ -147,7 +147,8 @@ def partitions_at_first_start(partition: int, in_others: Mapping[int, OffsetAndM
 
     Returns:
         The count; at most ``partition`` if that partition was added later. 0 if the fold began before counts were stored, or with
-        ``earliest``: every partition without a position was added later. If the broker keeps no metadata, the present count.
+        ``earliest``: every partition without a position was added later. If no other partition has a position, or the broker keeps
+        no metadata, the present count.
     """
     none_added = max(present, partition + 1)
     if None in in_others.values():

@@ -86,9 +86,10 @@ class Emitter:
     """Whether the last pass was made before its tick, because a group was due."""
 
     async def wait_for_next_pass(self, last: EmissionPass) -> None:
-        """Wait until :attr:`ticked` is set; if the last pass sealed nothing, at most until the first open group is due.
+        """Wait until :attr:`ticked` is set; if the last pass sealed nothing, at most until the first open group becomes due.
 
-        So under load there is one pass per tick, and a group that becomes due after a silence is emitted at once.
+        After a pass that was made before its tick, or if that group is due already, only the tick ends the wait. So under load
+        there is one pass per tick, and a group that becomes due after a silence is emitted at once.
         """
         seconds = None if last.sealed or self.was_early else self._seconds_to_due()
         self.was_early = False
@@ -109,8 +110,9 @@ class Emitter:
         """Seal due groups while the records in the outbox are sent, then send the newly sealed ones, unless more groups are due.
 
         Raises:
+            ConnectionError: The definition has changed, and the producer failed to send the groups of the former one.
             FencedError: The shard must be claimed again.
-            redis.exceptions.RedisError: The pass must be repeated.
+            redis.exceptions.RedisError: The pass must be repeated, unless the shard must be claimed.
         """
         done = EmissionPass()
         if self.is_failing or self.shard.definition.has_changed:

@@ -28,7 +28,7 @@ class FoldProcessors:
         """Create the factory, with one event reader for each declared fold.
 
         Raises:
-            ConfigurationError: A format needs a package that is not installed.
+            ConfigurationError: A format needs a package that is not installed, or a schema registry that the settings do not name.
         """
         self._context = context
         self._folds: dict[str, list[Fold]] = {}
@@ -45,7 +45,11 @@ class FoldProcessors:
         return self._folds.keys()
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, Processor]:
-        """Create the processors of a partition: fold name → processor, for declared folds, and retired ones in ``committed``."""
+        """Create the processors of a partition: fold name → processor, for declared folds, and retired ones in ``committed``.
+
+        Raises:
+            ConfigurationError: The positions of so many folds may exceed the size of commit metadata.
+        """
         context, folds = self._context, self._folds[tp.topic]
         gone = sorted(set(committed) - {fold.name for fold in folds})
         _check_size(tp, folds, gone)

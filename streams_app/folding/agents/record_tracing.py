@@ -94,7 +94,7 @@ class RecordTracing:
         self._output = output
 
     def collected(self, events: Iterable[Event], records: Sequence[Any]) -> Iterable[Event]:
-        """Iterate over the events of a range; store the trace context of an event before it is yielded.
+        """Iterate over the events of a range; store the trace context of an event, if it is sampled, before the event is yielded.
 
         Args:
             events: The events, in offset order.

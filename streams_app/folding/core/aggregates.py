@@ -4,8 +4,8 @@ An aggregated value is stored as a msgpack array, whose first item is its kind. 
 in Redis as :func:`combined` does; a test compares the two.
 
 * A sum is exact. Lua has only doubles, so the sum is stored in *limbs* of 24 bits: ``["+", is_float, index, limb, index, limb …]``
-  without the limbs that are zero. Its value is the sum of ``limb * 2 ** (24 * index)``, times :data:`SCALE`, of which every double
-  is a multiple. Limbs are added without a carry, which stays exact for 2^29 additions.
+  where limbs that are zero may be missing. Its value is the sum of ``limb * 2 ** (24 * index)``, times :data:`SCALE`, of which
+  every double is a multiple. Limbs are added without a carry, which stays exact for 2^29 additions.
 * A maximum or minimum is ``[">" or "<", rank, high, low, JSON]``. For numbers, ``rank`` is 0, ``high`` is the nearest double, and
   ``low`` the exact value minus ``high``. For text, ``rank`` is 1, and ``high`` is the UTF-8. Values are compared by rank, then by
   ``high``, then by ``low``.
@@ -42,7 +42,7 @@ NUMBER, TEXT = 0, 1
 
 _LIMB: Final = 2**LIMB_BITS
 _ARRAYS: Final = 0x80
-"""Lowest first byte of an array; the first byte of JSON is lower."""
+"""A stored value whose first byte is at least this is an array; the first byte of JSON is lower."""
 
 _pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
@@ -138,7 +138,10 @@ def combined(stored: bytes, value: bytes) -> bytes:
 
 
 def json_of(stored: bytes) -> bytes:
-    """Return a stored value as JSON: a sum of integers exactly, of floats as the nearest double, any other value as received."""
+    """Return a stored value as JSON: a sum of integers exactly, of floats as the nearest double, any other value as received.
+
+    A sum of floats that is beyond the range of doubles becomes an integer, rounded down.
+    """
     if stored[0] < _ARRAYS:
         return stored
     parts = _unpacked(stored)

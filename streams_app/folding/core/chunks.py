@@ -73,7 +73,7 @@ class GroupRun(msgspec.Struct, gc=False):
 
     @property
     def changed(self) -> Mapping[str, Any]:
-        """Return changed name → value in the run; the values are empty if the fold keeps only names."""
+        """Return changed name → value in the run; if the fold keeps only names, the values mean nothing."""
         return unmasked(self.names)
 
 
@@ -86,7 +86,7 @@ class Chunk:
         to: Offset of the fence once the chunk is folded.
         time: Inputs for the scores of its events.
         start_ms: Score of the event before the chunk; no score in the chunk is lower.
-        clock_ms: Score of its last event.
+        clock_ms: Score of its last event; ``start_ms`` if it has none.
         events: Number of its events.
         groups: Group → its runs in offset order.
         pauses: The gaps within runs that are longer than :data:`PAUSE_MS`, in ms.

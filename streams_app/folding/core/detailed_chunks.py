@@ -1,7 +1,7 @@
-"""Cuts the events of a range into chunks, for folds that read more than changed names of an event (pure).
+"""Cuts the events of a range into chunks, for folds that read more than changed names of an event but keep no events (pure).
 
-The cutter in :mod:`streams_app.folding.core.chunks` does the same for all other folds in one loop without calls, because it limits
-the throughput of live traffic.
+The cutter in :mod:`streams_app.folding.core.chunks` does the same for folds that read only changed names. It is one loop without
+calls, because it limits the throughput of live traffic.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ class FoldEvent(NamedTuple):
         offset: Offset in the source partition.
         timestamp_ms: Timestamp of the record; negative if the producer set none.
         group: Group key as bytes, see :func:`streams_app.codec.member_of`.
-        names: Changed name → decoded value. If the fold keeps no values, possibly a bit mask of the names, see
-            :mod:`streams_app.folding.core.names`.
+        names: Changed name → decoded value. If the fold keeps no values, the values mean nothing, and it may be a bit mask of the
+            names, see :mod:`streams_app.folding.core.names`.
     """
 
     offset: int
@@ -55,7 +55,7 @@ class DetailedEvent(NamedTuple):
         offset: As in :class:`FoldEvent`.
         timestamp_ms: As in :class:`FoldEvent`.
         group: As in :class:`FoldEvent`.
-        names: As in :class:`FoldEvent`; empty if events are kept.
+        names: Changed name → decoded value; empty if events are kept.
         closes: Whether the event is the last one of its group (``close_when``).
         json: The event, or its selected fields, as JSON (``keep = "events"``); empty for other folds.
         shorter_ms: Longest quiet period of the fold minus the one that this event sets; 0 if events do not set it.

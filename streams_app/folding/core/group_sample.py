@@ -49,7 +49,7 @@ class SampledGroup(msgspec.Struct, gc=False):
         records: Number of records it would have had if only silence closed groups.
         closed_ms: When the fold of its last record closed; None if it has no record, or if the fold after it was counted already.
         closed_offset: Last offset of that record.
-        is_reopened: Whether events after that record were counted before the record itself.
+        is_reopened: Whether events after that record were counted, but not when their fold opened; the next record shows that.
     """
 
     last_offset: int = NEVER

@@ -138,7 +138,7 @@ def split_kept_runs(runs: Sequence[GroupRun], open_group: OpenGroup | None, boun
 
 
 class _Open(NamedTuple):
-    """Counters of an open group: score of the first event, start of silence (ms), number and bytes of its events."""
+    """Counters of an open group: first score, last score minus its ``shorter_ms`` (ms), number and bytes of its events."""
 
     opened_ms: int
     silent_ms: int

@@ -1,6 +1,7 @@
 """Folds a shard in memory, one event at a time, with the same decisions as the Lua scripts (pure).
 
-The test kit and ``tune`` use it, and tests on a real server compare the scripts with it. It does not survive a crash.
+The test kit uses it, workers split runs with it, and tests on a real server compare the scripts with it. It does not survive a
+crash.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class MemoryShard:
         return sealed
 
     def seal(self, clock_ms: int, *, quiet: bool = True, everything: bool = False, late_ms: int = 0) -> list[Sealed]:
-        """Close the due groups; return them in the order of first offsets.
+        """Close the due groups; return those that have events, in the order of first offsets.
 
         Args:
             clock_ms: Partition clock.

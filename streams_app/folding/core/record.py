@@ -1,6 +1,7 @@
 """Renders the folded record of a sealed group (pure).
 
-Its bytes depend only on the sealed entry, so a record that is sent again after a crash has the same id and content.
+Its bytes depend only on the sealed entry, the source partition, and the definition and lost offsets stored with the shard. So a
+record that is sent again after a crash has the same id and content.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from streams_app.folding.core.kept_events import events_of
 from streams_app.folding.core.names import NameSet, shared_names_of_bytes
 
 VERSION_SHIFT: Final = 2**40
-"""A version is the partition count times this, plus the offset. With up to 8 191 partitions it is less than 2^53."""
+"""A version is the partition count times this, plus last and lost offsets. With up to 8 191 partitions it is less than 2^53."""
 
 MAX_RECORD_BYTES: Final = 900_000
-"""Larger values are split, because by default, brokers permanently reject records over about 1 MB."""
+"""Larger values are split by changed names, because by default, brokers permanently reject records over about 1 MB."""
 
 FIELDS: Final = "fields"
 FUNCTION: Final = "function"
@@ -87,8 +88,8 @@ class Sealed(NamedTuple):
         events: Number of its events.
         first_event_ms: Lowest record timestamp of its events.
         last_event_ms: Highest record timestamp of its events.
-        reason: The bound that closed it, or ``flush``.
-        due_ms: When that bound was reached, by the partition clock.
+        reason: Why it was closed or emitted, one of :data:`streams_app.folding.core.closing.REASONS`.
+        due_ms: When that reason arose, by the partition clock.
         partitions: Partition count of the source when the group was sealed.
         names: Changed name → value as it is stored (JSON, or an aggregate), or ``b""``; first offset → packed events if events are
             kept.
@@ -132,7 +133,7 @@ class Sealed(NamedTuple):
 
     @property
     def version(self) -> int:
-        """Return a number that orders the records of one group in one partition, computed from partition count and last offset."""
+        """Return partition count and last offset as one number. Records of one group are ordered by it plus the lost offsets."""
         return self.partitions * VERSION_SHIFT + self.last_offset
 
 
@@ -218,6 +219,8 @@ class Renderer:
 def render(sealed: Sealed, shape: RecordShape, topic: str, partition: int, lost: int = 0) -> list[FoldedRecord]:
     """Render a sealed group as one record, or as several with ``#1``, ``#2`` … appended to the id if one would be too large.
 
+    A group with kept events or with a single name always becomes one record, however large.
+
     Args:
         sealed: The group.
         shape: Definition under which it was folded.
@@ -243,7 +246,7 @@ def _json(value: Any) -> str:
 
 
 def _parts(sealed: Sealed, names: list[str]) -> list[list[str]]:
-    """Split the changed names of a group so that the record of each part stays below :data:`MAX_RECORD_BYTES`."""
+    """Split the changed names of a group so that the record of each part with several names stays below the maximum."""
     room = MAX_RECORD_BYTES - 4_096
     parts: list[list[str]] = [[]]
     used = 0

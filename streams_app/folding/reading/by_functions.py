@@ -165,7 +165,7 @@ def _truth_of(function: Callable[[Any], Any]) -> Callable[[Any], bool]:
 
 
 def _listed(changed: Any) -> Any:
-    """Copy a mapping to a dict, and any other collection to a list; iterating over it may raise."""
+    """Copy a mapping to a dict, and any other collection except text to a list, which may raise; return the rest as it is."""
     if type(changed) is dict and _TEXT.issuperset(map(type, changed)):
         return changed.copy()  # the function may reuse and modify it
     if isinstance(changed, Mapping):

@@ -23,11 +23,12 @@ JSON_SPACES: Final = b" \t\r\n"
 def kept_event(fold: Fold) -> Callable[[bytes | None, Any], bytes]:
     """Return a function (value of a record, event decoded from it) → JSON to keep, for a fold with ``keep = "events"``.
 
-    A whole JSON event is kept byte by byte, without surrounding spaces. Of another format, the row or the data is kept with the
-    fields of its envelope. If ``fields`` are selected, those that the event has are kept.
+    A whole JSON event is kept byte by byte, without surrounding spaces; with more than :data:`SHALLOW` brackets it is encoded anew.
+    Of another format, the row or the data is kept with the fields of its envelope. If ``fields`` are selected, those that are
+    neither missing nor null are kept.
 
-    The function raises BadEventError with the reason ``too-large`` if the event alone exceeds ``max_bytes``, ``no-value`` if it is
-    nested too deeply, and ``user-error`` if a function of the user returned an event that JSON cannot represent.
+    The function raises BadEventError with the reason ``too-large`` if the event alone exceeds ``max_bytes``. If JSON cannot
+    represent it, or it is nested too deeply, the reason is ``user-error`` for a fold with functions of the user, else ``no-value``.
     """
     paths = [(name, name.split(".")) for name in fold.fields]
     is_verbatim = not paths and fold.decode is None and fold.format == "json"
@@ -58,7 +59,8 @@ def _json(event: Any, fold: Fold) -> bytes:
 def quiet_rule(fold: Fold) -> Callable[[Any], int] | None:
     """Return a function (event) → longest quiet period minus that of the event, in ms; None if events do not set it.
 
-    The function raises BadEventError with the reason ``no-value`` if the event has no valid duration, or one that is too long.
+    If the duration is missing or null, the default counts. The function raises BadEventError with the reason ``no-value`` if it is
+    no duration from 1 ms to the longest quiet period.
     """
     rule = fold.quiet_period
     if not isinstance(rule, QuietPeriod):

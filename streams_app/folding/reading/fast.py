@@ -1,9 +1,9 @@
 """Fast readers for the most common folds (pure): the group key is one plain field, and names or whole events are kept.
 
-Only the fields that the fold needs are decoded. The rest of an event is checked to be JSON and skipped; its numbers may have any
-size. Unusual events, and those with new names, are read by :class:`EventReader`, which determines the error. Both must accept and
-reject the same events for the same reasons. Otherwise an event could be rejected while one of its names is new, and folded when it
-is read again.
+Only the fields that the fold needs are decoded. The rest of an event is checked to be JSON and skipped; if only names are kept, its
+numbers may have any size. Unusual events, and those with new names, are read by :class:`EventReader`, which determines the error.
+Both must accept and reject the same events for the same reasons. Otherwise an event could be rejected while one of its names is
+new, and folded when it is read again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ def is_plain_field(path: str) -> bool:
 
 
 def is_usual(fold: Fold) -> bool:
-    """Return whether :class:`FastReader` can read a fold: it keeps only names, and group key and names are plain JSON fields."""
+    """Return whether :class:`FastReader` can read a fold: it keeps only names, and group key and names are plain JSON fields.
+
+    It must have no functions of the user, and read no details of events.
+    """
     if fold.is_by_functions or fold.reads_details or fold.keep != "names":
         return False
     if fold.format != "json" or not isinstance(fold.group_key, str) or not isinstance(fold.changed, str):
@@ -77,7 +80,10 @@ def _is_unusual(value: bytes) -> bool:
 
 
 def is_usual_kept(fold: Fold) -> bool:
-    """Return whether :class:`FastKeptReader` can read a fold: it keeps whole JSON events, and the group key is a plain field."""
+    """Return whether :class:`FastKeptReader` can read a fold: it keeps whole JSON events, and the group key is a plain field.
+
+    It must have no functions of the user, no ``close_when``, and no quiet period that events set.
+    """
     is_by_event = fold.fields or fold.close_when is not None or isinstance(fold.quiet_period, QuietPeriod)
     if fold.is_by_functions or not fold.keeps_events or is_by_event or fold.format != "json":
         return False

@@ -1,6 +1,7 @@
 """Reads the events of a fold from raw records, and rejects those that it cannot fold (pure).
 
-Limits are enforced before decoding. A rejected record keeps its bytes: it goes to the dead-letter topic as it was received.
+The size of values is limited before decoding, keys and names after it. A rejected record keeps its bytes: it goes to the
+dead-letter topic as it was received.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class DecodedRange:
 
     Attributes:
         events: In offset order; empty if :meth:`EventReader.events` yields them instead.
-        rejected: Rejected events, in offset order.
+        rejected: Rejected events: those replayed for an unknown fold first, then the others in offset order.
         misrouted: Number of events whose record key is not their group key.
         misrouted_example: Offset of one of them.
     """
@@ -164,6 +165,8 @@ class EventReader:
 
     def _rest_of(self, fault: BadEventError | None) -> dict[str, Any]:
         """Return an event without its numbers beyond a double; raise ``fault`` if values are kept, or if it has another cause.
+
+        If ``fault`` is None, raise an error for the tombstone.
 
         As with the fast readers, numbers in fields that the fold does not read may have any size.
         """

@@ -25,7 +25,8 @@ class FoldStep(NamedTuple):
     """The result of :meth:`.Shard.fold_once`, which folds some groups of a chunk.
 
     Attributes:
-        outcome: ``DONE`` (the chunk is folded), ``MORE`` (call again), or ``FULL`` (call again after sending the outbox).
+        outcome: ``DONE`` (the chunk is folded), ``MORE`` (call again), or ``FULL`` (nothing was folded; call again after the
+            outbox was sent, and groups of a former definition were emitted).
         sealed: Number of records that went into the outbox.
     """
 

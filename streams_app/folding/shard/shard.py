@@ -36,7 +36,7 @@ from streams_app.folding.store.shard_store import ShardStore
 logger = logging.getLogger(__name__)
 
 OUTBOX_LIMIT: Final = 5_000
-"""Maximum number of sealed records that are not acknowledged; at the limit nothing is folded or sealed."""
+"""From this number of unacknowledged sealed records on, nothing is folded or sealed; the last fold may exceed it."""
 
 SEAL_LIMIT: Final = 150
 """Maximum number of groups and early timers of one seal script, which must not block Redis for more than 20 ms on a busy core."""
@@ -172,6 +172,8 @@ class Shard:
     async def fold_once(self, progress: ChunkProgress) -> FoldStep:
         """Fold the next groups of a chunk by one script call, which is repeated with split runs if Redis requests that.
 
+        Nothing is folded, with outcome ``FULL``, while the outbox is full or the definition of the fold has changed.
+
         Raises:
             FencedError: The shard must be claimed again.
             redis.exceptions.RedisError: The outcome is unknown; call again.
@@ -237,7 +239,8 @@ class Shard:
 
         Raises:
             FencedError: The shard must be claimed again.
-            redis.exceptions.RedisError: The outcome is unknown; the shard must be claimed again, which reads the outbox.
+            redis.exceptions.RedisError: If :attr:`is_claimed` is False now, the outcome is unknown, and the shard must be claimed
+                again, which reads the outbox; otherwise call again.
         """
         async with self.lock:
             self.check_owned()
@@ -297,7 +300,11 @@ class Shard:
     # ---- changes of the definition and of the log
 
     async def adopt_definition(self) -> None:
-        """Store this worker's definition of the fold in Redis; open groups and sealed records of the former one must be gone."""
+        """Store this worker's definition of the fold in Redis.
+
+        Raises:
+            FencedError: Open groups or sealed records of the former definition are stored, or the shard must be claimed again.
+        """
         async with self.lock:
             self.check_owned()
             present = self.definition.present
@@ -311,6 +318,9 @@ class Shard:
             fence: The new fence.
             log: Fingerprints of the records up to there.
             lost: Number of offsets by which the broker has truncated the log so far.
+
+        Raises:
+            FencedError: A group is open, the outbox is not empty, or the shard must be claimed again.
         """
         async with self.lock:
             self.check_owned()
@@ -318,7 +328,11 @@ class Shard:
             self.fence, self.in_progress, self.log, self.lost = fence, None, log, lost
 
     async def skip_to(self, fence: int) -> None:
-        """Move the fence over offsets that the log no longer contains; no group may be open."""
+        """Move the fence over offsets that the log no longer contains.
+
+        Raises:
+            FencedError: A group is open, or the shard must be claimed again.
+        """
         async with self.lock:
             self.check_owned()
             await self.store.skip(self.token, self.fence, fence)

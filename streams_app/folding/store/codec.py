@@ -1,8 +1,8 @@
 """Encodes and decodes groups as they are stored in Redis (pure).
 
-An open group is a hash, its *sidecar*: one field per changed name, and one field, :data:`INFO_FIELD`, with its offsets, times and
-counts. A sealed group is one entry of the outbox, see :class:`streams_app.folding.core.record.Sealed`. ``lua/shared/group.lua``
-reads and writes both.
+An open group is a hash, its *sidecar*: one field per changed name, or per run if events are kept, and one field,
+:data:`INFO_FIELD`, with its offsets, times and counts. A sealed group is one entry of the outbox, see
+:class:`streams_app.folding.core.record.Sealed`. ``lua/shared/group.lua`` reads and writes both.
 """
 
 from __future__ import annotations

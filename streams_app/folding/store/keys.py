@@ -9,7 +9,7 @@ key (after ``{app/fold/topic/part}:v2:``)  type    holds
                                                 to, cursor, cap, arrived, digest
 ``due``                                 zset    group → timer (ms): it is checked once it has been silent since then
 ``first``                               zset    group → first offset of its open fold
-``group:<group>``                       hash    sidecar: name → last value or ""; ``\xff`` → packed numbers (see ``codec.py``)
+``group:<group>``                       hash    sidecar: name → value or ""; ``\xff`` → packed numbers (see ``codec.py``)
 ``outbox``                              zset    packed sealed record → its first offset
 ``flush``                               set     groups to emit at an operator's request, or ``*``
 ``drop``                                hash    group → request to drop it, see ``drop_request.py``

@@ -83,7 +83,7 @@ class FoldReply:
 
     Attributes:
         outcome: What the script has done.
-        cursor: Last group that was folded; empty: the whole range is folded.
+        cursor: Last group that was folded. Empty: the whole range is folded; with ``DETAIL`` and ``FULL``, always empty.
         clock_ms: Partition clock.
         sealed: Records that the script put into the outbox, in the order of first offsets.
         taken: Number of groups that were folded.

@@ -1,4 +1,4 @@
-"""The state of a shard in Redis: one method per script. No other module accesses the keys.
+"""The state of a shard in Redis: one method per script, and two that only read. Processors access the keys only here.
 
 Each script is atomic on one shard. A reply ``refused`` raises :class:`.FencedError`: this process is no longer the owner, or the
 state in Redis is not the one it expects; the shard is claimed again.
@@ -126,10 +126,10 @@ class ShardStore:
         Args:
             token: Token of the owner.
             fence: The fence that is expected in Redis.
-            clock_ms: Partition clock; stored if it is ahead of the stored one and no range is in progress.
+            clock_ms: Partition clock; stored if it is ahead of the stored one, no range is in progress and Redis is not full.
             bounds: Bounds of the fold.
             quiet: Whether silence closes groups now.
-            limit: Maximum number of groups.
+            limit: Maximum number of sealed groups and early timers together.
             partitions: Partition count of the source.
             everything: Whether to seal every open group, with the reason ``flush``.
             is_redis_full: Whether Redis is full: groups are due by ``clock_ms`` even while a range is in progress.
@@ -158,7 +158,8 @@ class ShardStore:
 
         Args:
             token: Token of the owner.
-            ranges: Lowest first offset, highest one, and the number of records between them; all of them are acknowledged.
+            ranges: Lowest first offset, highest one, and the number of records between them; all of them are acknowledged. A range
+                with another number of records in Redis is not removed.
 
         Raises:
             FencedError: Another owner.
