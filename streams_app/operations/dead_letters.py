@@ -33,7 +33,7 @@ class DeadLetterTopic:
 
     Attributes:
         name: Name of the topic.
-        source_partitions: Number of partitions of the topic into which events are replayed; 0: the topic does not exist.
+        source_partitions: Number of partitions of the topic for replayed events; 0: it does not exist, or none was given.
         begins: First offset of each partition.
         ends: End of each partition when the command began; later records are not read.
     """

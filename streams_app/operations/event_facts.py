@@ -54,11 +54,12 @@ class EventFacts:
         end: Last stable offset of the log.
         high: High watermark; an open transaction hides the records between ``end`` and it.
         committed: Committed offset of the group; None: the group has no commit.
-        metadata: Decoded metadata of that commit; None: it cannot be decoded.
+        metadata: Decoded metadata of that commit; None: it cannot be decoded, or there is no commit.
         event_id: Id of the event; "": there is no record at this offset.
         type: Event type set by the producer; "": none.
         timestamp_ms: Timestamp of the record.
-        is_ours: Whether the event is for this subscriber: it has the type that the subscriber handles, or was replayed for it.
+        is_ours: Whether the event is for this subscriber: it has the type that the subscriber handles, or no type, or was
+            replayed for it.
         kept: Attempts of the event as stored in Redis; None: Redis has none.
         redis_fault: Why the state in Redis is unknown; "": Redis answered.
         dead_letters: Dead letters of the event, oldest first.

@@ -243,7 +243,7 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
     """Explain one event of one subscriber; return a verdict and five labelled lines of facts as text.
 
     Args:
-        settings: Settings of the application. Only the broker has to answer, not Redis or a worker.
+        settings: Settings of the application. Only the broker has to answer; for an event of a fold's source, Redis, too.
         one: The subscriber.
         which: Id of the event, or TOPIC:PARTITION:OFFSET.
         clock: Wall clock.
@@ -251,7 +251,8 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
         scope: Limits of a search by id.
 
     Raises:
-        TryAgainError: The broker does not answer, or does not return the committed offsets.
+        TryAgainError: The broker does not answer, or does not return the committed offsets; for an event of a fold's source also:
+            Redis or the schema registry does not answer.
         ConfigurationError: The topic or the partition does not exist. Or the topic is neither read by the subscriber nor the
             source of the fold whose records it reads.
     """

@@ -37,7 +37,7 @@ async def explain_folded_event(settings: Settings, fold: Fold, partition: int, o
         width: Columns of the terminal.
 
     Raises:
-        TryAgainError: The broker or Redis does not answer.
+        TryAgainError: The broker, Redis or the schema registry does not answer.
         ConfigurationError: The partition does not exist.
     """
     record, end = await _record(settings, fold, partition, offset)

@@ -52,7 +52,7 @@ class RawEvent:
 
     Attributes:
         entry: Journal entry of the event.
-        changed: Names that the event changed; None if the fold keeps whole events.
+        changed: Names that the event changed; empty if it was not folded; None if it was, and the fold keeps whole events.
         rejected: Why the event was not folded; empty if it was.
     """
 
@@ -130,7 +130,7 @@ async def raw_events(
         where: The range of the record.
 
     Raises:
-        ConfigurationError: The journal has another source or key than the fold.
+        ConfigurationError: The fold does not exist, or the journal has another source or key than the fold.
         TryAgainError: Redis or a schema registry does not answer.
     """
     fold = check_fold(settings, journal, where)

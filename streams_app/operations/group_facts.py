@@ -1,6 +1,7 @@
 """Text of ``streams-app groups explain``: a verdict on a group that has not been emitted, and labelled lines of facts (pure).
 
-The verdict answers why the group has not been emitted. The lines have all facts, in the same order for every group.
+The verdict answers why the group has not been emitted. The lines have a fixed order; those without a fact are
+omitted.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class FoundGroup:
         shard: The shard.
         member: The group key, as stored in Redis.
         row: Row of the group, see :func:`streams_app.operations.groups.rows_of`; None if the group is not open.
-        names: Changed names of the group.
-        waiting: Number of records of the group in the outbox.
+        names: Changed names of the group; not names if the fold keeps whole events.
+        waiting: Number of records of the group among the first 10 000 in the outbox.
     """
 
     shard: StoredShard
@@ -201,7 +202,7 @@ def _events(found: FoundGroup) -> str:
 
 
 def _ahead_ms(found: FoundGroup, now_ms: int) -> int:
-    """Return how far, in ms, the partition clock is ahead of the wall clock. It pauses until the wall clock has caught up."""
+    """Return how far, in ms, the partition clock is ahead of the wall clock, from 10 s on; else 0. It pauses until then."""
     ahead_ms = found.shard.clock_ms - now_ms
     return ahead_ms if ahead_ms >= STALLED_MS else 0
 

@@ -145,7 +145,7 @@ async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[byte
 async def groups_of_worker(
     shards: Sequence[Shard], settings: Settings, redis: Redis, fold: str | None, limit: int
 ) -> list[dict[str, Any]]:
-    """Return rows of the open groups in this worker's partitions, longest quiet first; reads a bounded number of groups.
+    """Return rows of the open groups in this worker's partitions, by the end of their quiet period; reads a bounded number.
 
     Raises:
         UnknownFoldError: The fold is not declared.

@@ -115,7 +115,7 @@ class DayOfJournal:
 
     Attributes:
         day: UTC day.
-        segments: Number of segments.
+        segments: Number of segments, without gaps.
         packed: Number of compressed segments.
         entries: Number of events.
         received_bytes: Bytes of keys, values and headers of the events.

@@ -45,14 +45,14 @@ class ImportPlan:
 
     Attributes:
         lines: Number of records to send.
-        put: Number of items that the view would show.
-        removed: Number of items that the view would remove.
+        put: Number of records with an item for the view.
+        removed: Number of records that remove an item.
         other: Number of records that are not for this view.
         late: Number of records that are older than the expiry of the view.
         unkept: Number of records older than ``retention.ms`` of the topic, which the broker removes soon.
         kept_ms: Retention of the topic; None: unlimited.
         oldest_ms: Oldest timestamp.
-        readers: Other components of this application that read the topic, as text.
+        readers: Other components of this application that read the topic, except journals, as text.
     """
 
     lines: int = 0
@@ -162,7 +162,8 @@ async def send_import(settings: Settings, name: str, path: Path, plan: ImportPla
     """Produce all lines of the file to the source topic of the view.
 
     Raises:
-        ConfigurationError: The topic rejects a line; the message names the line from which to continue.
+        ConfigurationError: The topic rejects a line: the message names the line from which to continue. Or the file has changed
+            since :func:`plan_import`.
         TryAgainError: Some lines were not acknowledged; the message names the line from which to continue.
     """
     view = view_of_topic(settings, name)
@@ -233,7 +234,7 @@ def view_of_topic(settings: Settings, name: str) -> LiveView:
 
 
 def readers_of(settings: Settings, view: LiveView) -> list[str]:
-    """Return the kind and name of each other component of the application that reads the source of a view."""
+    """Return kind and name of each other component of the application that reads the source of a view; journals are omitted."""
     source = view.source
     found = [f"fold {fold.name}" for fold in settings.folds if fold.source == source]
     outputs = {fold.name for fold in settings.folds if fold.output == source}

@@ -54,7 +54,7 @@ class Rebuilt:
     Attributes:
         records: Number of folded records that were read.
         kept: Number of cells copied from the store in use, because their records are gone or their version is newer.
-        unstorable: Number of cells that the store can never hold.
+        unstorable: Number of cells that the store can never hold, or whose source fails.
         rejected: Number of records that are not folded records.
         is_alone: Whether there was no readable store in use.
     """
@@ -177,7 +177,7 @@ class Rebuild:
         return ()
 
     async def _possible(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Return changes with current values; omit and count changes that the store can never hold."""
+        """Return changes with current values; omit and count those whose source fails, or that the store can never hold."""
         current, _ = await with_retries(lambda: self._source.of(changes))
         possible = [change for change in current if self._new.rejection(change) is None]
         self.done.unstorable += len(changes) - len(possible)

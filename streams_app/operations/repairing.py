@@ -14,7 +14,7 @@ from streams_app.read_store.core.store import NotStorableError, ReadableStore, R
 async def repaired(
     store: ReadableStore, repairs: Sequence[Repair], now_ms: Callable[[], int], *, is_trial: bool = False
 ) -> tuple[int, dict[Cell, str]]:
-    """Write all corrected cells in one batch; if the store rejects it, write row by row, and a rejected row cell by cell.
+    """Write all corrected cells in one batch; if the store rejects all of it, write row by row, and a rejected row cell by cell.
 
     A batch that times out is split in half.
 

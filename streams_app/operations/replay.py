@@ -40,7 +40,7 @@ class ReplayProgress:
 
     Attributes:
         is_begun: Whether both topics exist, so that the replay has begun.
-        offsets: Number of records in the dead-letter topic.
+        offsets: Number of offsets in the dead-letter topic, including those without a record.
         searched: Number of records that were searched for receipts, in the first pass.
         read: Number of records that were processed as dead letters, in the second pass.
         replayed: Events that the broker has acknowledged; in a dry run, events that would be replayed.
@@ -125,7 +125,10 @@ class ReplayFilter:
         self._taken: set[str] = set()
 
     def selects(self, dead_letter: ListedDeadLetter, done: ReplayProgress) -> bool:
-        """Return whether a dead letter is replayed; if not, count the cause in ``done``."""
+        """Return whether a dead letter is replayed; if not, count the cause in ``done``.
+
+        Dead letters of other components, and those that only report a late finish, are not counted.
+        """
         if dead_letter.is_late or not self._selection.concerns(dead_letter):
             return False
         digest = dead_letter.digest()
@@ -233,7 +236,7 @@ class DeadLetterReplay:
     async def _receipts(self, topic: DeadLetterTopic) -> set[str]:
         """Return the digests of events that were replayed before, from a first pass over the topic: receipts follow dead letters.
 
-        In this pass the destination observes every dead letter, because ``finished-late`` concerns an earlier dead letter.
+        In this pass the destination observes every dead letter of its component, because ``finished-late`` concerns an earlier one.
         """
         found: set[str] = set()
         async for page in topic.pages():

@@ -122,8 +122,8 @@ class ReplayOverride:
     """Events that an operator replays although they may have been handled.
 
     Attributes:
-        interrupted: Whether all interrupted events are replayed.
-        event_ids: Ids of events that are replayed in any case.
+        interrupted: Whether interrupted events are replayed, except those that finished late.
+        event_ids: Ids of events that are replayed even if they were interrupted or finished late.
         is_exact: Whether the source or position of the events is given, too. An id is unique only within one source.
     """
 

@@ -63,7 +63,7 @@ async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, con
         consumer: Consumer that has joined no group; its assignment is replaced.
 
     Raises:
-        TryAgainError: The read store is locked.
+        TryAgainError: The read store does not answer, or is locked.
     """
     store = open_store(declared)
     try:
@@ -119,7 +119,7 @@ class Unread(NamedTuple):
 async def _log_bounds_of(
     settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Map each partition of the output topic to the bounds of its log; empty if the store does not read the topic."""
+    """Map each partition of the output topic to its log bounds; empty if the topic does not exist or the store does not read it."""
     if fold not in declared.folds:
         return {}
     topic = settings.fold(fold).output

@@ -13,10 +13,10 @@ from streams_app.read_store.core.errors import AccessDeniedError, TooSlowError
 T = TypeVar("T")
 
 MAX_FAILURES: Final = 5
-"""Maximum number of failures of a call, about six seconds; a longer outage needs an operator."""
+"""Number of failures of a call that are retried, for about six seconds; a longer outage needs an operator."""
 
 MAX_TOO_SLOW: Final = 12
-"""Maximum number of timeouts of a batch. It is halved each time, until a page of cells has become one cell."""
+"""Number of timeouts of a batch that are retried. It is halved each time, until a page of cells has become one cell."""
 
 
 async def with_retries(call: Callable[[], Awaitable[T]]) -> T:

@@ -1,4 +1,4 @@
-"""Creates the topics and the initial offsets of new subscribers, before the first worker of an application starts.
+"""Creates topics, and the initial offsets of new subscribers with ``idempotent = "no"``, before the first worker starts.
 
 Run the command again after partitions were added, because a subscriber with ``idempotent = "no"`` reads no partition without a
 commit.

@@ -16,7 +16,7 @@ class Verified:
         records: Number of folded records whose cells were looked up in the store.
         differences: Number of cells that differ.
         repaired: Number of differing cells that were written.
-        on_their_way: Number of cells that differ and are still changing.
+        on_their_way: Number of cells that differ and are still changing, or whose group is open.
         behind: Number of records that a store without progress has not applied; they may explain differences.
         rejected: Number of records that are not folded records.
         open_unknown: Why the open groups are unknown; "": they are known.

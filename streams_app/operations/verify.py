@@ -6,7 +6,7 @@ If records carry the values, only the second pass runs, and compares each record
 
 A difference may be temporary: a value has changed, and the group is still open or its record is not applied. So each difference
 is checked a second time after a wait, once the store has applied the topics up to their ends after that wait. A difference is
-reported if neither side has changed and the group is not open.
+reported if neither side has changed and the group is not open. If records carry the values, the second check follows at once.
 
 Records from before a reset of their fold prove nothing: the source topic may have been created again since, so their versions do
 not compare and their values may be stale. They only name cells; current values are read from the value source.
@@ -198,7 +198,7 @@ class Verify:
             await self._settle(topics)
 
     async def _settle(self, topics: FoldedTopics) -> None:
-        """Check all differences again, report those that remain, and repair them."""
+        """Check all differences again, report those that remain, and repair them on request."""
         suspects, self._suspects = list(self._suspects.values()), {}
         first = await self._compare_all(suspects)
         if first and not self._source.carries_values:
