@@ -1,7 +1,8 @@
 """Event folding for Kafka: a storm of update events in, one folded record per group out.
 
 Public names: :class:`Fold`, :func:`create_app`, :class:`Settings` with :class:`KafkaSettings`, :class:`RedisSettings`,
-:class:`ReadStoreSettings`, :class:`LiveView`, :class:`LiveServer` and :class:`JournalSettings`; :class:`JournalReader`.
+:class:`ReadStoreSettings`, :class:`LiveView`, :class:`LiveServer` and :class:`JournalSettings`; :class:`JournalReader`,
+:class:`QuietPeriod`.
 Of events and subscribers: :class:`Event`, :class:`Events`, :class:`Catalogue`, :func:`subscriber`, :func:`records_of`,
 :class:`Retries`, :class:`Received`, :class:`Retry`, :class:`Reject`, :class:`EventsSettings`,
 :class:`SubscriberSettings`.

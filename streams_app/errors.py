@@ -1,9 +1,9 @@
-"""Defines the exceptions of this project, with the exit code of a process that each of them ends.
+"""Defines the common exceptions of this project, with the exit code of a process that each of them ends.
 
 ::
 
     StreamsAppError            70  internal failure
-    ├── ConfigurationError      1  settings or topics are wrong; every fault is listed
+    ├── ConfigurationError      1  settings, topics, rights or arguments are wrong; every fault is listed
     ├── BehindError             3  a comparison is meaningless: the store is behind and makes no progress
     ├── CursorError             2  a cursor of a journal cannot be read
     ├── JournalGoneError        1  a journal has removed the events after a cursor
@@ -34,13 +34,13 @@ def text_of(error: BaseException) -> str:
 
 
 class StreamsAppError(Exception):
-    """Base of all exceptions of this project."""
+    """Base of the exceptions that end a command with their message and exit code, and of :class:`BadEventError` and others."""
 
     exit_code = 70
 
 
 class ConfigurationError(StreamsAppError):
-    """Invalid settings; lists all faults."""
+    """Wrong settings, topics, rights or arguments of a command; lists all faults."""
 
     exit_code = 1
 

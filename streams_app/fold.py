@@ -323,7 +323,7 @@ class Fold(BaseModel):
 
     @property
     def changed_path(self) -> str:
-        """Path of the changed names in events; empty for a function."""
+        """Path of the changed names in events; empty for a function and with ``keep = "events"``."""
         return "" if callable(self.changed) else self.changed
 
     @property

@@ -76,7 +76,8 @@ def row_event(key: bytes | None, value: dict[str, Any]) -> dict[str, Any] | None
         value: Its value.
 
     Returns:
-        The event, with the changed columns under ``@columns``; None for heartbeats and transaction metadata, which no fold reads.
+        The event, with the changed columns under ``@columns``; None for heartbeats, transaction metadata and tombstones with
+        a schema, which no fold reads.
 
     Raises:
         BadEventError: ``wrong-format``: it is no change event, or has no row.
@@ -111,7 +112,8 @@ def cloud_event(value: dict[str, Any]) -> dict[str, Any]:
     """Return the event of a CloudEvent in structured mode: the fields of ``data``, with its attributes under ``@type`` and so on.
 
     Raises:
-        BadEventError: ``wrong-format``: it has no ``specversion``. ``not-json``, ``not-an-object``: its data is not a JSON object.
+        BadEventError: ``wrong-format``: it has no ``specversion``, or its ``data_base64`` is not Base64. ``not-json``,
+            ``not-an-object``: its data is not a JSON object.
     """
     if type(value.get("specversion")) is not str:
         raise BadEventError("wrong-format", "no CloudEvent in structured mode: it has no specversion")

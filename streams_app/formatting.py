@@ -113,7 +113,7 @@ def guessed_format(value: Any) -> str | None:
 
 
 def parse_moment(text: str, now_ms: int) -> int:
-    """Parse ``-24h`` or ``24h`` as a time ago, other text like :func:`moment_ms`.
+    """Parse ``-24h`` or ``24h`` as a time ago, digits (except eight: a date) as a number, other text like :func:`moment_ms`.
 
     Raises:
         ValueError: The text is not a time.

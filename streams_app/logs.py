@@ -35,7 +35,7 @@ _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 
 
 class RepeatFilter(logging.Filter):
-    """Limits log lines of libraries to one of each kind a minute, and drops unfounded warnings.
+    """Limits warnings and errors of libraries to one of each kind a minute, and drops unfounded warnings.
 
     Two messages are of one kind if they differ only in numbers: ports, offsets, nodes, seconds.
     """
@@ -127,7 +127,7 @@ def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
 
 
 def hold_back_libraries() -> None:
-    """Add a :class:`RepeatFilter` to every log handler of this process; its logging setup is not changed otherwise."""
+    """Add a :class:`RepeatFilter` to every handler of the root logger; the logging setup is not changed otherwise."""
     for handler in logging.getLogger().handlers:
         if not any(isinstance(each, RepeatFilter) for each in handler.filters):
             handler.addFilter(RepeatFilter())

@@ -37,7 +37,7 @@ Reason = Literal[
 ]
 
 RECORD_TOO_LARGE: Final = "record-too-large"
-"""Reason of a dead letter that contains a folded record instead of an event; the only one."""
+"""Reason of the only dead letter of a fold that is about a folded record instead of an event; it has no value."""
 
 INTERRUPTED: Final = "interrupted"
 """Reason of an event that may have been handled."""

@@ -69,7 +69,7 @@ Read = dict[TP, ReadSoFar]
 
 
 async def log_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Compare ids and content of topics with the stored positions; no findings if Kafka or Redis does not answer."""
+    """Compare ids and content of topics with stored positions; if Kafka or Redis does not answer, no findings or a warning."""
     try:
         readers = await _readers(settings)
         topics = sorted({tp.topic for read in readers.values() for tp in read})

@@ -1,4 +1,4 @@
-"""Checks for open transactions, which hide acknowledged events in the topics that the application reads."""
+"""Checks for open transactions, which hide acknowledged events. Topics that only journals read are not checked."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The program ``streams-app``: one module per command, imported when the command runs.
+"""The program ``streams-app``: one module per command, imported when the command runs or is listed.
 
-Exit codes: 0 success, 1 wrong usage or configuration, 70 internal failure, 75 temporary failure, to be restarted by a supervisor.
+Exit codes: 0 success, 1 wrong usage or configuration, 70 internal failure, 75 temporary failure, to be restarted by a supervisor,
+130 Ctrl-C. Some commands have others.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ OF_COMMANDS: Final = {"--config": "FILE", "--app": "MODULE:APP", "-A": "MODULE:A
 
 
 class _LazyGroup(click.Group):
-    """Group that imports a command only when it runs, so that ``--help`` does not load Faust."""
+    """Group that imports the module of a command when it runs or is listed; the modules do not load Faust before they run."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -61,7 +61,7 @@ def named(config: Path | None, app: str | None) -> FoldingApp | Settings:
     """Return the application or settings that ``--app`` names; without it, the settings of file and environment.
 
     Raises:
-        ConfigurationError: The settings are invalid; the error has all faults.
+        ConfigurationError: The settings are invalid; the error has all faults. Or ``--app`` cannot be imported.
         click.UsageError: Both options were given.
     """
     if app is None:

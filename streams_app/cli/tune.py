@@ -175,6 +175,9 @@ def _replayed(
     Returns:
         The curve; and a function that takes a quiet period in ms, and returns why the times of the events do not allow it to be
         recommended, or None.
+
+    Raises:
+        ConfigurationError: No event can be replayed; the message has advice.
     """
     from streams_app.cli.tune_view import read_progress, report_unused
     from streams_app.formatting import escaped

@@ -31,8 +31,8 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
 
     Raises:
         TryAgainError: No worker answers.
-        ConfigurationError: No worker has the fold, or none has folded an event of it, or their versions differ.
-        click.UsageError: A candidate is not a bound of the histogram.
+        ConfigurationError: No worker has the fold, none has folded an event of it, their versions differ, or no address is known.
+        click.UsageError: A candidate is below the first or above the last finite bound of the histogram.
     """
     usual = usual_url(settings.http)
     addresses = list(urls) or ([usual] if usual else [])

@@ -79,7 +79,7 @@ class FirstEvents:
         self._file.close()
 
     def lines(self) -> list[str]:
-        """Return lines that show what some quiet periods would have folded, and a ``tune`` command; save the files for it."""
+        """Save the files; return lines with the effect of quiet periods and a ``tune`` command; empty without usable events."""
         self.close()
         shares = self._shares()
         if not shares:
@@ -124,7 +124,7 @@ class FirstEvents:
 
 
 def with_time(value: bytes, at_ms: int) -> bytes:
-    """Add the field ``happened_ms`` to the JSON object in a line; another value stays unchanged, to be rejected as in the demo."""
+    """Add the field ``happened_ms`` to the JSON object in a line; ``{}`` and other values stay, to be rejected as in the demo."""
     event = value.strip()
     if event.startswith(b"{") and event[1:].lstrip()[:1] != b"}":
         event = b'{"%b":%d,%b' % (TIME.encode(), at_ms, event[1:])

@@ -51,7 +51,7 @@ class ListedDeadLetter:
 
     @property
     def is_event(self) -> bool:
-        """Whether the dead letter has a rejected event; False: it has a folded record that was too large for the broker."""
+        """Whether the dead letter has a rejected event; False: it reports a folded record that is too large for the broker."""
         return self.reason != RECORD_TOO_LARGE
 
     @property

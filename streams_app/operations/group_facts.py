@@ -202,7 +202,7 @@ def _events(found: FoundGroup) -> str:
 
 
 def _ahead_ms(found: FoundGroup, now_ms: int) -> int:
-    """Return how far, in ms, the partition clock is ahead of the wall clock, from 10 s on; else 0. It pauses until then."""
+    """Return by how many ms the partition clock, which then pauses, is ahead of the wall clock; 0 if it is below 10 s."""
     ahead_ms = found.shard.clock_ms - now_ms
     return ahead_ms if ahead_ms >= STALLED_MS else 0
 

@@ -2,5 +2,5 @@
 
 The frame is that of Confluent: a zero byte, the id of the schema in four bytes, for Protobuf the indexes of the message, then the
 body. Karapace and Apicurio (``/apis/ccompat/v7``) have the same interface. ``fastavro``, ``protobuf`` and ``grpcio-tools`` are
-optional, and imported when the first schema of their type is used.
+optional, and imported when a declared format or the first schema of their type needs them.
 """

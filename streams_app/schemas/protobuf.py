@@ -30,7 +30,10 @@ class ProtobufSchema:
         self._file = _compiled(definition)
 
     def decode(self, body: bytes) -> Any:
-        """Decode the bytes after the schema id into a dict, by field name; unset fields have their default values."""
+        """Decode the bytes after the schema id into a dict, by field name.
+
+        Unset fields have their default values; unset messages and ``optional`` fields are omitted.
+        """
         indexes, content = message_indexes(body)
         descriptor = _message_at(self._file, indexes)
         message = message_factory.GetMessageClass(descriptor).FromString(content)

@@ -78,7 +78,7 @@ class SchemaRegistry(SchemaCache):
 
         Raises:
             RegistryUnavailableError: The registry does not answer.
-            ConfigurationError: A package that is needed to decode is not installed.
+            ConfigurationError: A package that is needed to decode is not installed, or a file of the settings cannot be read.
         """
         if ids := schema_ids(values):
             await self.fetch(ids)

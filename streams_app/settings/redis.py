@@ -87,7 +87,7 @@ class RedisSettings(Section):
 
     @property
     def nodes(self) -> tuple[tuple[str, int], ...]:
-        """Host and port of the servers in ``url``: the Sentinels, or some nodes of a cluster; empty for ``unix://``."""
+        """Host and port of the servers in ``url``: Redis itself, the Sentinels, or some nodes of a cluster; empty for ``unix://``."""
         parts = urlsplit(self.url)
         if parts.scheme == "unix":
             return ()

@@ -312,7 +312,7 @@ class Settings(Section):
         """Return the journal with a name; without a name, the only one.
 
         Raises:
-            ConfigurationError: There is none, or there are several and no name was given.
+            ConfigurationError: None has this name, there is none, or there are several and no name was given.
         """
         names = [journal.name for journal in self.journals]
         if not names:
@@ -341,7 +341,7 @@ class Settings(Section):
         """Return the read store with a name; without a name, the only one.
 
         Raises:
-            ConfigurationError: There is none, or there are several and no name was given.
+            ConfigurationError: None has this name, there is none, or there are several and no name was given.
         """
         names = [store.name for store in self.read_stores]
         if not names:

@@ -1,4 +1,6 @@
-"""Stores the events that ``tune`` replays in numpy arrays: 16 bytes an event, and 4 to 12 more if events close groups (pure).
+"""Stores the events that ``tune`` replays in numpy arrays (pure).
+
+An event takes 16 bytes, 4 more in a range over 49 days, and 4 to 12 more if events are kept, close groups or set quiet periods.
 
 A group is identified by a 64-bit hash of its partition and member. It is Python's own hash of bytes, whose seed differs in each
 process. The chance that any two of ten million groups have the same hash is 1 in 370 000.
@@ -116,6 +118,9 @@ class Columns:
         Args:
             partition: Partition of the events.
             events: Events in offset order, after those added before.
+
+        Raises:
+            RuntimeError: The columns are sorted already.
         """
         if self._is_sorted:
             raise RuntimeError("events cannot be added after the columns are sorted")
@@ -303,7 +308,7 @@ class Columns:
         self._numbers = self._numbers[:NUMBERED].copy()
 
     def gaps(self) -> tuple[int, int] | None:
-        """Return the median and the longest time between neighbouring events of a group, ms; None if no group has two events."""
+        """Sort the columns; return median and longest time between events of a group, ms; None if no group has two events."""
         self.sort()
         longest_ms, some = -1, []
         stride = self._used // _BLOCK + 1
@@ -378,6 +383,9 @@ def order_of(hashes: NDArray[np.uint64], leading_zero_bits: int) -> tuple[NDArra
     Args:
         hashes: Hash of the group of each event; overwritten.
         leading_zero_bits: Number of leading bits that are 0 in all of them.
+
+    Raises:
+        ValueError: There are more events than :data:`POSITION_BITS` allows.
     """
     events = len(hashes)
     if events > 1 << POSITION_BITS:

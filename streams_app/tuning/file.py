@@ -47,7 +47,7 @@ class LineReader:
     """Reads the events in the lines of one file into columns.
 
     Attributes:
-        fields: The first fields that occur in events, for an error message about a wrong field name.
+        fields: First fields that occur in events → first value, for an error message about a wrong field name.
     """
 
     def __init__(

@@ -32,14 +32,14 @@ _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 
 @contextmanager
 def opened(path: Path, option: str = "--file") -> Iterator[tuple[BinaryIO, Callable[[], int]]]:
-    """Open a file as a decompressed stream; also yield a function that returns how many bytes of the file were read.
+    """Open a file as a decompressed stream; also yield a function that returns how many bytes were read, 0 for zstd and pipes.
 
     Args:
         path: Path of the file; ``-`` is standard input.
         option: Option that named the file, for messages.
 
     Raises:
-        ConfigurationError: The file cannot be opened.
+        ConfigurationError: The file cannot be opened, or is a pipe compressed by zstd.
     """
     with ExitStack() as stack:
         try:

@@ -72,11 +72,11 @@ async def read_journal(
         tally: Counts read and rejected events.
         from_ms: Older events are skipped; None: no limit.
         to_ms: Events of this time or later are skipped; None: no limit.
-        on_progress: Called with the counts after each segment.
+        on_progress: Called with the counts after each segment, and at the end.
 
     Raises:
         ConfigurationError: No worker has written the journal yet.
-        TryAgainError: Redis does not respond.
+        TryAgainError: Redis or the schema registry does not respond.
     """
     redis = connect_briefly(settings.redis)
     try:

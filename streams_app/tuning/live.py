@@ -45,7 +45,10 @@ class LiveMetrics:
     since_ms: int
 
     def longer(self, quiet_ms: int) -> float:
-        """Return the number of gaps longer than a quiet period, interpolated on a logarithmic scale between two bounds."""
+        """Return the number of gaps longer than a quiet period, interpolated on a logarithmic scale between two bounds.
+
+        Below the first bound it is the number at that bound, above the last finite bound it is 0.
+        """
         bounds = [bound for bound, _ in self.gaps]
         at = bisect_left(bounds, quiet_ms)
         if math.isinf(bounds[at]) or at == 0:
@@ -59,6 +62,7 @@ def live_metrics_in(page: str, fold: str) -> LiveMetrics | None:
 
     Raises:
         ValueError: The text is not a metrics page.
+        KeyError: A metric of the fold is missing, because the worker is of another version.
     """
     values: dict[str, float] = {}
     gaps: dict[float, float] = {}
@@ -116,7 +120,7 @@ def live_curve(fold: str, metrics: LiveMetrics, windows: Iterable[int], now_ms: 
 
     Args:
         fold: Name of the fold.
-        metrics: Combined metrics of the workers, see :func:`combined`.
+        metrics: Combined metrics of the workers, see :func:`combined`, with at least one event.
         windows: Candidates, from the first bound of the histogram to the last.
         now_ms: Wall clock, the end of the range; it begins at the start of the workers.
     """

@@ -23,7 +23,8 @@ def require(path: Path) -> None:
     """Check that a picture can be written, before any event is read.
 
     Raises:
-        ConfigurationError: matplotlib is not installed, and the message has the command that installs it; or there is no folder.
+        ConfigurationError: matplotlib is not installed, and the message has the command that installs it; or the folder does not
+            exist or is not writable.
     """
     if not os.access(path.parent, os.W_OK):
         raise ConfigurationError([f"--png: the folder {path.parent} does not exist or is not writable"])

@@ -62,8 +62,8 @@ class Curve:
         fold: Name of the fold.
         events: Number of events in the range.
         groups: Number of different (partition, group); an estimate if the curve has a :class:`CurveSample`.
-        from_ms: Score of the first event; 0 if there is none.
-        to_ms: Score of the last event; 0 if there is none.
+        from_ms: Score of the first event; 0 if there is none. With ``--live``: start of the workers.
+        to_ms: Score of the last event; 0 if there is none. With ``--live``: time of the query.
         points: Points in rising order of the quiet period.
         sample: Sample from which the curve was computed; None: it is exact.
         own_periods: Number of events that set their own quiet period. The candidates are then values for the default. None:
@@ -93,7 +93,7 @@ class Recommended:
     """The recommended quiet period, with the reason.
 
     Attributes:
-        quiet_ms: The quiet period; None: the events do not allow a recommendation.
+        quiet_ms: The quiet period; 0 if there are no candidates; None: the events do not allow a recommendation.
         why: The reason, as one sentence with figures.
     """
 

@@ -15,7 +15,7 @@ class ReadCounts:
 
     Attributes:
         read: Number of records or lines so far.
-        done: Progress: offsets of a topic, or bytes of a file.
+        done: Progress: offsets of a topic, bytes of a file, or events of a journal.
         total: Progress at the end; None if unknown.
         rejected: Reason → number of rejected records or lines.
         examples: Reason → place and detail of the first one.

@@ -1,4 +1,4 @@
-"""Splits the events of a group by bounds other than the quiet period: hold, events, names, and events that close it (pure).
+"""Splits the events of a group by bounds other than the quiet period: hold, events, names, bytes, closing events (pure).
 
 A record ends before the first event that a bound excludes. This position depends on the first event of the record, and not on the
 quiet period, so it is computed once for every event. The records of a candidate are chains of these steps within its sessions.
@@ -112,7 +112,7 @@ def _of_groups(after_ms: Times, firsts: NDArray[np.bool_], bounds: Bounds, follo
 
 
 def _of_long_group(after_ms: Times, bounds: Bounds, following: Positions) -> bool:
-    """Apply the bounds to one group in pieces, because a few groups may have nearly all events."""
+    """Apply the bounds on hold and events to one group in pieces, because a few groups may have nearly all events."""
     events, is_any = len(after_ms), False
     last_ms = int(after_ms[-1])
     for begin in range(0, events, _BLOCK):

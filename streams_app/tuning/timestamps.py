@@ -34,8 +34,8 @@ def timestamp_faults(columns: Columns, tally: ReadCounts, unit: str, quiet_ms: i
         columns: The read events.
         tally: Counts of rejected records or lines.
         unit: Unit of the counts: ``events`` or ``lines``.
-        quiet_ms: The candidate for the recommendation. Events late by less than this, or by less than a second, are usual in a
-            log and not counted.
+        quiet_ms: The candidate for the recommendation. An event counts as late if it is late by at least the largest of
+            :data:`LATE_STEPS_MS` that is not above this; less is usual in a log.
 
     Returns:
         Sentences that state the fault and the remedy.

@@ -52,7 +52,7 @@ async def read_topic(
 
     Raises:
         ConfigurationError: The topic does not exist.
-        TryAgainError: Kafka does not respond.
+        TryAgainError: Kafka or the schema registry does not respond.
     """
     async with admin_client(settings.kafka) as client:
         counts = await partition_counts(client, [fold.source])
