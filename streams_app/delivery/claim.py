@@ -1,8 +1,8 @@
 """Claim of a partition: verify the ownership with Kafka, take over the processors' state, seek the reader.
 
 A claim first commits the already committed offset once more, under its own consumer-group generation. If Kafka rejects that commit,
-this member does not own the partition. Then each processor takes over its state, and the reader seeks to the lowest offset that a
-processor needs.
+this member does not own the partition. A partition without a commit is claimed without this check. Then each processor takes
+over its state, and the reader seeks to the lowest offset that a processor needs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Claimer:
         Raises:
             NotOwnerError: Kafka rejected the commit, or a rebalance began during the claim.
             FencedError: Another owner took over the state during the claim.
-            OtherLogError: The topic was deleted and created again.
+            ImpossibleClaimError: An operator must act, for example because the topic was deleted and created again.
             ConfigurationError: The offsets of its processors do not fit into a commit.
             KafkaError, RedisError, OSError, TimeoutError: A dependency failed; retry the claim.
         """
@@ -65,7 +65,7 @@ class Claimer:
         return partition
 
     async def _ask_kafka(self, partition: Partition) -> None:
-        """Create the processors of a partition, and verify with Kafka that this member owns it: commit its offset once more."""
+        """Create the processors of a partition. If it has a commit, repeat that, to verify that this member owns the partition."""
         host, tp = self._host, partition.tp
         # Read and commit under one lock: otherwise this commit could undo another one made in between.
         async with self._commits.lock:

@@ -46,7 +46,7 @@ class AcknowledgedUntil:
         self._known_ms = 0
 
     def at(self, fence: int, view: ReaderView, known_ms: int) -> int:
-        """Return the time until which all acknowledged records are applied; it never decreases.
+        """Return the time until which all acknowledged records are applied; it never decreases unless ``known_ms`` does.
 
         Args:
             fence: Highest applied offset.

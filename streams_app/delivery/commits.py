@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class Commits:
-    """Commits the offsets of many partitions in one request.
+    """Commits the offsets of many partitions, in one request for all that were claimed by the same member and generation.
 
     Attributes:
         lock: Held during each commit. A claim also holds it while it reads the committed offset and commits it again; without the
@@ -60,7 +60,7 @@ class Commits:
                 skipped, because it may already be claimed again.
 
         Returns:
-            False if Kafka rejected the commit.
+            False if Kafka rejected the commit, or this member must rejoin its group because of an unanswered one.
         """
         async with self.lock:
             try:
@@ -95,8 +95,8 @@ class Commits:
     async def commit_now(self, partition: Partition, name: str, position: OffsetAndMetadata) -> None:
         """Commit the offset of one processor with the offsets of its partition's other processors, as :meth:`.Claim.commit_now`.
 
-        Calls that arrive while another commit is in flight share one request. A partition that is being released is committed, too:
-        its claim is valid until its processors have ended.
+        Calls of one member that arrive while a commit is in flight share one request. A partition that is being released is
+        committed, too: its claim is valid until its processors have ended.
         """
         partition.offsets.raise_to({name: position})
         await partition.offsets.beginning.announce(name)

@@ -1,8 +1,8 @@
 """Writes dead letters: the fence passes a rejected record only after the broker has acknowledged its dead letter.
 
 A processor calls :meth:`DeadLetters.send` before it writes the fence of a range. After a crash in between, the next owner rejects
-the record again, and its dead letter appears twice. Key and value of a dead letter are as received; the headers hold the reason and
-the source position of the record, as text.
+the record again, and its dead letter appears twice. Key and value of a dead letter are as received, unless they are too large for
+the topic. The headers hold the reason and the source position of the record, as text.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ GONE: Final = -1
 """Returned instead of a checksum if retention or compaction has removed the record, so that it cannot be compared."""
 
 OTHER: Final = -2
-"""Returned instead of a checksum if the log ends below the offset or has no record there."""
+"""Returned instead of a checksum if the log ends before the offset, or has a transaction marker there."""
 
 MAX_NEAR: Final = 8
 """Number of newest fingerprints that are always retained."""

@@ -85,14 +85,16 @@ class GroupConsumer(Protocol):
         """Return the checksum of the record at an offset, see :func:`streams_app.delivery.fingerprints.checksum_of`.
 
         Returns:
-            :data:`.GONE` if the record was removed, :data:`.OTHER` if the log ends below it or has no record there.
+            :data:`.GONE` if the record was removed, :data:`.OTHER` if the log ends before it or has a transaction marker there.
 
         Raises:
             KafkaError: The broker does not answer, or returned an error.
         """
 
     async def incarnations(self, topic: str) -> Mapping[int, Incarnation]:
-        """Return partition number → identity of the partition's log, which changes whenever the log may have been replaced.
+        """Return partition number → topic id and leader epoch; empty if the broker does not report them (before Kafka 2.8).
+
+        They may stay the same although a broker has restarted on an older copy of its disk.
 
         Raises:
             KafkaError: The broker does not answer, or the topic does not exist.
@@ -119,7 +121,7 @@ class GroupConsumer(Protocol):
 
 
 class NotOwnerError(Exception):
-    """Kafka rejected a commit under the generation of the claim: another member may own the partition."""
+    """Kafka rejected a commit of the claim, or the claim is known to be over: another member may own the partition."""
 
 
 class InDoubtError(TryAgainError):

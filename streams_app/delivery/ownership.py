@@ -36,7 +36,7 @@ LAST_COMMIT_SECONDS: Final = 2.0
 """Part of the timeout of a revocation that is reserved for the last commit."""
 
 CHECK_LOGS_MS: Final = 2_000
-"""Interval of checks whether a log was replaced; a client would continue reading a new log without an error."""
+"""Minimum interval of checks whether a log was replaced; a client would continue reading a new log without an error."""
 
 
 class Ownership:
@@ -65,7 +65,7 @@ class Ownership:
     # ---- assignment
 
     def assigned(self, generation: int) -> None:
-        """Claim all partitions that the group has assigned to this process, in the background."""
+        """Claim all partitions that the group has assigned to this process, in the background; none during :meth:`stop`."""
         self.assignment = {tp for tp in self._host.assignment() if tp.topic in self._processors.topics}
         if self._is_stopping:
             return  # A claim would start work and interrupt it at once.
@@ -134,7 +134,11 @@ class Ownership:
         """Make one attempt to claim a partition.
 
         Returns:
-            Seconds until the next attempt; None if the partition is claimed, or no longer assigned to this process.
+            Seconds until the next attempt; None if the partition is claimed, or no longer assigned in this generation.
+
+        Raises:
+            ConfigurationError: Only an operator can make the claim possible.
+            TryAgainError: See :meth:`.ClaimRetry.failed`.
         """
         if generation != self._host.generation or tp not in self._host.assignment():
             self._claims.pop(tp, None)
@@ -218,7 +222,11 @@ class Ownership:
     # ---- ranges
 
     def deliver(self, batch: Batch) -> None:
-        """Deliver a fetched range to its partition. If that is not claimed, drop the range; it is fetched again after the claim."""
+        """Deliver a fetched range to its partition; after a gap, claim the partition again.
+
+        After a reconnection, buffer the range until the log is compared. If the partition is not claimed, drop the range; it is
+        fetched again after the claim.
+        """
         partition = self.partitions.get(batch.tp)
         if partition is None:
             return
@@ -240,7 +248,7 @@ class Ownership:
             self._apply_back_pressure(partition)
 
     def _apply_back_pressure(self, partition: Partition) -> None:
-        """Pause the reader of a partition while delivered records wait for a processor; then resume it."""
+        """Pause the reader of a partition while records wait for a processor or for a comparison of the log; then resume it."""
         is_full = partition.ranges.in_flight > 0 or partition.reconnection.is_waiting
         if is_full == partition.is_paused or self.partitions.get(partition.tp) is not partition:
             return
@@ -326,7 +334,7 @@ class Ownership:
         partition.tick(self.now_ms())
 
     async def commit_once(self) -> None:
-        """Commit the low watermarks of all partitions; every two seconds, check that the logs were not replaced."""
+        """Commit the low watermarks of all claimed partitions. First check the logs, if the last check is two seconds old."""
         if self._config.clock.monotonic_ms() - self._logs_checked_ms >= CHECK_LOGS_MS:
             self._logs_checked_ms = self._config.clock.monotonic_ms()
             await self._check_logs()

@@ -67,10 +67,10 @@ class Partition:
         offsets: Offsets of its processors.
         resync_cause: Why it must be claimed again, if that was reported during the claim.
         read: Fingerprints of records that were read before and since the claim.
-        incarnation: Topic id and leader epoch as of the last comparison of the log; None if the broker has no topic ids.
+        incarnation: Topic id and leader epoch as of the last comparison of the log; None if the broker reports none.
         reconnection: Buffers batches of a new connection until the log is compared.
-        is_paused: Whether its reader is paused because records wait for a processor.
-        is_over: Whether it is being released: reports of its processors are ignored, except their last commits.
+        is_paused: Whether its reader is paused because records wait for a processor, or for a comparison of the log.
+        is_over: Whether it is being released: reports of its processors are ignored, except commits and fatal errors.
         is_ended: Whether its processors have ended; only the last commit remains.
     """
 
@@ -97,12 +97,12 @@ class Partition:
                 served.processor.tick(now_ms)
 
     def remember(self, batch: Batch) -> None:
-        """Store the fingerprint of a batch's last record in :attr:`read`."""
+        """Store the fingerprint of a batch's last record in :attr:`read`, unless one of this or a later record is stored."""
         if batch.records and (not self.read or self.read[-1].offset < batch.records[-1].offset):
             self.read = fingerprints.followed_by(self.read, batch.records[-1])
 
     async def check_log(self, now: Incarnation) -> None:
-        """Claim the partition again if its log was replaced. Records are compared only if topic id or leader epoch changed.
+        """Claim the partition again if its topic id changed. If only the leader epoch changed, first compare the records.
 
         Raises:
             KafkaError, TimeoutError: The broker does not answer; try again later.
@@ -126,7 +126,7 @@ class Partition:
         return is_same
 
     async def end(self, seconds: float) -> None:
-        """End all processors of the partition, with a grace period of ``seconds``."""
+        """End all processors of the partition, with a grace period of ``seconds``; an error of a processor ends the process."""
         # First, so that reports of ending processors are ignored.
         self.is_over = True
         self.reconnection.end()
@@ -156,7 +156,7 @@ class Partition:
         self._owner.fatal(error)
 
     def on_progress(self) -> None:
-        """Report that delivered records were applied; resumes the reader of the partition if it was paused."""
+        """Report that delivered records were applied; resumes a paused reader once no delivered record waits."""
         if not self.is_over:
             self._owner.on_progress(self)
 
@@ -179,7 +179,10 @@ class Partition:
         return LogBounds(*await self._host.log_range(self.tp), asked_ms)
 
     async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        """Compare the log with fingerprints of read records; return the offset to read again from if it changed, else None."""
+        """Compare the log with fingerprints of read records; return the offset to read again from if it changed, else None.
+
+        If it changed, the offset of the processor in the next commit is lowered to the returned one.
+        """
         common = await fingerprints.common_end(kept, partial(self._host.checksum_at, self.tp))
         if common is None:
             self.read = max(self.read, tuple(kept), key=lambda one: one[-1].offset if one else -1)
@@ -191,12 +194,12 @@ class Partition:
         return common
 
     async def broker_keeps_metadata(self) -> bool:
-        """Return whether the broker stores commit metadata."""
+        """Return whether the commit of the partition has metadata; False also if there is no commit."""
         committed = await self._host.committed(self.tp)
         return committed is not None and committed.metadata != ""
 
     async def offset_at(self, time_ms: int) -> int:
-        """Return an offset at or below that of the first record whose timestamp is at least ``time_ms``."""
+        """Return an offset at or below that of the first record with a timestamp >= ``time_ms``; else the end of the log."""
         return await self._host.offset_at(self.tp, time_ms)
 
     def reader_view(self) -> ReaderView:

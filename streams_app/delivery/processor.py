@@ -59,7 +59,7 @@ class ClaimedPartition(Protocol):
         """End the process with an error."""
 
     def on_progress(self) -> None:
-        """Report that delivered records were applied; resumes the reader of the partition if it was paused."""
+        """Report that delivered records were applied; resumes a paused reader once no delivered record waits."""
 
     async def commit_now(self, name: str, position: OffsetAndMetadata) -> None:
         """Commit the offset of one processor with the offsets of the partition's other processors; wait for the answer."""
@@ -71,13 +71,16 @@ class ClaimedPartition(Protocol):
         """Query the broker for the current first offset and last stable offset of the partition."""
 
     async def broker_keeps_metadata(self) -> bool:
-        """Return whether the broker stores commit metadata."""
+        """Return whether the commit of the partition has metadata; False also if there is no commit."""
 
     async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        """Compare the log with fingerprints of read records; return the offset to read again from if it changed, else None."""
+        """Compare the log with fingerprints of read records; return the offset to read again from if it changed, else None.
+
+        If it changed, the offset of the processor in the next commit is lowered to the returned one.
+        """
 
     async def offset_at(self, time_ms: int) -> int:
-        """Return an offset at or below that of the first record whose timestamp is at least ``time_ms``."""
+        """Return an offset at or below that of the first record with a timestamp >= ``time_ms``; else the end of the log."""
 
     def reader_view(self) -> ReaderView:
         """Return the end offsets in the last fetch reply of the partition, and the time of that fetch."""
@@ -87,8 +90,9 @@ class ClaimedPartition(Protocol):
 class Claim:
     """The right of one processor to one partition, until the next claim of that partition.
 
-    Kafka has just accepted a commit of this member and generation, which proves ownership at that moment. After the release of the
-    partition, the methods have no effect; :meth:`commit_now` raises once the processors of the partition have ended.
+    Unless the partition has no commit, Kafka has just accepted one of this member and generation, which proves ownership at that
+    moment. After the release of the partition, :meth:`resync` and :meth:`on_progress` have no effect; :meth:`commit_now` raises
+    once the processors of the partition have ended.
 
     Attributes:
         tp: The partition.
@@ -132,7 +136,7 @@ class Claim:
         self._partition.fatal(error)
 
     def on_progress(self) -> None:
-        """Report that :attr:`Processor.in_flight` has fallen, so that a paused reader continues; call it once per script."""
+        """Report that :attr:`Processor.in_flight` has fallen; at 0, a paused reader continues. Call it once per script."""
         self._partition.on_progress()
 
     async def commit_now(self, position: OffsetAndMetadata) -> None:
@@ -152,7 +156,7 @@ class Claim:
 
         Returns:
             Partition number → offset and metadata; None if that commit has no metadata, so that the offset is unknown. Partitions
-            whose commit does not contain this name are left out.
+            without a commit, or whose commit does not contain this name, are left out.
 
         Raises:
             KafkaError, TimeoutError: The broker does not answer; try again.
@@ -173,14 +177,16 @@ class Claim:
     async def common_end(self, kept: Sequence[Fingerprint], read_to: int) -> int | None:
         """Compare the log with fingerprints of records that were read, to detect that it was truncated.
 
-        A broker may have restarted on an older copy of its disk, for example. A truncated log is logged and counted.
+        A broker may have restarted on an older copy of its disk, for example. A truncated log is logged and counted, and lowers the
+        offset of this processor in the next commit.
 
         Args:
             kept: Fingerprints of records that were read, of a topic with the same id as :attr:`topic_id`.
             read_to: Offset below which all records were read.
 
         Returns:
-            None if the log is unchanged. Else the offset from which to read again: records from there on may have been replaced.
+            None if no change was found, or the broker has no topic ids, so that nothing was compared. Else the offset from which to
+            read again: records from there on may have been replaced.
 
         Raises:
             KafkaError, TimeoutError: The broker does not answer; try again.
@@ -188,7 +194,7 @@ class Claim:
         return await self._partition.common_end(self.name, kept, read_to) if self.topic_id else None
 
     async def broker_keeps_metadata(self) -> bool:
-        """Return whether the broker stores commit metadata; the embedded broker does not.
+        """Return whether the commit of the partition has metadata; the embedded broker stores none. False without a commit.
 
         Raises:
             KafkaError, TimeoutError: The broker does not answer; try again.
@@ -236,7 +242,7 @@ class Processor(Protocol):
 
         Raises:
             FencedError: Another owner took over the state during the call; the claim is retried.
-            OtherLogError: The processor's state belongs to another log.
+            ImpossibleClaimError: An operator must act, for example because the state belongs to another log.
             KafkaError, RedisError, OSError, TimeoutError: A dependency failed; the claim is retried.
         """
 

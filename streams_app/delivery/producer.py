@@ -15,7 +15,7 @@ Outcomes: TypeAlias = list[BaseException | None]
 
 
 class Outgoing(NamedTuple):
-    """A record to produce: into the partition of its key, or into ``partition``, which must exist."""
+    """A record to produce: into ``partition``, which must exist, or that of its key; without both, into any partition."""
 
     topic: str
     key: bytes | None

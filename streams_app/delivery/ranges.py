@@ -99,7 +99,7 @@ class Ranges:
         """Check the position of the reader, to detect a gap while no range arrives that would show it.
 
         Returns:
-            Cause of a resync (a key of :data:`CAUSES`), or None if the position is right.
+            Cause of a resync (a key of :data:`CAUSES`), or None if the position is right or unknown.
         """
         if position is None:
             return None

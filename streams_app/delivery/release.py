@@ -40,12 +40,13 @@ class PartitionReleases:
         return None if ending is None else ending.task
 
     def begin(self, partition: Partition, seconds: float, *, is_last: bool = False) -> None:
-        """Start ending the processors of a partition. From now on, their reports are ignored, except their last commits.
+        """Start ending the processors of a partition. From now on, their reports are ignored, except commits and fatal errors.
 
         Args:
             partition: A claimed partition.
             seconds: Grace period for running work.
-            is_last: Whether another process may claim the partition next; :meth:`release` then makes the last commit.
+            is_last: Whether another process may claim the partition next; :meth:`release` then makes the last commit. If not, the
+                task makes it, unless ``seconds`` is 0.
         """
         partition.is_over = True
         tp = partition.tp
@@ -68,7 +69,7 @@ class PartitionReleases:
         """Wait until the processors of partitions have ended and the last commit is made, for at most ``seconds``.
 
         Also waits for releases that began earlier: shutdown may arrive during a rebalance, and afterwards this member can no longer
-        commit. After the timeout, releases continue in the background.
+        commit. After the timeout, processors continue to end in the background, but this call makes no last commit.
 
         Args:
             tps: Partitions that are being released.

@@ -62,7 +62,7 @@ class Script:
         """Wrap a script, without loading it.
 
         Args:
-            name: Name of the script, for the timer.
+            name: Name of the script, for the timer and for errors.
             script: The result of ``register_script`` of redis-py.
             timer: Measures each call.
         """

@@ -1,6 +1,6 @@
 """Administration of topics: lists the existing ones and their retention, and creates missing ones.
 
-Commands and the start of a worker use this module; a running worker does not.
+Commands and the start of a worker use this module.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Topic:
 
 
 def topics_of(settings: Settings) -> list[Topic]:
-    """Return every topic in the settings once, sources first."""
+    """Return each topic of the folds, read stores, live views and journals in the settings once, in its first role."""
     found: dict[str, tuple[str, list[str]]] = {}
     for role, attribute in (("source", "source"), ("output", "output"), ("dead letters", "dead_letters")):
         for fold in settings.folds:
@@ -129,13 +129,13 @@ async def partition_counts(client: AIOKafkaAdminClient, names: Sequence[str]) ->
 
 
 async def retention_ms(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, int]:
-    """Return topic → ``retention.ms``, -1 for unlimited; empty if the broker, such as the embedded one, does not report it."""
+    """Return topic → ``retention.ms``, -1 for unlimited; empty if the request fails, as on the embedded broker."""
     found = await topic_configs(client, names)
     return {name: int(config["retention.ms"]) for name, config in found.items() if "retention.ms" in config}
 
 
 async def topic_configs(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return topic → name of each setting → value; empty if the broker does not report the configuration."""
+    """Return topic → name of each setting → value; empty if the request fails or the broker does not support it."""
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
     try:
         replies = await client.describe_configs(resources)
@@ -156,7 +156,7 @@ async def create_topics(kafka: KafkaSettings, topics: Sequence[Topic]) -> tuple[
 
     Raises:
         TryAgainError: The broker cannot be reached, or a broker does not know the new topics in time.
-        ConfigurationError: The broker rejected a topic; earlier ones have been created.
+        ConfigurationError: The broker rejected some topics, and has created the others; or access was denied.
     """
     created: list[str] = []
     async with admin_client(kafka) as client:
@@ -212,7 +212,8 @@ async def require(kafka: KafkaSettings, topics: Sequence[Topic]) -> None:
     """Check that topics exist, because a broker that creates them on demand gives them its own number of partitions.
 
     Raises:
-        ConfigurationError: Topics are missing; the message names all of them and the command that creates them.
+        ConfigurationError: Topics are missing; the message names all of them and the command that creates them. Or a right is
+            missing.
         TryAgainError: The broker cannot be reached.
     """
     async with admin_client(kafka) as client:

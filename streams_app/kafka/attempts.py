@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 async def attempt(call: Coroutine[Any, Any, Any], seconds: float, what: str) -> None:
-    """Await ``call`` for at most ``seconds``; log a failure at debug level instead of raising it."""
+    """Await ``call`` for at most ``seconds``; log a failure at debug level. It is raised only if the caller is cancelled."""
     try:
         await asyncio.wait_for(call, seconds)
     except (Exception, asyncio.CancelledError) as error:  # any error: the caller's further steps must still run

@@ -26,7 +26,8 @@ def client_options(kafka: KafkaSettings) -> dict[str, Any]:
         Keyword arguments for ``AIOKafkaConsumer``, ``AIOKafkaProducer`` and ``AIOKafkaAdminClient``.
 
     Raises:
-        ConfigurationError: A certificate or key file cannot be read, or the installed aiokafka or Faust cannot be patched.
+        ConfigurationError: A certificate, key or password file cannot be read, the token provider cannot be imported, or the
+            installed aiokafka or Faust cannot be patched.
     """
     install()
     options: dict[str, Any] = {

@@ -52,7 +52,10 @@ class CoalescingProducer:
         await self._producer.stop()
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:
-        """Send records and return an outcome for each. A single record is coalesced with those of other calls, several are not."""
+        """Send records and return an outcome for each.
+
+        A single record is coalesced with those of other calls, once its partition is known; several records are not.
+        """
         place = self._producer.place_of(records[0]) if len(records) == 1 else None
         if place is None:
             return await self._producer.send(records)

@@ -54,8 +54,8 @@ async def why_unreachable(kafka: KafkaSettings, error: BaseException) -> Streams
         error: Error of the client.
 
     Returns:
-        A :class:`~streams_app.errors.ConfigurationError` if every server that answers shows that the settings are wrong, else a
-        :class:`~streams_app.errors.TryAgainError`.
+        A :class:`~streams_app.errors.ConfigurationError` if a right is missing, or a server shows that the settings are wrong and
+        no server grants access; else a :class:`~streams_app.errors.TryAgainError`.
     """
     servers = [server.strip() for server in kafka.bootstrap_servers.split(",")]
     where = f"cannot reach Kafka at {kafka.bootstrap_servers}"

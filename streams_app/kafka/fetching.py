@@ -99,7 +99,7 @@ def view_of(consumer: AIOKafkaConsumer | None, tp: TP) -> tuple[ReaderView, int 
 
 
 def stable_offset(state: Any) -> int | None:
-    """Return the last stable offset in the last fetch reply of a partition; None before the first reply."""
+    """Return the last stable offset in a partition's last fetch reply, or else its high watermark; None before the first."""
     lso, highwater = state.lso, state.highwater
     if lso is not None and lso >= 0:
         return int(lso)

@@ -74,7 +74,8 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             settings: Settings of the application.
             group: Short name of the group, whose full name is ``<app_id>.<group>``.
             topics: Topics to read.
-            release_seconds: Timeout of the release of partitions, in a rebalance and before the client is recreated.
+            release_seconds: Timeout of the release of partitions before the client is recreated. The rebalance timeout is at least
+                twice as long.
             stop_seconds: Timeout of the release at the shutdown of the worker; None for ``release_seconds``.
             fetch_wait_ms: Longest wait of a fetch at the end of all partitions, and so the maximum age of the known ends.
         """
@@ -115,7 +116,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             await wait(stop, wait_ms / 1000)
 
     def fail(self, error: BaseException) -> None:
-        """End the current client because of an error; it is recreated after a growing backoff."""
+        """End the current client because of an error; it is recreated after a growing backoff. No effect while none is running."""
         if self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)
 

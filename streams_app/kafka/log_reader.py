@@ -100,6 +100,7 @@ async def read_ranges(consumer: AIOKafkaConsumer, ranges: Mapping[TP, tuple[int,
 
     Raises:
         TryAgainError: The broker stopped answering.
+        KafkaError: The broker answered with an error, or a record cannot be read.
     """
     unread = {tp for tp, (begin, end) in ranges.items() if begin < end}
     consumer.pause(*(tp for tp in consumer.assignment() if TP(*tp) not in unread))

@@ -109,7 +109,7 @@ class TokenProvider(AbstractTokenProvider):
         """Create the provider from the settings.
 
         Raises:
-            ConfigurationError: The token provider cannot be imported.
+            ConfigurationError: The token provider cannot be imported, or is not a function.
         """
         self._cache = _cache_of(kafka.sasl_oauth_token_file, kafka.sasl_oauth_token_command, kafka.sasl_oauth_token_provider)
         self._extensions = dict(kafka.sasl_oauth_extensions)
@@ -227,7 +227,8 @@ def _checked(text: object, label: str) -> str:
     """Check a token and return it without surrounding white space.
 
     Raises:
-        TokenUnavailableError: The token is empty, too long, or has characters that a header cannot contain (RFC 6750).
+        TokenUnavailableError: The token is not text, is empty or too long, or has characters that a header cannot contain (RFC
+            6750).
     """
     if not isinstance(text, str):
         raise TokenUnavailableError(

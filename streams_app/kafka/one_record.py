@@ -22,9 +22,10 @@ MAX_WAIT_MS: Final = 100
 
 
 async def checksum_at(consumer: AIOKafkaConsumer, tp: TP, offset: int) -> int:
-    """Return the checksum of the record at an offset; :data:`.GONE` if it was removed, :data:`.OTHER` if there is none.
+    """Return the checksum of the record at an offset; :data:`.GONE` if it was removed.
 
-    Call this function on the event loop of the consumer.
+    Return :data:`.OTHER` if the log ends before it or has a transaction marker there. Call this function on the event loop of the
+    consumer.
 
     Raises:
         KafkaError: The broker does not answer, or returned an error.

@@ -107,7 +107,7 @@ class KafkaQueries(ABC):
         return await self._asked(lambda consumer: checksum_at(consumer, tp, offset))
 
     async def incarnations(self, topic: str) -> dict[int, Incarnation]:
-        """Return partition number → topic id and leader epoch; empty if the broker has no topic ids."""
+        """Return partition number → topic id and leader epoch; empty before Kafka 2.8."""
         return await self._asked(lambda consumer: incarnations(consumer._client, topic))
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:

@@ -99,7 +99,9 @@ async def missing_of(client: AIOKafkaAdminClient, needed: Iterable[Needed]) -> l
 
 
 async def rights_on_topics(client: Client, topics: Sequence[str]) -> dict[str, Granted]:
-    """Return topic → rights of this user, empty for a topic that the broker hides; missing topics are left out.
+    """Return topic → rights of this user, empty for a topic that the broker hides, None if unknown.
+
+    Missing topics are left out; before Kafka 2.8, all are.
 
     Raises:
         KafkaError: The broker does not answer.

@@ -140,7 +140,7 @@ async def topic_ids(client: Client, topics: Sequence[str]) -> dict[str, str]:
 
 
 async def incarnations(client: Client, topic: str) -> dict[int, Incarnation]:
-    """Return partition number → topic id and leader epoch; empty if the broker has no topic ids.
+    """Return partition number → topic id and leader epoch; empty before Kafka 2.8.
 
     Raises:
         KafkaError: The broker is not available, or the topic does not exist.

@@ -91,7 +91,11 @@ class Frames(asyncio.BufferedProtocol):
         return memoryview(self._buffer)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass complete replies to the reader, after ``nbytes`` were received."""
+        """Pass complete replies to the reader, after ``nbytes`` were received.
+
+        Raises:
+            ConnectionError: The length of a reply is negative, so the server is no Kafka broker.
+        """
         assert self._buffer is not None
         self._filled += nbytes
         self._wanted = 0

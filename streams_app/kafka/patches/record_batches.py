@@ -76,7 +76,7 @@ class WholeBatch:
 
 
 class RecordBatches:
-    """Opens the record batches in a fetch reply one after the other; :meth:`is_intact` verifies the checksum of the open one.
+    """Iterates over the record batches in a fetch reply; :meth:`is_intact` verifies their checksums.
 
     It replaces ``MemoryRecords`` of aiokafka (0.14, ``record/memory_records.py``). A batch that is cut off at the end of the reply
     is ignored (KIP-74).

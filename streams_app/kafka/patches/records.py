@@ -101,7 +101,13 @@ class FetchedRecords:
 
 
 def taken(result: FetchResult, tp: TopicPartition, most: int | None) -> list[Any]:
-    """Take up to ``most`` records (None: all) as ``result.getall(most)`` does, without creating a ``ConsumerRecord`` for each."""
+    """Take up to ``most`` records (None: all) as ``result.getall(most)`` does, without creating a ``ConsumerRecord`` for each.
+
+    While the partition is paused, return none.
+
+    Raises:
+        CorruptRecordException: A checksum is wrong.
+    """
     assignment = result._assignment
     if assignment.active and assignment.state_value(tp).paused:
         return []  # aiokafka would discard the reply, and fetch it again after the pause
