@@ -13,7 +13,10 @@ DEPENDENCY_ERRORS: Final = (KafkaError, *REDIS_ERRORS, TimeoutError)
 
 
 def waiting_for_label(error: BaseException) -> str:
-    """Map an error of a dependency to the `waiting_for` label of the metrics: broker, redis or redis-memory."""
+    """Map an error of a dependency to the `waiting_for` label of the metrics: broker, redis or redis-memory.
+
+    Every error except a ``KafkaError`` counts as one of Redis.
+    """
     if isinstance(error, KafkaError):
         return "broker"
     return "redis-memory" if isinstance(error, OutOfMemoryError) else "redis"

@@ -13,7 +13,7 @@ from streams_app.errors import TryAgainError
 
 
 class GroupConsumer(Protocol):
-    """A member of a consumer group: Faust's consumer, a bare aiokafka consumer, or the simulation.
+    """A member of a consumer group: Faust's consumer, a bare aiokafka consumer, or one in memory.
 
     Each one has its own :class:`streams_app.delivery.ownership.Ownership`, so that a rebalance of one group never delays another.
     An implementation has three duties towards the ownership:

@@ -194,7 +194,7 @@ class Ownership:
         self._claim_soon(tp, partition.member.generation, delay_seconds=delay_seconds, was_reset=cause.cause == RESET)
 
     def fatal(self, error: BaseException) -> None:
-        """End the process with an error."""
+        """Handle a fatal error: end the process if the group is that of the folds, else recreate the client of the group."""
         self._config.on_fatal(error)
 
     def on_progress(self, partition: Partition) -> None:
@@ -359,7 +359,7 @@ class OwnershipConfig:
     Attributes:
         clock: Trusted wall clock and monotonic clock.
         status: Receives the reasons why the worker is not ready.
-        on_fatal: Ends the process with an error.
+        on_fatal: Called with an error after which the member cannot continue; ends the process, or recreates the client.
         on_resync: Called with name and cause for each processor whose partition is claimed again.
         session_ms: Session timeout of the group.
         tick_seconds: How often :meth:`streams_app.delivery.ownership.Ownership.tick_once` is called.

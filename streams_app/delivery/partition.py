@@ -42,7 +42,7 @@ class Owner(Protocol):
         """Claim the partition again."""
 
     def fatal(self, error: BaseException) -> None:
-        """End the process with an error."""
+        """Handle a fatal error: end the process if the group is that of the folds, else recreate the client of the group."""
 
     def on_progress(self, partition: Partition) -> None:
         """Record that processors have applied delivered records."""
@@ -126,7 +126,7 @@ class Partition:
         return is_same
 
     async def end(self, seconds: float) -> None:
-        """End all processors of the partition, with a grace period of ``seconds``; an error of a processor ends the process."""
+        """End all processors of the partition, with a grace period of ``seconds``; errors go to :meth:`fatal`."""
         # First, so that reports of ending processors are ignored.
         self.is_over = True
         self.reconnection.end()
@@ -152,7 +152,7 @@ class Partition:
             self._owner.resync(self, ResyncCause(cause, why or cause, script))
 
     def fatal(self, error: BaseException) -> None:
-        """End the process with an error."""
+        """Handle a fatal error: end the process if the group is that of the folds, else recreate the client of the group."""
         self._owner.fatal(error)
 
     def on_progress(self) -> None:
@@ -181,7 +181,7 @@ class Partition:
     async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
         """Compare the log with fingerprints of read records; return the offset to read again from if it changed, else None.
 
-        If it changed, the offset of the processor in the next commit is lowered to the returned one.
+        If it changed, the processor's offset in the next commit is at most the returned one.
         """
         common = await fingerprints.common_end(kept, partial(self._host.checksum_at, self.tp))
         if common is None:

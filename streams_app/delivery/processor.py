@@ -56,7 +56,7 @@ class ClaimedPartition(Protocol):
         """Claim the partition again, unless it is being released."""
 
     def fatal(self, error: BaseException) -> None:
-        """End the process with an error."""
+        """Handle a fatal error: end the process if the group is that of the folds, else recreate the client of the group."""
 
     def on_progress(self) -> None:
         """Report that delivered records were applied; resumes a paused reader once no delivered record waits."""
@@ -76,7 +76,7 @@ class ClaimedPartition(Protocol):
     async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
         """Compare the log with fingerprints of read records; return the offset to read again from if it changed, else None.
 
-        If it changed, the offset of the processor in the next commit is lowered to the returned one.
+        If it changed, the processor's offset in the next commit is at most the returned one.
         """
 
     async def offset_at(self, time_ms: int) -> int:
@@ -132,7 +132,10 @@ class Claim:
         self._partition.resync(cause, why, script)
 
     def fatal(self, error: BaseException) -> None:
-        """End the process because of an unexpected error, or one that only an operator can resolve."""
+        """Report an unexpected error, or one that only an operator can resolve.
+
+        If it is of a fold, the process ends; else the client of the group is recreated.
+        """
         self._partition.fatal(error)
 
     def on_progress(self) -> None:

@@ -104,7 +104,7 @@ async def move(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, off
 
 
 async def member_count(client: AIOKafkaAdminClient, group: str) -> int:
-    """Return the number of members of a group; 0 if the broker does not report it."""
+    """Return the number of members of a group; 0 also if the request fails."""
     try:
         (reply,) = await client.describe_consumer_groups([group])
         return sum(len(found[5]) for found in reply.groups if found[0] == 0)

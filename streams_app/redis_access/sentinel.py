@@ -71,7 +71,7 @@ class SentinelReply:
 
 
 class PrimaryFinder(Sentinel):
-    """Queries all Sentinels concurrently, and uses the newest configuration among the replies of a majority, or of all if fewer.
+    """Queries all Sentinels concurrently; uses the newest configuration in the replies of a majority, or of all that answer.
 
     A Sentinel that is disconnected from the others may name a former primary. The configuration of a later failover has a
     higher epoch.

@@ -120,7 +120,7 @@ class Watchdog:
         self._readers.append((group, ownership))
 
     def start(self, folding: Folding | None = None) -> None:
-        """Start the thread that watches Kafka, Redis, the added groups and the lag of folds; both servers first count as up.
+        """Start the thread that watches Kafka, Redis, the added groups and the lag of folds; the servers first count as up.
 
         Args:
             folding: The folds of the worker; None without folds.
