@@ -220,14 +220,11 @@ def only_row_of(member: bytes) -> tuple[bytes, int, bytes] | None:
     if end < 0 or len(member) < begin:
         return None
     offset, codec, raw_length, checksum = _ENTIRE_REST.unpack_from(member, end + 1)
+    # First what needs no copy of the payload: other members must be opened and checked again.
+    if codec != PLAIN or member[end + 1] == _ESCAPED or not member.startswith(_ONE_SHORT_ROW + _encoded(offset), begin):
+        return None
     payload = member[begin:]
-    if (
-        codec != PLAIN
-        or member[end + 1] == _ESCAPED
-        or raw_length != len(payload)
-        or checksum != crc32c(payload, crc32c(member[: begin - _CHECKSUM.size]))
-        or not payload.startswith(_ONE_SHORT_ROW + _encoded(offset))
-    ):
+    if raw_length != len(payload) or checksum != crc32c(payload, crc32c(member[: begin - _CHECKSUM.size])):
         return None
     key = member[:end]
     return key, offset, _WHOLE_ROW + _encoded(key) + payload[len(_ONE_SHORT_ROW) :] + _NO_HEADERS

@@ -148,7 +148,7 @@ class JournalScripts:
         self.by_name = {name: Script(f"journal-{name}", redis.register_script(script_source(name)), timer) for name in SCRIPTS}
 
 
-class _ScriptCaller:
+class _ShardAccess:
     """Base of the classes for owner and readers of a shard: calls scripts, and reads the blocks of a segment."""
 
     def __init__(self, scripts: JournalScripts) -> None:
@@ -189,7 +189,7 @@ class _ScriptCaller:
         return None if reply[0] == b"none" else reply[1]
 
 
-class JournalStore(_ScriptCaller):
+class JournalStore(_ShardAccess):
     """Changes the state of one journal and partition in Redis, under the token of one claim.
 
     Every method except :meth:`claim` and :meth:`scan` raises :class:`.FencedError`, without a write, if another owner has claimed
@@ -328,7 +328,7 @@ class JournalStore(_ScriptCaller):
         return await self._scan(self._keys, segment, after, max_bytes)
 
 
-class JournalShardReader(_ScriptCaller):
+class JournalShardReader(_ShardAccess):
     """Reads the stored events and the status of shards of journals; writes nothing."""
 
     async def read(self, keys: JournalKeys, key: bytes, after: int, max_bytes: int = REPLY_BYTES) -> Reply:

@@ -11,16 +11,13 @@
 -- Cost    O(blocks): about 2 us each, at most 1 000 per call, and 3 ms a MB.
 -- include segments.lua
 
-local BLOCKS, AT_ONCE, AT_ONCE_OF_SMALL, SMALL = 1000, 4, 16, 10000
+local BLOCKS, AT_ONCE, SMALL = 1000, 4, 10000
 local segment, names = segment_at(arg.first), staged_names()
 local is_its_own = segment and segment.generation == arg.generation
 if not is_its_own and (names[1] ~= arg.first or names[2] ~= arg.generation) then return {'none'} end
 local blocks, found, bytes = blocks_of .. arg.first .. ':' .. arg.generation, {}, 0
 local start = arg.after == '' and '-' or '(' .. arg.after
 local at_once = 1
--- A block of a raw segment has at most the received bytes of the largest key.
-local largest = is_its_own and segment.form == 'raw' and (segment.largest or {})[1]
-local most_at_once = largest and largest[2] < SMALL and AT_ONCE_OF_SMALL or AT_ONCE
 while bytes < arg.max_bytes and #found < BLOCKS do
   local some = call('ZRANGEBYLEX', blocks, start, '+', 'LIMIT', 0, at_once)
   for _, block in ipairs(some) do
@@ -29,6 +26,6 @@ while bytes < arg.max_bytes and #found < BLOCKS do
   end
   if #some < at_once then break end
   -- Large blocks come one at a time: each is copied several times on its way to the client.
-  at_once = #found[#found] < SMALL and most_at_once or 1
+  at_once = #found[#found] < SMALL and AT_ONCE or 1
 end
 return {'ok', found}
