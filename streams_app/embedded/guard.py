@@ -24,7 +24,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Request SIGKILL from the kernel at the parent's death; exit at once if the parent is already dead."""
+    """Request SIGKILL from the kernel at the parent's death; exit at once if the parent is already dead.
+
+    Raises:
+        OSError: The kernel rejects the request.
+    """
     # Imported here, because only this way needs it, and it is the slowest import of the script.
     import ctypes
 

@@ -56,7 +56,7 @@ class EmbeddedServer:
 def start_on_a_port(port: int | None, start_once: Callable[[int], T], taken: str) -> T:
     """Start a server on the given port, or on a free one.
 
-    If another process takes a free port before the server binds it, another port is tried.
+    If another process takes a free port before the server binds it, another port is tried, up to five in all.
 
     Args:
         port: Port to listen on; None for a free one.
@@ -66,6 +66,7 @@ def start_on_a_port(port: int | None, start_once: Callable[[int], T], taken: str
     Raises:
         EmbeddedServerError: The server did not start: the given port was taken, several free ports were taken, or it failed for
             another reason.
+        TryAgainError: No port is free.
     """
     if port is not None:
         return start_once(port)

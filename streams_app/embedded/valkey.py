@@ -47,6 +47,7 @@ class Valkey(EmbeddedServer):
         Raises:
             ConfigurationError: The wheel is not installed.
             EmbeddedServerError: Valkey did not start; the message contains the end of its log.
+            TryAgainError: No port is free.
         """
         program = _program()
         keep = ["--appendonly", "yes" if appendonly else "no", "--save", "", "--maxmemory-policy", "noeviction"]

@@ -1,7 +1,7 @@
 """Current values from a user's function, which runs on a thread with its own event loop.
 
 A function that blocks, computes or hangs delays only the store that calls it: folding, heartbeats and other stores use other event
-loops. A client that the function opens in one call is on the same event loop in the next one.
+loops. A client that the function opens in one call is on the same event loop in the next one, unless a call in between hangs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_STUCK: Final = 4
 """Maximum number of abandoned threads whose call has not returned; at this number, further calls fail."""
 
 GRACE_SECONDS: Final = 1.0
-"""Time for a cancelled call to end before its thread is abandoned."""
+"""Time for the thread of a cancelled call to respond before it is abandoned."""
 
 
 class PythonSource:
@@ -53,6 +53,7 @@ class PythonSource:
         Raises:
             TooSlowError: The function does not return in time.
             SourceFailedError: The function raises, or returns an invalid result.
+            TryAgainError: Too many earlier calls have never returned.
         """
         found: list[CellChange] = []
         for mentioned in by_fold(changes):
@@ -67,7 +68,9 @@ class PythonSource:
         """Call the function without pairs, once for each fold, to detect errors.
 
         Raises:
+            TooSlowError: The function does not return in time.
             SourceFailedError: The function raises, or does not return an empty dict.
+            TryAgainError: Too many earlier calls have never returned.
         """
         for fold in self._folds:
             await self._answer(fold, {})

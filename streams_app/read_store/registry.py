@@ -99,7 +99,8 @@ def open_rebuilding(declared: ReadStoreSettings) -> tuple[Rebuilding, ReadableSt
     """Return the rebuild of a store and the new store to be filled, without opening either.
 
     Raises:
-        ConfigurationError: The store cannot be rebuilt.
+        ConfigurationError: The URL or the name of the table cannot be used, the name is too long for a suffix, or the driver is not
+            installed.
     """
     if len(declared.table.rpartition(".")[2]) > MAX_NAME_LENGTH:
         raise ConfigurationError([f"{declared.section}.table: '{declared.table}' has more than {MAX_NAME_LENGTH} letters"])

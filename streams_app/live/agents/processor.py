@@ -58,7 +58,7 @@ class ViewContext:
         scripts: Scripts of the application's Redis.
         dead_letters_of: Creates the dead-letter writer of a partition.
         clock: Clock of the worker.
-        outages: Reports a Redis outage and determines the backoff.
+        outages: Reports an outage of Redis or of the dead-letter topic, and determines the backoff.
         on_part: Called with each applied batch and the reply of the script.
         on_expired: Called with each reply of the expire script.
         schemas: The schema registry; None if the view does not need one.
@@ -77,7 +77,7 @@ class ViewContext:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an outage of Redis or the schema registry prevents changes from being applied."""
+        """Whether an outage of Redis, the dead-letter topic or the schema registry prevents changes from being applied."""
         return self.outages.fault is not None or (self.schemas is not None and self.schemas.is_away)
 
 
@@ -100,7 +100,7 @@ class ViewProcessors(Processors):
         return {self.context.view.name: processor}
 
     def is_paused(self, topic: str) -> bool:
-        """Return whether an outage of the schema registry, or an unavailable or full Redis, prevents changes from being applied."""
+        """Return whether a full Redis, or an outage of Redis, the dead-letter topic or the schema registry, prevents changes."""
         return self.context.is_waiting
 
     def status(self) -> tuple[int, bool]:

@@ -108,7 +108,7 @@ class ViewRule:
         Args:
             partition: Partition of the record.
             record: The record.
-            now_ms: Wall clock; a timestamp in the future counts as now.
+            now_ms: Wall clock; a missing timestamp, or one in the future, counts as now.
 
         Returns:
             None if the view ignores the record: its value is empty, it is not an event, or its conditions do not match.

@@ -90,10 +90,11 @@ class ViewState:
             ``reading``: the message has no values, and the page still shows the previous ones.
         since_ms: Time that ``state`` refers to; None if it refers to none.
         expiry_ms: Time for which an item is shown.
-        count: Number of items; None while reading, like all values below.
-        more: Whether there were more than ``count`` items; the oldest beyond ``max_items`` are dropped.
-        items: The newest items of a list, newest first; None for other kinds.
-        people: Names of the users who have the page open; None unless the view sets ``people``.
+        count: Number of items; None while reading.
+        more: Whether there may have been more than ``count`` items, because a shard has the maximum; it drops the oldest beyond.
+        items: The newest items of a list, newest first; None for other kinds, and while reading.
+        people: Names of the users who have the page open; None while reading, and unless the view sets
+            ``people``.
     """
 
     view: str

@@ -61,7 +61,7 @@ class Presence:
             tabs[tab] = _Tab(until_ms=self._closed.get(page, {}).pop(tab, 0))
 
     def leave(self, page: str, tab: str) -> None:
-        """Let a tab expire from the next call of :meth:`present_once`, unless it joins again."""
+        """Remove one connection of a tab. After its last one, :meth:`present_once` lets the tab expire unless it joins again."""
         tabs = self._open[page]
         shown = tabs[tab]
         shown.connections -= 1

@@ -44,7 +44,7 @@ def serve_views(settings: Settings, *, has_page: bool = False) -> None:
 
     Raises:
         ConfigurationError: There is no live view, a secret cannot be read, or Redis denies access.
-        TryAgainError: The port is taken.
+        TryAgainError: The port is taken, or the address does not exist.
     """
     if not settings.live:
         raise ConfigurationError(["there is no live view to serve: declare one as [live.NAME]"])

@@ -22,7 +22,7 @@ def descriptors_for(pages: int) -> int:
 
 
 def pages_within(pages: int) -> int:
-    """Return the number of open pages, up to ``pages``, for which this process has descriptors."""
+    """Return the number of open pages, at least 1 and up to ``pages``, for which this process has descriptors."""
     return max(1, min(pages, pages - descriptors_for(pages) + _counted(resource.getrlimit(resource.RLIMIT_NOFILE)[0])))
 
 

@@ -83,7 +83,7 @@ class EventStream:
         return response
 
     def _due(self) -> bytes:
-        """Return the events to write now as bytes; empty if the connection is ending, such as after the token has expired."""
+        """Return the events to write now; empty if none is due, or if the connection ends because its token has expired."""
         messages, is_beat_due = self.connection.take(), self.connection.is_beat_due
         now_ms = self._clock.now_ms()
         if self._allowed is not None and self._allowed[2].expires_ms <= now_ms:

@@ -34,7 +34,7 @@ class BatchSize:
         return is_first
 
     def finished(self, cells: int, took_ms: int) -> bool:
-        """Grow the size after a fast batch; return whether batches are unlimited from now on."""
+        """Grow the size after a fast batch of the full size; return whether this removed the limit."""
         if self.most is None or cells < self.most or 2 * took_ms >= self.timeout_ms:
             return False
         self.most += max(1, self.most // 4)

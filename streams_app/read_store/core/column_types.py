@@ -154,7 +154,7 @@ def _text(value: Value, column: ColumnType) -> Value | Misfit:
 
 
 def _boolean(value: Value, column: ColumnType) -> Value | Misfit:
-    """Accept true and false, and 1 and 0, by which SQLite represents them."""
+    """Accept true and false, their texts, and 1 and 0, by which SQLite represents them."""
     if value in (0, 1) and isinstance(value, int):
         return bool(value)
     return {"true": True, "false": False}.get(str(value) if isinstance(value, str) else "", Misfit("is neither true nor false"))

@@ -26,7 +26,7 @@ Pair: TypeAlias = tuple[Group, str]
 """A group and a changed name."""
 
 PLAIN: Final = (str, int, float, bytes, Decimal, date, time, UUID, type(None))
-"""Accepted types of values besides lists and dicts; bool is a subclass of int, and datetime one of date."""
+"""Accepted types of values besides lists, tuples and dicts; bool is a subclass of int, and datetime one of date."""
 
 
 class BadAnswerError(ValueError):

@@ -85,7 +85,7 @@ class Merged:
     """The writes that a batch requires.
 
     Attributes:
-        written: Changes with a newer version and another value than stored.
+        written: Changes of cells that are not stored, or with a newer version and another value than stored.
         confirmed: Changes with a newer version of the stored value, of which only the version is written. Otherwise a record with a
             version in between would be accepted, and an older value would overwrite the newer one.
         stale: Number of rejected changes.

@@ -41,7 +41,7 @@ def with_values(changes: Sequence[CellChange], rows: Iterable[Sequence[Any]], se
     Args:
         changes: Changes of one fold.
         rows: Rows (group, name, value), possibly of more pairs than requested; a row without name and value reports a deleted
-            group.
+            group. Rows without a group, or with a value but no name, are ignored.
         setting: Name of the query, for messages.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The port of rebuilding: a new store is filled beside the current one, and replaces it in one transaction."""
+"""The port of rebuilding: a new store is filled beside the current one, and replaces it in one atomic step."""
 
 from __future__ import annotations
 
@@ -84,11 +84,12 @@ class Rebuilding(Protocol):
         """Remove the remains of an interrupted rebuild and create the empty new store; return a sentence for each finding.
 
         Raises:
-            ConfigurationError: The table has an addition, such as a policy, that the switch cannot transfer to the new table.
+            ConfigurationError: The table has an addition, such as a policy, that the switch cannot transfer to the new table, or a
+                foreign table has the name of the new or the former table.
         """
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
-        """Replace the current store by the new one in one transaction, unless the new one is behind.
+        """Replace the current store by the new one in one atomic step, unless the new one is behind.
 
         Args:
             recreated: Partitions whose topics were recreated, so that the progress of the current store need not be reached.
@@ -98,6 +99,7 @@ class Rebuilding(Protocol):
 
         Raises:
             OvertakenError: The new store is not the one that this rebuild prepared.
+            ConfigurationError: Since :meth:`prepare`, the table has got an addition that cannot be transferred.
         """
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:

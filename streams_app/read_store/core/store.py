@@ -63,7 +63,7 @@ def replays_of(dead_letters: str) -> TP:
 
 
 class ProgressError(TryAgainError):
-    """The store does not have the progress that a transaction continues; nothing was written. Its progress must be read again."""
+    """The store does not have the progress that a transaction continues; the progress was not changed and must be read again."""
 
     def __init__(self, what: str, tp: TP, found: int | None, expected: int | None) -> None:
         """Build the message from the store, and the progress that was found and expected."""
@@ -71,12 +71,14 @@ class ProgressError(TryAgainError):
 
 
 class NotStorableError(StreamsAppError):
-    """A store detected during a write that it can never hold some of the changes; the other changes were not written.
+    """A store detected during a write that it can never hold some of the changes.
+
+    The progress was not changed. With transactions, nothing was written; OpenSearch may have written the other changes.
 
     Attributes:
         cells: Rejected cells and the reason for each.
-        written: After a repair by a store without transactions: the number of cells that were written; ``cells`` are all others.
-            None: nothing was written, and any of ``cells`` may be the cause.
+        written: After a repair by a store without transactions: the number of cells that were written. None after a repair: nothing
+            was written, and any of ``cells`` may be the cause.
     """
 
     def __init__(self, cells: Mapping[Cell, str], written: int | None = None) -> None:
@@ -89,12 +91,12 @@ class NotStorableError(StreamsAppError):
 class ReadStore(Protocol):
     """The operations of a read store that syncing needs.
 
-    Every method raises :class:`~streams_app.errors.TryAgainError` if the store is unavailable, locked or not initialised. Nothing
-    was changed then, and the call can be repeated.
+    Every method raises :class:`~streams_app.errors.TryAgainError` if the store is unavailable, locked or not initialised. The
+    outcome may be unknown then, but the call can be repeated.
     """
 
     async def initialise(self) -> list[str]:
-        """Create missing tables or indices, and return a sentence for each action. The call can be repeated."""
+        """Create missing tables or indices; return a sentence for each, also for existing ones. The call can be repeated."""
 
     async def missing(self) -> list[str]:
         """Return the names of tables or indices that are missing, or that differ from the expected ones."""
@@ -106,7 +108,7 @@ class ReadStore(Protocol):
         """Return partition → next offset to be read, for each partition that was ever synced."""
 
     async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
-        """Merge changes and write the progress atomically.
+        """Merge changes and write the progress atomically; a store without transactions writes the progress last.
 
         The transactions of a partition are a chain: each continues where the one before it ended. If a server has lost its last
         transactions, was restored from a copy, or has another writer, the chain breaks, and the writer gets an error before it
@@ -119,7 +121,7 @@ class ReadStore(Protocol):
             now_ms: Wall clock, for the column ``updated_ms``.
 
         Raises:
-            ProgressError: The store has another progress; nothing was written.
+            ProgressError: The store has another progress; it was not changed. With transactions, nothing was written.
             NotStorableError: The store can never hold some of the changes; the call may be repeated without them.
         """
 
@@ -192,8 +194,8 @@ class ReadableStore(ReadStore, Protocol):
             is_trial: Roll everything back; only rejected cells are detected. A store without transactions does nothing.
 
         Returns:
-            The number of cells that were written, or would be.
+            The number of cells that were written, or would be; 0 for a trial of a store without transactions.
 
         Raises:
-            NotStorableError: The store can never hold some of them; its attribute ``written`` is the number of written cells.
+            NotStorableError: The store can never hold some of them; see its attribute ``written``.
         """

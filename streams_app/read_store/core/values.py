@@ -31,8 +31,8 @@ NUL_IN_JSON: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 def value_of(value: Any) -> Value:
     """Convert a value from a database client or a JSON parser; an object or a list becomes JSON text.
 
-    A decimal number without a fraction becomes an integer, so that a sum has the same type in every database. NaN becomes None, as
-    in SQLite. A value without a counterpart in JSON, such as a date, becomes its text.
+    A decimal number without a fraction becomes an integer if it has at most 64 bits, so that a sum has the same type in every
+    database. NaN becomes None, as in SQLite. A value without a counterpart in JSON, such as a date, becomes its text.
 
     Raises:
         orjson.JSONEncodeError: The value is nested too deeply.
@@ -51,7 +51,8 @@ def value_of(value: Any) -> Value:
 def sqlite_value(value: Value) -> Value:
     """Convert a value to its form in SQLite: true and false to 1 and 0, JSON to text, decimals to the nearest float.
 
-    SQLite's own JSON functions convert in the same way, so that a carried value equals a value read by SQL.
+    Integers beyond 64 bits become floats, too. SQLite's own JSON functions convert in the same way, so that a carried value
+    equals a value read by SQL.
     """
     if isinstance(value, bool):
         return int(value)
@@ -69,7 +70,7 @@ def _float(value: int | Decimal) -> float:
 
 
 def json_text(value: Value) -> str | None:
-    r"""Convert a value to JSON; bytes become text as PostgreSQL writes them, ``\x00ff``."""
+    r"""Convert a value to JSON; bytes become text as PostgreSQL writes them, ``\x00ff``. None remains None."""
     if value is None or isinstance(value, JsonText):
         return value
     if isinstance(value, bytes):
@@ -90,7 +91,7 @@ def json_fault(value: Value) -> str | None:
 
 
 def integer_fault(value: Value) -> str | None:
-    """Return the reason why an integer is too long for JSON, or None if the value can be written as JSON."""
+    """Return the reason why an integer is too long for JSON; None for a shorter integer and for any other value."""
     is_long = isinstance(value, int) and not -LONG_INTEGER < value < LONG_INTEGER
     return f"is an integer of more than {MAX_DIGITS} digits" if is_long else None
 

@@ -48,6 +48,7 @@ async def write(client: OpenSearchClient, alias: str, items: Sequence[DocumentRe
 
     Raises:
         FaultError: The server rejected a request as a whole; earlier requests of the batch were executed.
+        FaultError: The server rejected a whole request; earlier ones may be done.
         TryAgainError: A request was not answered; its outcome is unknown.
     """
     outcome = BulkOutcome()

@@ -1,7 +1,7 @@
 """Requests to OpenSearch, over connections that are opened on demand.
 
-Every error becomes a :class:`~streams_app.errors.TryAgainError` that names the server, without credentials. If the server rejects
-the credentials or a right, it is an :class:`~streams_app.read_store.core.errors.AccessDeniedError` with a remedy.
+Every error of the server becomes a :class:`~streams_app.errors.TryAgainError` that names the server, without credentials. If it
+rejects the credentials or a right, this is an :class:`~streams_app.read_store.core.errors.AccessDeniedError` with a remedy.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class OpenSearchClient:
         Raises:
             FaultError: The server answered with an error; an AccessFaultError if it rejects credentials or a right.
             TooSlowError: The time limit was exceeded; the outcome is unknown.
-            TryAgainError: The server is unavailable; the outcome is unknown.
+            TryAgainError: The server is unavailable, or its answer is not JSON; the outcome is unknown.
             ConfigurationError: A password file or CA file cannot be read.
         """
         if self._client is None:

@@ -1,6 +1,6 @@
 """The objects of a read store in OpenSearch: two indices behind aliases, a template, a script, and the write block of a rebuild.
 
-The indices are called ``<table>-000001`` and ``<table>-progress-000001``. All requests use their aliases ``<table>`` and
+The indices are called ``<table>-000001`` and ``<table>-progress-000001``. Stores read by their aliases ``<table>`` and
 ``<table>-progress``, so that another index can be filled and replace the first in one step. Writes to ``<table>`` use a further
 alias, ``<table>-cells`` or ``<table>-groups``, so that a worker of one shape never writes to an index of the other. The template
 applies to later indices, and users may add settings to it; once it exists, only its shape is changed.
@@ -74,7 +74,7 @@ class Indices:
         return things
 
     async def initialise(self, *, is_rebuild: bool = False) -> list[str]:
-        """Create missing objects; return a sentence for each action.
+        """Create missing objects; return a sentence for each object, also for existing ones.
 
         Args:
             is_rebuild: Another index will replace the current one, which may have another shape and stays unchanged.

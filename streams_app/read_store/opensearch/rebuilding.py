@@ -88,7 +88,7 @@ class OpenSearchRebuilding:
         return left
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run the function while the indices are blocked, so that workers wait."""
+        """Run the function while the indices are blocked, so that workers wait; after 30 s, a worker may lift the block."""
         await self._block.put()
         try:
             return await function()

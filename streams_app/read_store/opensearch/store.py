@@ -1,9 +1,9 @@
 """The read store in OpenSearch, with a document for each cell or for each group.
 
-A batch is one ``_bulk`` request. Each item names a stored script of the server, which atomically compares versions and writes the
-document only if the version is newer. OpenSearch has no transactions, so the progress is written once the whole batch is
-acknowledged. After a failure in between, the batch is sent again, which changes nothing. Values are compared by their JSON; lists
-and objects as text with sorted names, because the server does not preserve their order.
+A batch is one ``_bulk`` request, or several if it is large. Each item names a stored script of the server, which atomically
+compares versions and writes the document only if the version is newer. OpenSearch has no transactions, so the progress is
+written once the whole batch is acknowledged. After a failure in between, the batch is sent again, which changes nothing. Values
+are compared by their JSON; lists and objects as text with sorted names, because the server does not preserve their order.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class OpenSearchStore:
         self._last_attempt: tuple[ProgressStep | None, Counter[str]] = (None, Counter())
 
     async def initialise(self) -> list[str]:
-        """Create the script, the template and the indices if they are missing.
+        """Create the script, the template and the indices if they are missing; lift the write block of a rebuild.
 
         Raises:
             ConfigurationError: An index of that name does not belong to this store.
@@ -118,7 +118,8 @@ class OpenSearchStore:
     async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
         """Merge changes, then write the progress.
 
-        A batch that is sent again after a failure in between changes nothing. If the indices are blocked for longer than any switch
+        A batch that is sent again after a failure in between changes nothing. Errors, also ProgressError and NotStorableError,
+        leave the progress unchanged, but documents may be written. If the indices are blocked for longer than any switch
         takes, the block is lifted, because the rebuild that has set it may be dead.
         """
         try:
@@ -184,7 +185,7 @@ class OpenSearchStore:
         return self._shape.rejection(change)
 
     async def count_versioned(self, fold: str) -> int | None:
-        """Count the values of a fold whose version was not reset; None if an index is missing."""
+        """Count the values of a fold whose version was not reset; None if an index or another object is missing."""
         if await self.missing():
             return None
         await self._ask("POST", f"/{self._table}/_refresh")

@@ -1,8 +1,8 @@
 """A small pool of connections to PostgreSQL, which are opened on demand and reopened after an error.
 
-Every error becomes a :class:`~streams_app.errors.TryAgainError` that names the server, without credentials. If the server rejects
-the credentials or a right, it is an :class:`~streams_app.read_store.core.errors.AccessDeniedError` with a remedy. The server ends a
-statement at its timeout; if the server does not answer at all, the client gives up a little later.
+Every error of the server becomes a :class:`~streams_app.errors.TryAgainError` that names the server, without credentials. If it
+rejects the credentials or a right, this is an :class:`~streams_app.read_store.core.errors.AccessDeniedError` with a remedy. The
+server ends a statement at its timeout; if the server does not answer at all, the client gives up a little later.
 """
 
 from __future__ import annotations
@@ -98,7 +98,10 @@ class PostgresPool:
             raise TryAgainError(text) from error
 
     async def call_long(self, function: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run ``function(connection)`` like :meth:`call`, in a transaction whose statements have no timeout."""
+        """Run ``function(connection)`` like :meth:`call`, in a transaction without ``statement_timeout``.
+
+        ``lock_timeout`` still applies, and so does the client's time limit, unless the function gives each statement its own.
+        """
 
         async def run(connection: Connection) -> T:
             async with connection.transaction():

@@ -128,7 +128,7 @@ class PostgresGroupStore(PostgresStore):
         """List missing tables.
 
         Raises:
-            ConfigurationError: A table lacks a column, or has one of an unsupported type.
+            ConfigurationError: The table cannot hold groups, for example because it lacks a column or the primary key.
         """
 
         async def check(connection: Connection) -> list[str]:
@@ -142,7 +142,7 @@ class PostgresGroupStore(PostgresStore):
         return await super().progress()
 
     def rejection(self, change: CellChange) -> str | None:
-        """Return a reason if the name has no column, or the value does not fit the type of its column, if the types are loaded."""
+        """Return a reason if the name has no column, the value does not fit it (once types are loaded), or the key is invalid."""
         return rejection_of(change, self._columns, self._types) or key_fault(row_key(change))
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:

@@ -119,7 +119,7 @@ def _without_nul(texts: list[str]) -> list[str]:
 
 
 def numbered(sql: str) -> tuple[str, list[str]]:
-    """Replace ``:groups`` and ``:names`` in a query by ``$1::text[]`` and ``$2::text[]`` (pure).
+    """Replace ``:groups`` and ``:names`` in a query by ``$1::text[]`` and ``$2::text[]``, in the order of their first use (pure).
 
     Returns:
         The query, and the names in the order of their numbers.

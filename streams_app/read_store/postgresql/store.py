@@ -180,7 +180,7 @@ class PostgresStore:
         return f"the value {fault}" if fault else None
 
     async def count_versioned(self, fold: str) -> int | None:
-        """Count the values of a fold whose version was not reset; None if a table is missing."""
+        """Count the values of a fold whose version was not reset; None if a table is missing or has other columns."""
         if await self.missing():
             return None
         sql = self.count_versioned_sql.format(**self._names)

@@ -44,7 +44,7 @@ def sqlite_path(url: str, setting: str) -> Path:
 class SqliteThread:
     """Runs functions on one SQLite connection, one after the other, on a separate thread.
 
-    An error of SQLite closes the connection, and the next call opens the file again. If the file was replaced, it is also opened
+    Any error closes the connection, and the next call opens the file again. If the file was replaced, it is also opened
     again, because SQLite would continue to write into the old file, which no longer has a name.
     """
 
@@ -74,7 +74,7 @@ class SqliteThread:
             mode: ``rwc`` creates a missing file.
 
         Raises:
-            TryAgainError: SQLite or the file system returned an error.
+            TryAgainError: SQLite returned an error, or the file does not exist. Other errors are raised unchanged.
         """
         if self._executor is None:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._what.replace(" ", "-"))

@@ -1,8 +1,8 @@
 """The read store in a SQLite file, with a row for each (fold, group_key) and a column for each name.
 
 It owns the table of ``read_stores.NAME.table``, which users may have created with their own column types, and the table
-``<table>_progress``. A batch is one transaction: one statement reads its rows, the version guard merges the changes into them, and
-another statement writes them.
+``<table>_progress``. A batch is one transaction: it reads the rows of the batch, merges the changes into them by the version guard,
+and writes them.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class SqliteGroupStore(SqliteStore):
         self._types: dict[str, ColumnType] = {}
 
     def rejection(self, change: CellChange) -> str | None:
-        """Return a reason if the name has no column, or the value does not fit the type of its column, if the types are loaded."""
+        """Return a reason if the name has no column, the value does not fit it (once types are loaded), or a text is invalid."""
         return rejection_of(change, self._columns, self._types) or super().rejection(change)
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:

@@ -181,7 +181,7 @@ class SqliteStore:
         return f"the value {fault}" if fault else None
 
     async def count_versioned(self, fold: str) -> int | None:
-        """Count the values of a fold whose version was not reset; None if the file or a table is missing."""
+        """Count the values of a fold whose version was not reset; None if the file or a usable table is missing."""
         return await self._thread.call(lambda connection: self._guarded(connection, fold)) if self._path.exists() else None
 
     async def reset_versions(self, fold: str) -> None:

@@ -37,7 +37,7 @@ class BatchWriter:
         Raises:
             TooSlowError: A transaction took too long; earlier ones may be done. Repeat the call with the same step: it writes
                 smaller batches, and does not change what is written already.
-            ProgressError: See :meth:`.ReadStore.apply`; earlier transactions may be done.
+            ProgressError, NotStorableError: See :meth:`.ReadStore.apply`; earlier transactions may be done.
         """
         if step.after is None:
             return await self._write(changes, step)

@@ -1,7 +1,7 @@
 """The dead letters of a read store: records that it can never hold, or for which its source fails.
 
-The broker acknowledges a dead letter before the progress of the store passes its record. If the worker crashes or the store fails
-in between, the dead letter may be written twice.
+The broker acknowledges a dead letter before the progress of the store passes its record. If the worker crashes
+or another one claims the partition in between, the dead letter may be written twice.
 """
 
 from __future__ import annotations

@@ -136,7 +136,10 @@ class StoreProcessor(Processor):
         self._is_over = False
 
     async def claim(self, claim: Claim) -> int:
-        """Wait for the store, and return its progress as the initial offset, regardless of the committed offset.
+        """Wait for the store, and return the initial offset.
+
+        It is the progress of the store, unless the log was recreated, was restored from an older copy, or begins later. If it was
+        restored, reading begins at the committed offset or below.
 
         Raises:
             NotOwnerError: Kafka rejects the first commit.

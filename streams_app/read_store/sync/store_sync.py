@@ -1,5 +1,6 @@
-"""One pass of syncing: writes the current values for a batch of folded records, with its progress, in one transaction.
+"""One pass of syncing: writes the current values for a batch of folded records, with its progress.
 
+This is one transaction, or several if one would exceed the timeout.
 It uses the source, the store and the dead-letter topic; the agent reads the records from Kafka.
 """
 
@@ -45,7 +46,7 @@ class SyncResult:
         rejected: Number of records that are not folded records of the fold of their topic; they became dead letters.
         cells: Number of distinct cells (fold, group, name) in the records that were not rejected.
         written: Number of cells that were written.
-        stale: Number of cells of which the store had a newer version.
+        stale: Number of cells of which the store had a newer version, or another value of the same version.
         unchanged: Number of cells that already had the value.
         next_offset: Progress of the store after the batch.
         unstorable: Number of changes that the store can never hold, or for which the source fails; their records became dead
@@ -141,9 +142,9 @@ class StoreSync:
             The result; records from its ``next_offset`` on were not synced.
 
         Raises:
-            ProgressError: The store has another progress; nothing was written.
+            ProgressError: The store has another progress; some of the values and dead letters may be written.
             TooSlowError: Source or store exceeded the timeout; the next call uses smaller batches.
-            TryAgainError: Source, store or broker is unavailable; nothing was written except dead letters.
+            TryAgainError: Source, store or broker is unavailable; some of the values and dead letters may be written.
         """
         taken = self._within_size(step.tp.topic, records)
         if len(taken) < len(records):
@@ -184,7 +185,7 @@ class StoreSync:
             The records that the store still rejects, as a whole or in part, and those for which the source still fails.
 
         Raises:
-            TryAgainError: Source or store is unavailable; nothing was written.
+            TryAgainError: Source or store is unavailable; some of the values may be written.
         """
         read, rejected = self._parsed(topic, records)
         if is_former:

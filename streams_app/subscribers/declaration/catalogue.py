@@ -41,7 +41,7 @@ class Catalogue:
         """Declare the catalogue.
 
         Raises:
-            ConfigurationError: The catalogue is not valid; the error lists all faults.
+            ConfigurationError: The catalogue is not valid. Keys and names are checked only if all arguments have the right types.
         """
         if faults := _one_alone("events", events) + _one_alone("subscribers", subscribers):
             raise ConfigurationError([f"catalogue: {fault}" for fault in faults])

@@ -28,6 +28,8 @@ def catalogue_of(settings: Settings) -> Catalogue:
 def faults_beside(path: Path | None, environ: Mapping[str, str]) -> list[str]:
     """Return the faults of the settings sections ``[subscribers.NAME]``, to report them together with faults of other settings.
 
+    If the catalogue cannot be imported, it has the faults of the import instead. Without a catalogue or sections there are none.
+
     Args:
         path: The settings file, as for :meth:`Settings.load`.
         environ: Environment variables, as for :meth:`Settings.load`.
@@ -54,7 +56,8 @@ def subscription_named(settings: Settings, name: str) -> Subscription:
     """Return the subscriber with a given name: its declaration with the settings applied, its topics and its consumer group.
 
     Raises:
-        ConfigurationError: The catalogue has no subscriber of that name; or as for :func:`catalogue_of`.
+        ConfigurationError: The catalogue has no subscriber of that name, or contradicts the settings; or as for
+            :func:`catalogue_of`.
     """
     found = {one.subscriber.name: one for one in subscriptions_of(catalogue_of(settings), settings)}
     if name not in found:

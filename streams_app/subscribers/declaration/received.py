@@ -16,7 +16,7 @@ from streams_app.formatting import milliseconds, parse_duration
 
 
 class Retry(Exception):
-    """Raised by a function that had no effect: the event is retried under every delivery guarantee.
+    """Raised by a function that had no effect: the event is retried under every delivery guarantee, until its attempts are used up.
 
     Attributes:
         after_ms: Delay before the next attempt; None: the delay of the subscriber's retry rule.
@@ -124,7 +124,8 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
 
         Raises:
             NotPublishedError: The broker has not acknowledged the event; it may or may not have stored it.
-            RuntimeError: The function is not ``async``; use :meth:`publish_sync`.
+            BadEventError, ConfigurationError, RegistryUnavailableError: As for :meth:`.Events.publish`.
+            RuntimeError: The function is not ``async``, use :meth:`publish_sync`; or this event has no publisher.
         """
         publisher, parent = self._publishing()
         return publisher.publish_child(parent, event, data, before=before, metadata=metadata, context=context or {})

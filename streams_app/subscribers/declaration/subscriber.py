@@ -350,7 +350,7 @@ def _hint_of(function: Callable[..., Any]) -> Any:
 
 
 def _takes(hint: Any, given: Any) -> bool:
-    """Return whether an argument of type ``hint`` accepts ``given``; False only for two unrelated classes."""
+    """Return whether an argument of type ``hint`` accepts ``given``; False only if both are classes, ``given`` no subclass."""
     if not (isinstance(hint, type) and isinstance(given, type)) or hint is Any:
         return True
     try:

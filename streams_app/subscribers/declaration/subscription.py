@@ -54,7 +54,8 @@ def overridden(catalogue: Catalogue, settings: Iterable[SubscriberSettings]) -> 
     """Apply the settings sections ``[subscribers.NAME]`` to the subscribers of a catalogue.
 
     Returns:
-        The subscribers with their settings applied, and all faults of the settings.
+        The subscribers with their settings applied, and all faults of the settings. A subscriber whose settings have a fault is
+        returned as declared.
     """
     overrides = {one.name: one for one in settings}
     names = [one.name for one in catalogue.subscribers]

@@ -85,7 +85,7 @@ class AsyncExecutor(Executor):
 
     @property
     def hanging(self) -> int:
-        """Number of overdue attempts whose task has not ended after its cancellation."""
+        """Number of overdue or cancelled attempts whose task has not ended after its cancellation."""
         return len(self._left)
 
     def put(self, attempts: Iterable[Attempt]) -> None:
@@ -107,7 +107,7 @@ class AsyncExecutor(Executor):
         return task in self._tasks
 
     async def stop(self) -> None:
-        """Cancel the tasks of the slots, without waiting for those that ignore it."""
+        """Cancel the tasks of the slots, without waiting until they have ended."""
         ended = self._home.create_future()
         self._loop.call_soon_threadsafe(self._finish, ended)
         await ended

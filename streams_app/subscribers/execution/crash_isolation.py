@@ -1,7 +1,8 @@
 """Crash isolation: coordinates the suspects of a crash loop in all partitions of a process (pure).
 
-A suspect is an event that was running when its process crashed. :mod:`streams_app.subscribers.guarantees.at_least_once` counts the
-crashes of each suspect; this module decides when a suspect may start, and how long it is watched.
+A suspect is an event that may have been running when its process crashed.
+:mod:`streams_app.subscribers.guarantees.at_least_once` counts the crashes of each suspect; this module decides when a suspect
+may start, and how long it is watched.
 
 A crash of the process interrupts the events of all its partitions and subscribers. A last solo retry is one whose event becomes a
 dead letter if the process crashes once more. It never overlaps with another solo retry, so that one crash never makes dead letters
@@ -54,18 +55,18 @@ def watched_ms(attempts: int) -> int:
 
 
 class CrashIsolation:
-    """Coordinates the solo retries of suspects in all partitions of a process."""
+    """Coordinates the suspects in all partitions of a process: a partition starts some together, or one as a solo retry."""
 
     def __init__(self) -> None:
         self._is_last: dict[object, bool] = {}
         self._waiting: dict[object, tuple[bool, Callable[[], None]]] = {}
 
     def may_begin(self, who: object, *, is_last: bool, kick: Callable[[], None]) -> bool:
-        """Return whether a solo retry of a suspect may start now.
+        """Return whether suspects of a partition may start now: some together, or one as its last solo retry.
 
         Args:
-            who: The partition, which has one solo retry at a time.
-            is_last: Whether the event becomes a dead letter if the process crashes once more.
+            who: The guarantee of the partition.
+            is_last: Whether it is a last solo retry, whose event becomes a dead letter if the process crashes once more.
             kick: If the answer is False, called when it may have changed.
         """
         # A last solo retry that waits has priority; otherwise it might wait until the other partitions have no more suspects.
@@ -76,11 +77,11 @@ class CrashIsolation:
         return True
 
     def begin(self, who: object, *, is_last: bool) -> None:
-        """Record that the solo retry of a partition starts."""
+        """Record that suspects of a partition start, or its last solo retry if ``is_last``."""
         self._is_last[who] = is_last
 
     def end(self, who: object) -> None:
-        """Record that the solo retry of a partition has ended; does nothing if there was none."""
+        """Record that the suspects of a partition have ended or were watched for long enough; does nothing if there were none."""
         self._waiting.pop(who, None)
         if self._is_last.pop(who, None) is None:
             return

@@ -69,10 +69,10 @@ class DeadLetterWriter:
             subscriber: Name of the subscriber, for the ids of dead letters.
             sender: Sends dead letters until the broker has acknowledged them.
             on_acknowledged: Called with the events whose dead letters are acknowledged.
-            count: Called with the same events, each with the reason of its dead letter.
+            count: Called with events whose dead letters are acknowledged, also late ones, each with the reason.
             limits: Limits of the settings; None: the defaults.
-            is_ordered: Whether events of one key run one after another. If so, the detail of a dead letter states that the next
-                events of its key continue.
+            is_ordered: Whether events of one key run one after another. If so, the detail of a dead letter that has a key and
+                is not late states that the next events of its key continue.
         """
         self.fault = ""
         self._tp = tp

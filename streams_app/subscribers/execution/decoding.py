@@ -28,8 +28,8 @@ class DecodedRecord(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         event_id: Id of the event.
         event: Argument of the function.
-        own_id: Identity for deduplication, see :func:`.identity_of`; "" if the publisher set no id, or if the record was replayed
-            and so must run although its id was seen before.
+        own_id: Identity for deduplication, see :func:`.identity_of`; "" if the subscriber has no deduplication, if the publisher
+            set no id, or if the record was replayed and so must run although its id was seen before.
     """
 
     event_id: str
@@ -39,7 +39,8 @@ class DecodedRecord(msgspec.Struct, frozen=True, gc=False):
 
 Decode = Callable[[TP, Any, int], DecodedRecord | None]
 """Partition, record and number of the attempt → the event; None: this subscriber skips the record. Raises
-:class:`streams_app.errors.BadEventError` if the record is not a valid event."""
+:class:`streams_app.errors.BadEventError` if the record is not a valid event, and :class:`.NotFetchedError` if its schema has to be
+fetched first."""
 
 
 class Undecoded(msgspec.Struct, frozen=True, gc=False):

@@ -128,7 +128,7 @@ class Dispatcher:
             clock: Its wall clock times waits, and its monotonic clock times attempts.
             make_executor: Creates the executor; its argument is the function to call with attempts that have ended.
             count: Counts attempts that have ended; called first.
-            ahead: How many attempts may be queued for a slot.
+            ahead: How many attempts may be queued for a slot; with a rate limiter, none.
             rate_limiter: Limits how many attempts may start; None: no limit.
             on_fatal: Called with an unexpected error; None: the error is raised.
         """

@@ -56,7 +56,7 @@ class Attempt(msgspec.Struct, eq=False):
             stopped.
         is_dropped: Whether it must not start any more.
         is_unrecorded: Whether it must not start yet because its begin is not recorded, see :meth:`.Guarantee.before_start`.
-        on_late: Called if the function succeeds after its time-out; may be None.
+        on_late: Called if the function succeeds after its time-out or cancellation; may be None.
     """
 
     event: Any
@@ -120,10 +120,10 @@ class Executor(ABC):
 
     @abstractmethod
     def cancel(self, attempts: Iterable[Attempt]) -> None:
-        """Cancel attempts: each soon gets an outcome, even if its function cannot be stopped."""
+        """Cancel attempts: a running one soon has an outcome, even if its function cannot be stopped; others: :meth:`recall`."""
 
     def recall(self, attempts: Iterable[Attempt]) -> None:
-        """Cancel attempts that have not started: each soon gets :attr:`AttemptOutcome.CANCELLED`. Running ones continue."""
+        """Cancel attempts that have not started: each has the outcome ``CANCELLED`` once a slot takes it. Others continue."""
         for attempt in attempts:
             attempt.is_dropped = True
 
@@ -133,7 +133,7 @@ class Executor(ABC):
 
     @property
     def hanging(self) -> int:
-        """Number of slots that overdue attempts still occupy."""
+        """Number of slots that overdue or cancelled attempts still occupy."""
         return 0
 
     def _overdue(self) -> list[Attempt]:

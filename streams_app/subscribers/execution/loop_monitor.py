@@ -50,7 +50,10 @@ class LoopMonitor:
         self._executors[subscriber] = executor
 
     def lag_ms(self, subscriber: str) -> int:
-        """Return the longest time, in ms, for which a function of a subscriber has blocked the loop in the last minute."""
+        """Return the longest time, in ms, for which a function of a subscriber has blocked the loop in the last minute.
+
+        A block by another task, such as one that a function has created, counts for every subscriber.
+        """
         since_ms = self._clock.monotonic_ms() - KEPT_MS
         return max((lag_ms for at_ms, lag_ms in list(self._lags[subscriber]) if at_ms >= since_ms), default=0)
 

@@ -104,7 +104,7 @@ class StartQueue:
     """Queue of the events of one partition that may start: fresh ones in order, and retries that are due.
 
     Attributes:
-        fresh: Events without a failed attempt under this claim.
+        fresh: Events that may start now: those without a failed attempt under this claim, and retries that were requeued when due.
         retries: Events that wait for their next attempt.
     """
 

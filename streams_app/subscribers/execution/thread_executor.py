@@ -29,7 +29,7 @@ class ThreadExecutor(Executor):
 
     @property
     def hanging(self) -> int:
-        """Number of threads that overdue attempts still occupy."""
+        """Number of threads that overdue or cancelled attempts still occupy."""
         return max(0, len(self._occupied) - len(self.running))
 
     def put(self, attempts: Iterable[Attempt]) -> None:

@@ -145,7 +145,7 @@ class AtLeastOnceGuarantee(Guarantee):
         return next((at for at, event in enumerate(some) if _is_last(event) or not self._needs_isolation(event)), len(some))
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Create attempts that start at once; those of suspects start after Redis has stored them."""
+        """Create attempts that start at once; those of suspects start after Redis has stored them, or has not answered in time."""
         attempts = [Attempt(made.event, event) for event, made in decoded]
         if not self._needs_isolation(decoded[0][0]):
             self._log.schedule_write()
@@ -162,7 +162,7 @@ class AtLeastOnceGuarantee(Guarantee):
         return attempts
 
     async def _run_isolated(self) -> None:
-        """Start suspects after Redis has stored their attempts, and other events after Redis has stored the suspects' outcomes."""
+        """Start suspects, then other events once the suspects have ended or were watched; each time wait a short time for Redis."""
         partition = self._partition
         while True:
             attempts = await self._isolated.get()

@@ -136,7 +136,7 @@ class AtMostOnceGuarantee(Guarantee):
             raise
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
-        """Count duplicates, and schedule writes and a commit of successes."""
+        """Count duplicates, and remember each success until its outcome is written and committed."""
         self._uncommitted.update(
             (attempt.in_flight_event.offset, attempt.in_flight_event)
             for attempt in attempts

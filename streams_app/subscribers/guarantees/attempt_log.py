@@ -73,7 +73,10 @@ class AttemptLog:
             return {}
 
     def waits_for(self) -> str | None:
-        """Return the label of a failed write since the previous call: ``redis-memory`` if Redis is full, otherwise ``redis``."""
+        """Return the label of a failed write since the previous call: ``redis-memory`` if Redis is full, otherwise ``redis``.
+
+        Also ``redis`` if a request has had no reply since the previous call; None if there is neither.
+        """
         fault = self._fault
         if not self._backoff.failures:
             self._fault = None
@@ -158,7 +161,7 @@ class AttemptLog:
         self._is_awaited.clear()
 
     async def write_within(self, seconds: float) -> None:
-        """Write changes within ``seconds``, or log that they are lost; called while :meth:`forever` does not run."""
+        """Write changes within ``seconds``, or log that they are unwritten and keep them. :meth:`forever` must not run."""
         try:
             async with asyncio.timeout(seconds):
                 self._changed.clear()
@@ -170,7 +173,7 @@ class AttemptLog:
             )
 
     async def write_once(self) -> None:
-        """Write the changes since the last write.
+        """Write the changes since the last write; if Redis has lost data, schedule a write of all entries instead.
 
         Raises:
             FencedError: Another owner has claimed the partition.

@@ -120,9 +120,10 @@ class BeginLog:
         return kept
 
     async def write_progress(self) -> None:
-        """Write the low watermark and its metadata to Redis, without outcomes.
+        """Write the low watermark and its metadata to Redis, without outcomes; do nothing while no progress may be written.
 
         Raises:
+            FencedError: As in :meth:`forever`.
             RedisError, OSError, TimeoutError: Redis does not answer.
         """
         if progress := self._progress():

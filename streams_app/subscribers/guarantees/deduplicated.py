@@ -57,7 +57,7 @@ class DeduplicatedGuarantee(Guarantee):
         return attempts
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
-        """Count duplicates, and schedule writes of successes."""
+        """Count duplicates, and remember each success until its outcome is written."""
         self._write_ahead.after_end(attempts)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:

@@ -58,7 +58,8 @@ async def restored_position(tp: TP, context: SubscriberContext, claim: Claim, *,
         requires_commit: Whether a missing commit is an error.
 
     Raises:
-        ImpossibleClaimError: The topic was recreated, or there is no commit although one is required.
+        ImpossibleClaimError: The position belongs to another log, such as that of a recreated topic; or there is no commit although
+            one is required.
         RedisError, OSError, TimeoutError, KafkaError: The caller repeats the claim.
     """
     if claim.committed is None and requires_commit:
@@ -84,7 +85,8 @@ async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) ->
 
     Returns:
         None at the first start. If the subscriber may run events twice and begins at the begin of the log, also None if Redis does
-        not answer, or has a position without valid metadata. Then no event is lost, and some may run a second time.
+        not answer, or has a position without valid metadata. Then no event is lost, and some may run a second time. Also None if
+        the position is beyond the end of the log and the broker stores no metadata.
 
     Raises:
         RedisError, OSError, TimeoutError: Redis does not answer, and a new begin could lose events or run them twice.

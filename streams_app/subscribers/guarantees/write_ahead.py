@@ -224,7 +224,7 @@ class WriteAhead:
         return await self._on_begun(attempts)
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
-        """Count duplicates, and schedule writes of successes."""
+        """Count duplicates, and remember each success until its outcome is written; after :meth:`close`, dead-letter it as late."""
         for attempt in attempts:
             if attempt.outcome is AttemptOutcome.DUPLICATE:
                 self._partition.context.subscriber_metrics.finished(attempt.in_flight_event, "duplicate")

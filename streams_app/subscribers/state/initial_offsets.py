@@ -59,6 +59,7 @@ async def missing_initial_offsets(settings: Settings, subscriptions: Iterable[Su
 
     Raises:
         TryAgainError: Kafka does not answer.
+        ConfigurationError: Kafka denies access.
     """
     faults = []
     for one in subscriptions:
@@ -79,7 +80,7 @@ async def missing_initial_offsets(settings: Settings, subscriptions: Iterable[Su
 
 
 def were_added(missing: Iterable[TP], commits: Iterable[TP]) -> bool:
-    """Return whether the partitions without a commit may be new: all committed partitions of their topic have lower numbers.
+    """Return whether the partitions without a commit may be new: their topic has commits, all in partitions with lower numbers.
 
     If Kafka loses commits, it loses those of a whole topic or consumer group, never only those of the last partitions.
 
@@ -154,7 +155,7 @@ async def commit_initial_offsets(settings: Settings, one: Subscription) -> int:
         Number of those partitions.
 
     Raises:
-        ConfigurationError, TryAgainError: As for :func:`place`.
+        ConfigurationError, TryAgainError: As for :func:`places` and :func:`place`.
     """
     wanted = await places(settings, one, one.subscriber.start)
     commits = await committed(settings, one, wanted)

@@ -1,9 +1,9 @@
 """Encodes the commit metadata of a subscriber: the finished and the begun offsets above the committed one (pure).
 
-The format is ``1.<topic id>~<fingerprints>.<body>.<checksum>``. The fingerprints identify records that were read; metadata of an
-earlier version has neither them nor the ``~``. The body lists finished intervals and begun offsets in ascending order, each as its
-distance from the end of the previous one and its length, as variable-length integers with seven bits a byte, in base 64. The
-checksum includes the committed offset, so metadata is not valid with another offset.
+The format is ``1.<topic id>~<fingerprints>.<body>.<checksum>``. The fingerprints identify records that were read; metadata
+without them, such as that of an earlier version, has no ``~``. The body lists finished intervals and begun offsets in ascending
+order, each as its distance from the end of the previous one and its length, as variable-length integers with seven bits a byte,
+in base 64. The checksum includes the committed offset, so metadata is not valid with another offset.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def fits(low: int, metadata: OffsetMetadata, max_bytes: int = MAX_METADATA_BYTES
 
 
 def fitted(low: int, metadata: OffsetMetadata, max_bytes: int = MAX_METADATA_BYTES) -> str:
-    """Encode commit metadata in at most ``max_bytes`` by omitting the highest offsets; their events run twice after a crash."""
+    """Encode commit metadata in at most ``max_bytes`` by omitting the highest offsets; their events may run twice after a crash."""
     room_bytes = (max_bytes - len(_text(low, metadata.log, b""))) * 3 // 4
     body = b""
     for _, data in _written(low, metadata.above):

@@ -33,7 +33,8 @@ class AttemptEntry(NamedTuple):
     Attributes:
         attempts: Number of attempts that have begun, including the current one.
         deaths: Number of attempts during which the process crashed, as far as is known.
-        due_ms: Wall-clock time at which the next attempt is due; 0 while an attempt is running.
+        due_ms: Wall-clock time at which the next attempt is due; 0 while an attempt is running; :data:`.WATCHED_MS` while that of a
+            suspect runs longer than it is watched.
     """
 
     attempts: int
@@ -42,7 +43,7 @@ class AttemptEntry(NamedTuple):
 
     @property
     def is_begun(self) -> bool:
-        """Whether an attempt was running when the entry was written."""
+        """Whether an attempt was running when the entry was written; False for a suspect that was watched for long enough."""
         return self.due_ms == 0
 
 
@@ -70,7 +71,7 @@ class StoredState:
         fence: The low watermark as last written.
         number: Counter of begun events and of requests that added ids; if it is not as expected, Redis has lost data.
         open: Offset → stored state of an event that has begun or waits.
-        metadata: Finished and begun offsets above the fence, encoded by :mod:`.offset_metadata`; "" if it was never written.
+        metadata: Finished offsets above the fence, encoded by :mod:`.offset_metadata`; "" if it was never written.
     """
 
     fence: int
@@ -207,7 +208,7 @@ class SubscriberStore:
             finished: Offsets of finished events.
             waiting: Events that wait for their next attempt, each with its entry.
             low: The low watermark.
-            metadata: Finished and begun offsets above it, encoded by :mod:`.offset_metadata`.
+            metadata: Finished offsets above it, encoded by :mod:`.offset_metadata`.
 
         Raises:
             FencedError: As for :meth:`begin`.
