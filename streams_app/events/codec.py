@@ -1,7 +1,8 @@
 """Encodes payloads as the value and key of an event, and decodes them (pure).
 
 The fields of a payload, ``before`` and ``metadata`` are all at the top level of the value. A published event can therefore be
-folded, and JSON of other producers can be decoded as an event. No value is converted silently: ``"1"`` is not an integer.
+folded, and JSON of other producers can be decoded as an event. msgspec converts no value silently: ``"1"`` is not an
+integer. Pydantic converts as its model says.
 """
 
 from __future__ import annotations

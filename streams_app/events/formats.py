@@ -29,7 +29,7 @@ def of_change(headers: Headers, value: bytes) -> tuple[Headers, bytes] | None:
     """Unwrap a change event of Debezium: its row becomes the payload, and the rest of the envelope the metadata.
 
     Returns:
-        None for heartbeats and transaction metadata.
+        None for heartbeats, transaction metadata and an empty payload.
 
     Raises:
         BadEventError: ``not-valid``: it is not JSON. ``wrong-format``: it is not a change event, or has no row.

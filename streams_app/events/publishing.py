@@ -160,6 +160,7 @@ class Events:
             NotPublishedError: It was not acknowledged; the log may or may not contain it. Resend it with the id in the error.
             BadEventError: It does not match its declaration, or is too large. It was not sent.
             ConfigurationError: The catalogue does not declare the event, or its context exceeds the limits. It was not sent.
+            RuntimeError: Not within ``async with``.
         """
         ready = self._ready(event, data, before, metadata, context or {}, str(uuid4()) if event_id is None else event_id, None)
         await self._send(event, [ready])

@@ -37,10 +37,10 @@ class SubscriberDeadLetter:
     Attributes:
         reason: One of the documented reasons, such as ``failed``.
         detail: Description of the fault.
-        event_id: Id of the event; "" if it has no readable one.
+        event_id: Id of the event; its position if it has no readable id.
         attempts: Number of attempts.
         exception: Class of the last error; "" if there was none.
-        trace: Traceback of that error.
+        trace: End of the traceback of that error.
         key: Key as received.
         value: Value as received.
     """

@@ -128,7 +128,11 @@ class Workers:
         self._raise_errors()
 
     def wait_for(self, task: asyncio.Task[R]) -> R:
-        """Advance the virtual clock until a task has ended; return its result, or raise its error."""
+        """Advance the virtual clock until a task has ended; return its result, or raise its error.
+
+        Raises:
+            TimeoutError: The task does not end.
+        """
         self._run_until(task.done, task.get_name())
         self._errors[:] = [error for error in self._errors if task.cancelled() or error is not task.exception()]
         result = task.result()

@@ -170,7 +170,7 @@ class Journals:
             fold_backlog: Returns how many records the folds of this worker have not applied yet; 0 without folds.
 
         Raises:
-            ConfigurationError: A format needs a package that is not installed.
+            ConfigurationError: A format needs a package that is not installed, or a schema registry that is not configured.
         """
         self._settings = settings
         self._journals = journals

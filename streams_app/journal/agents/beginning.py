@@ -17,7 +17,6 @@ async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clo
 
     Raises:
         OtherLogError: The state was written from another log than the current one.
-        FencedError: Another owner intervened.
     """
     found = await store.claim(claim.topic_id, claim.partitions)
     if found is None:

@@ -87,7 +87,7 @@ class Keeping:
     Attributes:
         on_dropped: Called with a removed segment and the cause: ``age``, ``size`` or ``memory``.
         on_packed: Called with the bytes of a segment in Redis before and after packing.
-        on_damaged: Called with the number of damaged blocks.
+        on_damaged: Called if a segment cannot be packed: with 1 if a block is damaged, otherwise with 0.
         lock: Acquired by the keeper that packs, one at a time.
         running: All running keepers of the worker.
     """
@@ -142,7 +142,7 @@ class Keeper:
         """Remove and pack due segments until cancelled; retry while Redis fails.
 
         Raises:
-            FencedError: The shard has another owner.
+            FencedError: The shard has another owner, or Redis has lost writes.
         """
         self._keeping.running.add(self)
         try:
@@ -197,7 +197,7 @@ class Keeper:
             cause: ``age``, ``size`` or ``memory``.
 
         Returns:
-            False if there is no closed segment.
+            False if there is no closed segment, or Redis keeps it because it is not the oldest one.
         """
         closed = self._shard.closed
         if not closed or not await self._shard.store.drop(closed[0].first):
@@ -245,7 +245,7 @@ class Keeper:
         return self._shard.lag is not None and self._shard.lag <= MAX_LAG
 
     def _due(self) -> list[Segment]:
-        """Return the closed raw segments that are old enough to be packed, the oldest first."""
+        """Return the closed raw segments that are due for packing and have not failed, the oldest first; none if packing is off."""
         journal = self._shard.journal
         if journal.compress_rate == 0:
             return []

@@ -156,6 +156,7 @@ class JournalProcessor(Processor):
         Raises:
             NotOwnerError: Kafka rejected the first commit.
             OtherLogError: The state was written from another log than the current one.
+            FencedError: Another owner has claimed the shard meanwhile.
             KafkaError, RedisError, OSError, TimeoutError: The claim is tried again.
         """
         context = self._context

@@ -2,7 +2,8 @@
 
 If Redis is full, ``processor.py`` drops the oldest segments instead.
 
-A module of its own, because all journals of a worker share it, and because it is the only part of journals that depends on folds.
+A module of its own, because all journals of a worker share it, and because it is the only part of journals that depends on the
+folds of a worker.
 """
 
 from __future__ import annotations

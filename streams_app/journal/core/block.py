@@ -31,7 +31,7 @@ SEVERAL_KEYS: Final = 2
 """Codec for whole :class:`.Row` tuples of one or more keys, compressed by zstd; the member has key and offset of the last row."""
 
 COMPRESSED_FROM: Final = 1_000
-"""Blocks with fewer raw bytes are not compressed, because zstd does not shrink them."""
+"""Blocks of one key with fewer raw bytes are not compressed, because zstd does not shrink them."""
 
 MAX_CHUNK_EVENTS: Final = 2_000
 """Maximum number of events of one append."""
@@ -110,7 +110,7 @@ def short_of(row: Row) -> ShortRow:
 
 
 def encode(rows: Sequence[Row], level: int = 1) -> bytes:
-    """Encode rows of one or more keys as one member, compressed unless they are few.
+    """Encode rows as one member; those of one key are compressed if they are large, those of several keys always.
 
     Args:
         rows: At least one row; sorted by (key, offset).

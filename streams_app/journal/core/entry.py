@@ -88,8 +88,8 @@ PLAIN: Final = ValueReader("json")
 def row_of(record: SourceRecord, journal: Keyed, limits: Limits, values: ValueReader = PLAIN) -> tuple[Row, str | None]:
     """Convert a record to the row to be stored; also return the reason why it has no key, or None if it has one.
 
-    Reasons are ``not-json``, ``not-an-object``, ``unknown-schema``, ``wrong-format``, ``no-key`` and ``key-too-large``. A value
-    beyond the limits is replaced by its size after the key was read from it, see :func:`too_large`.
+    Reasons are ``not-json``, ``not-an-object``, ``unknown-schema``, ``wrong-format``, ``no-key`` and ``key-too-large``. If value
+    or headers are beyond the limits, both are replaced by their size after the key was read, see :func:`too_large`.
 
     Raises:
         NotFetchedError: The schema of the value was not fetched yet; see :meth:`.ValueReader.framed_parts`.

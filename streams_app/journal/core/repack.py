@@ -158,7 +158,7 @@ def digest_of(members: Iterable[bytes], digest: RowDigest) -> None:
 
 
 def size_of_headers(headers: Iterable[tuple[str, bytes | None]]) -> int:
-    """Return the number of bytes in the names and values of an event's headers."""
+    """Estimate the bytes of an event's headers: characters of the names and bytes of the values."""
     return sum(len(name) + len(content or b"") for name, content in headers)
 
 

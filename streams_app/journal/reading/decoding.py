@@ -29,7 +29,7 @@ class EntryDecoder:
         """Create a decoder, without connecting.
 
         Raises:
-            ConfigurationError: The package of the format is not installed.
+            ConfigurationError: The package of the format is not installed, or it needs a schema registry that is not configured.
         """
         self._format = journal.format
         self._registry = None if journal.format == "json" else registry_of(settings, [journal.format], clock)

@@ -29,7 +29,7 @@ class Entry:
     """One event of a key, as a reader of the journal receives it.
 
     Attributes:
-        cursor: The position after this entry, in all partitions.
+        cursor: The position after this entry, in all partitions; from ``between``, in its own partition.
         at_ms: Time of the record; -1 if it has none.
         value: As produced; None for a tombstone. If it was too large to be stored, JSON with its size, see ``too_large``.
         headers: As produced, in their order.
@@ -81,7 +81,7 @@ class Gap:
             ``removed``: the journal has removed them; ``unread``: no worker has read them yet, or Redis has lost them (only if a
             range was requested).
         partition: Partition of the source.
-        cursor: The position after the gap, in all partitions.
+        cursor: The position after the gap, in all partitions; from ``between``, in its own partition.
     """
 
     first: int

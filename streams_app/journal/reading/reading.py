@@ -76,7 +76,12 @@ class Reading:
                 yield found
 
     async def page(self, limit: int, max_bytes: int) -> JournalPage:
-        """Return the next entries and gaps within limits; begin with a random partition, so that a busy one starves no other."""
+        """Return the next entries and gaps within limits; begin with a random partition, so that a busy one starves no other.
+
+        Raises:
+            JournalGoneError: The journal has removed the next events, and the page would be empty.
+            CursorError: The cursor is invalid.
+        """
         await self._begin()
         page, size = JournalPage(), 0
         try:

@@ -55,7 +55,7 @@ class Claimed(NamedTuple):
     Attributes:
         fence: Highest appended offset.
         clock_ms: Clock of the shard.
-        topic_id: Id of the source when the state was created; "" if the broker gave none.
+        topic_id: Id of the source that the first claim with an id has stored; "" if the broker gave none.
         log: Fingerprints of appended records, up to the fence.
         segments: In the order of their offsets.
         is_new: Whether the claim created the state.
@@ -167,7 +167,8 @@ class _ShardAccess:
             keys: Keys of the shard.
             segment: As its owner or ``status`` returns it, or its new state while blocks are staged.
             after: Last member that was read, or a position: ``block.position(key, offset)``; b"": from the beginning.
-            max_bytes: No further member is returned after this many bytes.
+            max_bytes: No further member is returned after this many bytes, or :data:`REPLY_BYTES`. From that size on, small blocks
+                may have up to :data:`SMALL_BLOCKS_BYTES`.
 
         Returns:
             Empty at the end; None if the segment was removed or has other blocks now. Then read its status, and continue from the
@@ -221,7 +222,7 @@ class JournalStore(_ShardAccess):
         """Take over the state of the shard, or create it; remove staged blocks, and segments that begin above the fence.
 
         Args:
-            topic_id: Id of the source; "" if the broker gives none. A state of another topic is returned unchanged.
+            topic_id: Id of the source; "" if the broker gives none. The stored id of another topic is not replaced.
             partitions: Number of partitions of the source.
             begin: Initial values if there is no state; None: create none.
             fence_at_most: Offset from which on the log differs, as ``Claim.common_end`` returns it; None: it does not differ. The
@@ -284,7 +285,7 @@ class JournalStore(_ShardAccess):
             begins: Whether this is the first call for these blocks, which removes earlier staged ones.
 
         Returns:
-            False if the segment was removed, or is already packed.
+            False if the segment was removed or is not raw, or if other blocks are staged.
         """
         return await self._stage(segment.first, segment.generation, blocks, begins=begins)
 
@@ -302,7 +303,7 @@ class JournalStore(_ShardAccess):
             blocks: Number of staged blocks.
 
         Returns:
-            False if the segment was removed, or other blocks are staged.
+            False if the segment was removed, or other blocks, or another number of them, are staged.
         """
         return self._is_changed(change := next(self._changes), await self._call(
             "swap", self._keys, token=self._token, first=str(segment.first), about=packed_segment(segment), blocks=blocks,

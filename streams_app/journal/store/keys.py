@@ -12,9 +12,10 @@ key (after ``{app/journal.NAME/topic/part}:v1:``)       type  holds
 ``blocks:<first>:<generation>``                        zset  blocks of a segment, all scores 0, see ``core/block.py``
 =====================================================  ====  ====================================================================
 
-The only writer is the worker whose token is in ``meta``. The keys are stored as long as the journal is deployed; blocks until their
-segment is removed. All of them can be rebuilt from the topic, as far back as its retention reaches. ``about`` names every key of
-blocks. The dot in ``journal.NAME`` distinguishes these hash tags from those of folds and subscribers, whose names have no dot.
+The only writer is the process whose token is in ``meta``: a worker, or ``journal drop``. The keys do not expire, ``reset`` removes
+them; blocks are stored until their segment is removed. All of them can be rebuilt from the topic, as far back as its retention
+reaches. ``about`` names every key of blocks. The dot in ``journal.NAME`` distinguishes these hash tags from those of folds and
+subscribers, whose names have no dot.
 """
 
 from __future__ import annotations

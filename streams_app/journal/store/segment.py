@@ -29,7 +29,7 @@ class Segment:
         entries: Number of events.
         received_bytes: Size of the keys, values and headers of its events.
         stored_bytes: Bytes that its blocks need in Redis, see ``core/block.py``.
-        newest_ms: Newest record time, limited by the clock of the shard.
+        newest_ms: Clock of the shard after the last event: its newest record time, limited by the wall clock.
         largest: The keys with the most received bytes, each with their number; at most ten, limited by :data:`LARGEST_BYTES`.
         last: Last offset; the fence for the open segment.
     """

@@ -1,8 +1,8 @@
 """Processor of one partition for one subscriber: queues, runs, retries and finishes its events, with every delivery guarantee.
 
-An event is finished when its function has returned, or when its dead letter is acknowledged. A commit in Kafka has the low
-watermark and, as metadata, the finished offsets above it. The :class:`.Guarantee` decides what is stored before and after an
-attempt, and how events that a crash interrupted are handled.
+An event is finished when its function has returned, when its dead letter is acknowledged, or when it is skipped or a duplicate.
+A commit in Kafka has the low watermark and, as metadata, the finished offsets above it. The :class:`.Guarantee` decides what is
+stored before and after an attempt, and how events that a crash interrupted are handled.
 """
 
 from __future__ import annotations
