@@ -32,7 +32,8 @@ def is_pydantic(payload: Any) -> bool:
 def has_hooks(kind: Any) -> bool:
     """Return whether creating an object of a type may call functions of its author, as any pydantic model does.
 
-    Such functions are ``__post_init__``, a default factory, and ``_missing_`` of an Enum, also in the types of fields.
+    Such functions are ``__post_init__`` and the hooks of attrs, a default factory, ``_missing_`` of an Enum, and the decoder of a
+    custom type, also in the types of fields.
     """
     if is_pydantic(kind):
         return True

@@ -21,7 +21,7 @@ MAX_RECORDS: Final = 500
 """Maximum number of records delivered at once, before other tasks run."""
 
 IN_TIMER: Final = ContextVar("in_timer", default=False)
-"""Whether the current task was started by the tick or commit timer of a member, and not by an event."""
+"""Whether the current code was called by a timer of a member or of an executor, and not by an event."""
 
 
 class LocalMember:

@@ -79,7 +79,11 @@ class Recorder:
     def publish_child(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> Coroutine[Any, Any, str]:
-        """Record an event, and return an awaitable of its id, like :meth:`.Publisher.publish_child`."""
+        """Return an awaitable that records an event and returns its id, like :meth:`.Publisher.publish_child`.
+
+        Raises:
+            RuntimeError: The function of the subscriber is not ``async``.
+        """
         if not self._is_async:
             raise RuntimeError(UNAWAITED)  # like a worker
         return self._recording_async(parent, event, data)

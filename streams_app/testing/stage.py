@@ -55,7 +55,10 @@ class Stage:
         heapq.heappush(self._arranged, (seconds, next(self._numbers), act))
 
     def settle(self) -> None:
-        """Run all callbacks that can run without advancing the virtual clock."""
+        """Run all callbacks that can run without advancing the virtual clock.
+
+        A call from such a callback does nothing, because the loops are already being stepped.
+        """
         if self.is_running:
             return
         self.is_running = True

@@ -105,7 +105,7 @@ class SubscriberTester:
         """End the processes.
 
         Raises:
-            UnseenDeadLettersError: Events became dead letters that the test has not read.
+            UnseenDeadLettersError: The block raised no error, and events became dead letters that the test has not read.
         """
         self._is_open = False
         self._workers.close()
@@ -146,6 +146,8 @@ class SubscriberTester:
 
         Raises:
             BadEventError: It does not match its declaration.
+            ConfigurationError: The catalogue of the kit does not declare it.
+            ValueError: It is a folded record, and no subscriber handles the records of its fold.
         """
         workers, outside = self._workers, self._workers.outside
         if isinstance(event, Records):
@@ -170,11 +172,19 @@ class SubscriberTester:
     # ---- results
 
     def runs(self, subscriber: Declared) -> list[Run]:
-        """Return the attempts of a subscriber, in the order in which they began."""
+        """Return the attempts of a subscriber, in the order in which they began.
+
+        Raises:
+            ValueError: The kit does not have this subscriber.
+        """
         return list(self._workers.runs[self._subscription_of(subscriber).subscriber.name])
 
     def published(self, event: Event[T, M]) -> list[Received[T, M]]:
-        """Return all events of one kind in the log, in order, regardless of their publisher."""
+        """Return all events of one kind in the log, in order, regardless of their publisher.
+
+        Raises:
+            BadEventError: A record of the topic is no such event, such as one that :meth:`produce` appended.
+        """
 
         @subscriber(event, idempotent="yes", description="Reads the published events.")
         def read(_: Received[T, M]) -> None:
@@ -185,7 +195,11 @@ class SubscriberTester:
         return [one.event for one in found if one is not None]
 
     def dead_letters(self, subscriber: Declared) -> list[SubscriberDeadLetter]:
-        """Return the dead letters of a subscriber, in order; they count as read afterwards."""
+        """Return the dead letters of a subscriber, in order; they count as read afterwards.
+
+        Raises:
+            ValueError: The kit does not have this subscriber.
+        """
         name = self._subscription_of(subscriber).subscriber.name
         dead_letters = self._dead_letters_of(name)
         self._seen[name] = len(dead_letters)
@@ -202,7 +216,7 @@ class SubscriberTester:
             of: The subscriber whose attempt counts for ``begun`` and ``done``; None: any.
 
         Raises:
-            ValueError: ``at`` is not one of these.
+            ValueError: ``at`` is not one of these, or the kit does not have the subscriber ``of``.
         """
         self._workers.crash(at, None if of is None else self._subscription_of(of).subscriber.name)
 

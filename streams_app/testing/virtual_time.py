@@ -1,4 +1,4 @@
-"""Event loops under one virtual clock, which advances only when the caller that steps the loops advances it.
+"""Event loops under one virtual clock. The caller that steps the loops advances it; a loop that never waits does so, too.
 
 Each simulated process of the kit has its own loop, and all loops run in one thread. A killed process is a loop that is no longer
 stepped; a frozen process is a loop that is stepped later.

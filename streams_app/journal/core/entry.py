@@ -31,8 +31,8 @@ class Row(NamedTuple):
         key: ``codec.member_of`` of the key fields; with ``@key`` the key of the record; or :data:`UNKEYED`.
         offset: Offset in its partition.
         time_ms: Time of the record; -1 if it has none.
-        value: As produced; None for a tombstone.
-        headers: As produced, in their order.
+        value: As produced; None for a tombstone; a JSON object with their size if value and headers are too large to be stored.
+        headers: As produced, in their order; only :data:`TOO_LARGE_HEADER` if they are too large.
     """
 
     key: bytes

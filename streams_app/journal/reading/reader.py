@@ -94,7 +94,7 @@ class JournalReader:
             JournalGoneError: The journal has removed the next events.
             CursorError: ``after`` is invalid.
             ConfigurationError: No event can have this key, or the settings of the Redis connection are wrong.
-            TryAgainError: Redis does not answer.
+            TryAgainError: Redis does not answer, without ``follow``.
         """
         keys = (key_of(self.journal, key),)
         reading = self.reading(keys, parse_start(after, self._clock.now_ms()), from_floor=from_floor)
