@@ -1,7 +1,7 @@
 """The number of cells that are requested or written at once (pure).
 
-A batch that exceeds the timeout is halved, because a retry would exceed it again. Batches that take less than half of the timeout
-grow by a quarter. So the batches of a store or source of constant speed settle below its timeout.
+A batch that exceeds the timeout is halved, because a retry would exceed the timeout again. Batches that take less than half of the
+timeout grow by a quarter. If a store or source has a constant speed, its batches settle at a size that stays below the timeout.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class BatchSize:
     """Adapts the number of cells in a batch to the timeout of one store or source of values.
 
     Attributes:
-        timeout_ms: Time limit of a batch.
-        most: Maximum number of cells in a batch; None: no limit.
+        timeout_ms: Time limit of a batch, in ms.
+        most: Maximum number of cells in a batch; None means no limit.
     """
 
     timeout_ms: int
@@ -27,14 +27,29 @@ class BatchSize:
     _too_many: int = 0
 
     def exceeded(self, cells: int) -> bool:
-        """Halve the size after a batch exceeded the timeout; return whether batches were unlimited before."""
+        """Halve the maximum size, because a batch exceeded the timeout.
+
+        Args:
+            cells: Number of cells in that batch.
+
+        Returns:
+            Whether the size of batches was not limited before.
+        """
         is_first = self.most is None
         self._too_many = cells if is_first else max(cells, self._too_many)
         self.most = max(1, min(cells, self.most or cells) // 2)
         return is_first
 
     def finished(self, cells: int, took_ms: int) -> bool:
-        """Grow the size after a fast batch of the full size; return whether this removed the limit."""
+        """Record that a batch finished within the timeout. If it was fast and had the maximum size, the maximum grows.
+
+        Args:
+            cells: Number of cells in the batch.
+            took_ms: Duration of the batch, in ms.
+
+        Returns:
+            Whether the limit was removed, because it has grown beyond the size that once exceeded the timeout.
+        """
         if self.most is None or cells < self.most or 2 * took_ms >= self.timeout_ms:
             return False
         self.most += max(1, self.most // 4)

@@ -12,16 +12,16 @@ from streams_app.read_store.core.merge import Cell, CellChange
 
 
 def bisect_rejected(changes: Sequence[CellChange]) -> Generator[Sequence[CellChange], str | None, dict[Cell, str]]:
-    """Bisect a batch until each rejected change is isolated: first between rows, then within a row.
+    """Bisect a batch until each rejected change is isolated. A batch is divided between rows, a single row between cells.
 
     Args:
         changes: The batch, ordered by cell.
 
     Yields:
-        Changes to write on their own; the write must be rolled back.
+        Changes that the caller must try to write without the others. The caller must roll the write back.
 
     Sends:
-        The reason why the database rejects them, or None if it accepts them.
+        The reason why the database rejects the yielded changes, or None if it accepts them.
 
     Returns:
         The rejected cells, each with the reason. If changes are rejected only together, all of them are returned, because any of
@@ -36,7 +36,10 @@ def bisect_rejected(changes: Sequence[CellChange]) -> Generator[Sequence[CellCha
 
 
 def _middle(changes: Sequence[CellChange]) -> int:
-    """Find the index at which to divide: between two rows if there are several, otherwise within the row; 0: indivisible."""
+    """Return the index at which to divide a batch: between two rows if it has several, otherwise within its only row.
+
+    Returns 0 if the batch cannot be divided, because it has at most one change.
+    """
     half = len(changes) // 2
     bounds = [place for place in range(1, len(changes)) if row_key(changes[place - 1]) != row_key(changes[place])]
     return min(bounds, key=lambda place: abs(place - half), default=half)

@@ -20,7 +20,7 @@ from streams_app.read_store.core.values import integer_fault, json_fault, json_t
 
 
 class ColumnKind(StrEnum):
-    """The kind of values that a column holds."""
+    """Kinds of values that a column of a table can hold."""
 
     JSON = "any JSON"
     ANY = "anything"
@@ -36,10 +36,11 @@ class ColumnType(NamedTuple):
     """Type of a column: the kind of its values, and their limits.
 
     Attributes:
-        declared: The type as the database writes it.
-        kind: The kind of its values.
-        size: Bits of an integer, digits of a decimal number, characters of a text; 0: unlimited.
-        scale: Digits after the point, if ``size`` is not 0.
+        declared: The type as the database writes it, such as ``numeric(12,2)``.
+        kind: The kind of the values.
+        size: Maximum size of a value: the bits of an integer, the digits of a decimal number, or the characters of a text. 0 means
+            that the size is not limited.
+        scale: For a decimal number whose ``size`` is limited: the number of digits after the decimal point.
     """
 
     declared: str
@@ -70,12 +71,12 @@ SQLITE: Final = {
     "BIGINT": ColumnKind.INTEGER, "NUMERIC": ColumnKind.NUMERIC,
     "REAL": ColumnKind.DOUBLE, "DOUBLE PRECISION": ColumnKind.DOUBLE, "TEXT": ColumnKind.TEXT, "BOOLEAN": ColumnKind.BOOLEAN,
 }  # fmt: skip
-"""Declared type → kind. Types such as JSON and DATE are missing, because SQLite converts their values to numbers."""
+"""Kind of each supported type. Types such as JSON and DATE are not supported, because SQLite converts their values to numbers."""
 
 TYPE: Final = re.compile(r"([^()]*?)(?:\((\d+)(?:,(-?\d+))?\))?")
 NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 MAX_DIGITS: Final = 5_000
-"""Maximum length of a text that is parsed as a number, because the time grows with the square of the length."""
+"""Maximum length of a text that is parsed as a number: the time to parse a text grows with the square of its length."""
 
 EXACT: Final = Context(prec=2 * MAX_DIGITS)
 BITS: Final = {"integer": 32}
@@ -143,7 +144,7 @@ def _double(value: Value, column: ColumnType) -> Value | Misfit:
 
 
 def _text(value: Value, column: ColumnType) -> Value | Misfit:
-    """Convert bytes to text as PostgreSQL writes them, and any other value that is not a text to JSON."""
+    """Convert a value to text: bytes become text as PostgreSQL writes them, other values that are not text become JSON."""
     if fault := integer_fault(value):
         return Misfit(fault)
     text = f"\\x{value.hex()}" if isinstance(value, bytes) else str(value) if isinstance(value, str) else json_text(value) or ""
@@ -154,14 +155,14 @@ def _text(value: Value, column: ColumnType) -> Value | Misfit:
 
 
 def _boolean(value: Value, column: ColumnType) -> Value | Misfit:
-    """Accept true and false, their texts, and 1 and 0, by which SQLite represents them."""
+    """Convert a value to true or false; the texts "true" and "false" are accepted, and 1 and 0, which SQLite stores for them."""
     if value in (0, 1) and isinstance(value, int):
         return bool(value)
     return {"true": True, "false": False}.get(str(value) if isinstance(value, str) else "", Misfit("is neither true nor false"))
 
 
 def _moment(value: Value, column: ColumnType) -> Value | Misfit:
-    """Accept a text in ISO 8601; without an offset it is UTC, regardless of the time zone of the server."""
+    """Convert a time in ISO 8601 to one with an offset. A time without an offset is in UTC, whatever time zone the server has."""
     try:
         moment = datetime.fromisoformat(value if isinstance(value, str) else "")
     except ValueError:
@@ -170,7 +171,7 @@ def _moment(value: Value, column: ColumnType) -> Value | Misfit:
 
 
 def _number(value: Value) -> Decimal | Misfit:
-    """Convert a number, or a text that is one, to a decimal number; a float becomes its shortest representation."""
+    """Convert a number, or a text that is a number, to a decimal number; a float is converted by its shortest representation."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)) or isinstance(value, JsonText):
         return Misfit("is not a number")
     if isinstance(value, str) and (len(value) > MAX_DIGITS or not NUMBER.fullmatch(value)):

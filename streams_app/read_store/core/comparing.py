@@ -19,7 +19,7 @@ class DifferenceKind(StrEnum):
     MISSING = "missing"
     """The store does not have the value, although it has applied a record that named it."""
     REFUSED = "refused"
-    """The store can never hold the value of the source."""
+    """The store can never hold the value of the source, or the source fails for the cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Difference:
     Attributes:
         kind: The kind of the difference.
         change: The expected value, as the store would hold it, and its version.
-        stored: The stored value; None: there is none.
-        why: The reason why the store rejects the value.
+        stored: The stored version and value; None means that the cell is not stored.
+        why: For the kind ``REFUSED``: the reason why the store rejects the value, or the error of the source. Otherwise empty.
     """
 
     kind: DifferenceKind
@@ -45,13 +45,16 @@ class Difference:
 
 
 def difference(change: CellChange, stored: Stored | None, *, is_carried: bool) -> Difference | None:
-    """Compare one cell; return None if there is no difference. A missing cell equals a cell without a value.
+    """Compare the stored value of a cell with the expected one; return None if they are equal.
+
+    A cell that is not stored equals a cell without a value.
 
     Args:
-        change: The expected value, as the store would hold it.
-        stored: The stored value.
-        is_carried: Whether the expected value comes from a record. Then a stored value of a newer version is correct. So is a value
-            whose version was reset (below 0), because it can no longer be ordered against records.
+        change: The expected value, as the store would hold it, and its version.
+        stored: The stored version and value; None means that the cell is not stored.
+        is_carried: Whether the expected value comes from a folded record. If so, another stored value is correct if its version is
+            newer than that of the record. It also counts as correct if its version was reset (is below 0), because it is then
+            unknown which of the two values is newer.
     """
     if stored is None:
         return None if change.value is None else Difference(DifferenceKind.MISSING, change, None)
@@ -61,11 +64,11 @@ def difference(change: CellChange, stored: Stored | None, *, is_carried: bool) -
 
 
 def differences(changes: Iterable[CellChange], stored: Mapping[Cell, Stored], *, is_carried: bool) -> list[Difference]:
-    """Return the differences of several cells, see :func:`difference`."""
+    """Compare several cells by :func:`difference`; return the differences that were found."""
     found = (difference(change, stored.get(change.cell), is_carried=is_carried) for change in changes)
     return [one for one in found if one is not None]
 
 
 def stays(before: Difference, after: Difference) -> bool:
-    """Return whether a difference persists: neither the store nor the source has changed between two checks."""
+    """Return whether two checks of a cell found the same difference: neither the store nor the source has changed in between."""
     return before.kind is after.kind and before.stored == after.stored and is_same(before.change.value, after.change.value)

@@ -10,7 +10,7 @@ class TooSlowError(TryAgainError):
 
 
 class AccessDeniedError(TryAgainError):
-    """The server rejects the credentials, the database or a right; the message names the setting and the remedy.
+    """The server rejects the credentials or the database, or denies a right; the message names the setting and the remedy.
 
     A running worker retries, because the right may be granted again; a starting worker or a command ends with exit code 1.
     """
@@ -23,11 +23,11 @@ class SourceFailedError(TryAgainError):
 
     Attributes:
         why: The text of the error, without the address of the source.
-        is_data_error: Whether the cause is a value (a cast, a division by zero) rather than the source as a whole.
+        is_data_error: Whether the error is of a type that a single value can cause, such as a failed cast or a division by zero.
     """
 
     def __init__(self, text: str, why: str, *, is_data_error: bool) -> None:
-        """Build the message from the source and its error."""
+        """Create the error; ``text`` is its message, which also names the source."""
         super().__init__(text)
         self.why = why
         self.is_data_error = is_data_error

@@ -1,7 +1,7 @@
 """The arguments of a user's function for current values, and the interpretation of its result (pure).
 
 The function receives groups as they are in events: ``"account_1"``, ``17``, ``True``, or ``("a", 1)`` for two fields. In the column
-of the read store, the text ``17`` has quotes, to distinguish it from the number. The function receives it without them.
+``group_key``, quotes distinguish the text ``"17"`` from the number; the function receives the text without the quotes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Pair: TypeAlias = tuple[Group, str]
 """A group and a changed name."""
 
 PLAIN: Final = (str, int, float, bytes, Decimal, date, time, UUID, type(None))
-"""Accepted types of values besides lists, tuples and dicts; bool is a subclass of int, and datetime one of date."""
+"""Accepted types of values, besides lists, tuples and dicts. They include bool, a subclass of int, and datetime, one of date."""
 
 
 class BadAnswerError(ValueError):
@@ -38,7 +38,7 @@ class BadValueError(BadAnswerError):
 
 
 def group_of(column: str) -> Group:
-    """Convert a value of the column ``group_key`` to the group as in events; a group of several fields is a tuple."""
+    """Convert a value of the column ``group_key`` to the group as events contain it; a group of several fields becomes a tuple."""
     try:
         value = orjson.loads(column)
     except orjson.JSONDecodeError:
@@ -47,7 +47,11 @@ def group_of(column: str) -> Group:
 
 
 def calls_for(changes: Sequence[CellChange]) -> list[dict[Pair, CellChange]]:
-    """Return pair → change for each call of the function; several calls only if groups are equal in Python (``1``, ``True``)."""
+    """Distribute changes over calls of the function. One call suffices, unless different groups are equal in Python (1 and True).
+
+    Returns:
+        For each call, a dict of the changes by their pair of group and name.
+    """
     calls: list[dict[Pair, CellChange]] = []
     columns: list[dict[Group, str]] = []
     for change in changes:
@@ -65,8 +69,8 @@ def calls_for(changes: Sequence[CellChange]) -> list[dict[Pair, CellChange]]:
 def with_answer(asked: Mapping[Pair, CellChange], answer: object) -> list[CellChange]:
     """Return the requested changes with the values in ``answer``, the result of the user's function.
 
-    A pair that the answer lacks is deleted: its value becomes None. A pair ``(group, None)`` reports that the whole group is
-    deleted.
+    A requested pair that the answer lacks counts as deleted: its value becomes None. A key ``(group, None)`` in the answer reports
+    that the whole group was deleted.
 
     Raises:
         BadAnswerError: The answer is not a mapping of the requested pairs to values that a store can hold.
@@ -84,10 +88,10 @@ def with_answer(asked: Mapping[Pair, CellChange], answer: object) -> list[CellCh
 
 
 def _gone(asked: Mapping[Pair, CellChange], answer: Mapping[Any, Any]) -> dict[Group, tuple[Group, None]]:
-    """Return group → ``(group, None)`` for each requested group that the answer reports as deleted.
+    """Return the requested groups that the answer reports as deleted, each with its key ``(group, None)`` of the answer.
 
     Raises:
-        BadValueError: A deleted group has a value.
+        BadValueError: The answer has a value for a group that it reports as deleted.
     """
     gone: dict[Group, tuple[Group, None]] = {group: (group, None) for group, _ in asked if (group, None) in answer}
     reported = [*gone.values(), *(pair for pair in asked if pair[0] in gone)]
@@ -125,7 +129,7 @@ def _inner(value: object) -> str:
 
 
 def _shape(pair: object) -> str:
-    """Describe a pair by its types, without the group itself."""
+    """Describe a pair by the types of its items, for messages that must not contain the group itself."""
     return f"({', '.join(map(_type, pair))})" if isinstance(pair, tuple) else _type(pair)
 
 

@@ -28,9 +28,9 @@ class RowState:
     """The contents of a row, stored or to be written.
 
     Attributes:
-        values: Column → value.
-        versions: Column → version of its value.
-        updated_ms: When a value last changed.
+        values: Value of each column.
+        versions: Version of the value of each column.
+        updated_ms: Time at which a value last changed, in ms.
     """
 
     values: dict[str, Value] = field(default_factory=dict)
@@ -47,10 +47,10 @@ class ExistingColumn(NamedTuple):
     """Properties of a column of an existing table.
 
     Attributes:
-        declared_type: Its type.
-        is_required: Whether it is NOT NULL.
-        is_filled: Whether the database fills it if no value is written, because it has a default or is computed.
-        is_computed: Whether it is computed and therefore cannot be written.
+        declared_type: Type of the column, as the database writes it.
+        is_required: Whether the column is NOT NULL.
+        is_filled: Whether the database supplies a value if none is written, because the column has a default or is computed.
+        is_computed: Whether the column is computed and therefore cannot be written.
     """
 
     declared_type: str
@@ -65,11 +65,11 @@ def row_key(change: CellChange) -> RowKey:
 
 
 def rows_of(changes: Iterable[CellChange], columns: Mapping[str, str]) -> dict[RowKey, RowState]:
-    """Return row key → values and versions to be written; the name of each change must have a column.
+    """Group changes by row; return the values and versions to be written into each row.
 
     Args:
-        changes: At most one change per cell.
-        columns: Name → column.
+        changes: At most one change per cell. The name of each must have a column.
+        columns: Column of each changed name.
     """
     rows: dict[RowKey, RowState] = {}
     for change in changes:
@@ -78,12 +78,12 @@ def rows_of(changes: Iterable[CellChange], columns: Mapping[str, str]) -> dict[R
 
 
 def rejection_of(change: CellChange, columns: Mapping[str, str], types: Mapping[str, ColumnType]) -> str | None:
-    """Return the reason why a row can never hold a change, or None; a column whose type is not loaded accepts any value.
+    """Return the reason why a row can never hold a change, or None if no reason is known.
 
     Args:
         change: The change to be written.
-        columns: Name → column.
-        types: Column → type.
+        columns: Column of each changed name.
+        types: Type of each column whose type was loaded. Any other column is assumed to accept every value.
     """
     if change.cell.name not in columns:
         return f"the name {change.cell.name!r} has no column"
@@ -95,7 +95,16 @@ def rejection_of(change: CellChange, columns: Mapping[str, str], types: Mapping[
 def fit_to_columns(
     changes: Iterable[CellChange], columns: Mapping[str, str], types: Mapping[str, ColumnType]
 ) -> tuple[list[CellChange], dict[Cell, str]]:
-    """Convert changes to the types of their columns; return the converted ones, and the reason for each unconvertible cell."""
+    """Convert the values of changes to the types of their columns.
+
+    Args:
+        changes: Changes to be written.
+        columns: Column of each changed name.
+        types: Type of each column.
+
+    Returns:
+        The converted changes, and the cells whose value cannot be converted, each with the reason.
+    """
     converted, rejected = [], {}
     for change in changes:
         value = fitted(change.value, types[columns[change.cell.name]])
@@ -110,10 +119,10 @@ class RequiredColumns(NamedTuple):
     """The columns that a table with a row per group must have.
 
     Attributes:
-        own: Columns other than those of names → their declaration, which begins with the type.
-        names: Columns of names.
-        kinds: Types that columns of names may have.
-        default_type: Type that is suggested for a missing column.
+        own: Declaration of each column that is not the column of a changed name. A declaration begins with the type.
+        names: Columns of the changed names.
+        kinds: Types that columns of changed names may have, each with its kind.
+        default_type: Type that a message suggests for a missing column of a changed name.
     """
 
     own: Mapping[str, str]
@@ -123,7 +132,7 @@ class RequiredColumns(NamedTuple):
 
 
 def types_of(found: Mapping[str, ExistingColumn], wanted: RequiredColumns) -> dict[str, ColumnType]:
-    """Return column → type for the existing columns that hold the values of names; the table must have no faults."""
+    """Return the type of each existing column of a changed name; :func:`table_faults` must have found no faults of the table."""
     types = {column: type_of(found[column].declared_type, wanted.kinds) for column in wanted.names if column in found}
     return {column: column_type for column, column_type in types.items() if column_type is not None}
 
@@ -132,8 +141,8 @@ def table_faults(found: Mapping[str, ExistingColumn], keys: Collection[frozenset
     """Return a sentence for each reason why an existing table cannot store a row per group; empty if it can.
 
     Args:
-        found: Column of the table → its properties.
-        keys: Sets of columns that are unique.
+        found: Properties of each column of the table.
+        keys: The columns of each unique key of the table.
         wanted: The required columns.
     """
     faults = [*_missing(found, wanted), *_own_faults(found, wanted.own), *_name_faults(found, wanted)]

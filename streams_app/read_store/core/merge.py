@@ -1,4 +1,4 @@
-"""The version guard: the effect of a batch of folded records on the read store (pure).
+"""The version guard (pure): it determines which changes of a batch of folded records are written to the read store.
 
 The version is stored for each cell, that is for each (fold, group, name). One version per group would lose updates: if
 two records of a group arrive out of order, the older one may contain a name that the newer one lacks.
@@ -44,8 +44,9 @@ class CellChange:
     Attributes:
         cell: The cell.
         version: Version of the folded record.
-        value: The value in the record, or the one read from the source.
-        is_group_gone: Whether the source reports that the whole group is deleted; then all its names in the store are deleted.
+        value: The value in the record, or the current value from the source. None: the name was deleted, or its value is still to
+            be read from the source.
+        is_group_gone: Whether the source reports that the whole group was deleted. If so, the store deletes all names of the group.
     """
 
     cell: Cell
@@ -61,14 +62,14 @@ class CellChange:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The stored version and value of a cell."""
+    """The stored version and value of a cell. A version that was reset is -1."""
 
     version: int
     value: Value
 
 
 class Verdict(StrEnum):
-    """The outcome of a change; the values are those of the metric label ``result``."""
+    """The outcome of a change, which is also a value of the metric label ``result``."""
 
     WRITTEN = "written"
     STALE = "stale"
@@ -76,8 +77,8 @@ class Verdict(StrEnum):
 
 
 BEFORE_RESET: Final = 0
-"""Version given to records from before the last reset of their fold: newer than a value whose version was reset, older than that of
-any record folded since."""
+"""Version that replaces that of a record from before the last reset of its fold. It is newer than a version that was reset, and
+older than that of any record that was folded since."""
 
 
 @dataclass(slots=True)
@@ -85,11 +86,11 @@ class Merged:
     """The writes that a batch requires.
 
     Attributes:
-        written: Changes of cells that are not stored, or with a newer version and another value than stored.
-        confirmed: Changes with a newer version of the stored value, of which only the version is written. Otherwise a record with a
+        written: Changes whose cell is not stored, or whose version is newer and whose value differs from the stored one.
+        confirmed: Changes with a newer version and the stored value. Only the version is written: without it, a record with a
             version in between would be accepted, and an older value would overwrite the newer one.
-        stale: Number of rejected changes.
-        unchanged: Number of changes with the stored value, including ``confirmed``.
+        stale: Number of changes that the version guard rejects.
+        unchanged: Number of changes whose value is stored already, including ``confirmed``.
     """
 
     written: list[CellChange] = field(default_factory=list)
@@ -99,7 +100,7 @@ class Merged:
 
 
 def newest(changes: Iterable[CellChange]) -> list[CellChange]:
-    """Select one change for each cell: the first one of the highest version.
+    """Select one change for each cell: the one with the highest version, and the first of several with this version.
 
     Args:
         changes: Changes in the order in which they were read.
@@ -116,14 +117,15 @@ def newest(changes: Iterable[CellChange]) -> list[CellChange]:
 
 
 def with_the_rest(changes: Sequence[CellChange], stored_cells: Iterable[Cell]) -> list[CellChange]:
-    """Add a deletion for each stored name of a deleted group that the changes do not contain.
+    """Add deletions of the cells of deleted groups that are stored but not among the changes.
 
     Args:
         changes: At most one change per cell.
-        stored_cells: Cells that the store has of the deleted groups.
+        stored_cells: All stored cells of the deleted groups.
 
     Returns:
-        The changes; each added one has the highest version that names its group, so that no older record restores its value.
+        The changes, and then the deletions. A deletion has the highest version among the changes of its group, so that no older
+        record restores the value.
     """
     versions: dict[tuple[str, str], int] = {}
     for change in changes:
@@ -135,16 +137,16 @@ def with_the_rest(changes: Sequence[CellChange], stored_cells: Iterable[Cell]) -
 
 
 def is_same(left: Value, right: Value) -> bool:
-    """Return whether two values are equal as stored: ``1``, ``1.0`` and ``"1"`` are three values."""
+    """Return whether two values are equal in type and value: ``1``, ``1.0`` and ``"1"`` are three different values."""
     return type(left) is type(right) and left == right
 
 
 def decide(change: CellChange, stored: Stored | None) -> Verdict:
     """Decide whether a change is written, is stale, or equals the stored value.
 
-    An equal version with another value is stale: the same record was processed twice, and the second query of the source may be the
-    older one (a former owner that was suspended between query and write). A later value of the source is announced by a record of
-    a higher version.
+    A change with the stored version but another value is stale. Its record was processed twice, and the value may be the older of
+    the two: a former owner may have been suspended between its query of the source and its write. If the value is the newer one, a
+    record with a higher version will announce it.
     """
     if stored is None:
         return Verdict.WRITTEN

@@ -20,7 +20,10 @@ COLUMNS: Final = 3
 
 
 def typed_groups(changes: Sequence[CellChange]) -> list[Any]:
-    """Return distinct groups for a database that distinguishes numbers and text: a number is included as number and as text."""
+    """Return the distinct groups of changes for a database that distinguishes numbers from text.
+
+    A number is included twice, as a number and as text, so that it matches a column of either type.
+    """
     columns = dict.fromkeys(change.cell.group_key for change in changes)
     return [group for column in columns for group in _typed(column)]
 
@@ -36,17 +39,19 @@ def names_of(changes: Sequence[CellChange]) -> list[str]:
 
 
 def with_values(changes: Sequence[CellChange], rows: Iterable[Sequence[Any]], setting: str) -> list[CellChange]:
-    """Return the changes with the values of the rows. A pair without a row is deleted: its value becomes None.
+    """Return the changes with the values that a query returned for them.
+
+    A change without a row of its group and name counts as deleted: its value becomes None.
 
     Args:
         changes: Changes of one fold.
-        rows: Rows (group, name, value), possibly of more pairs than requested; a row without name and value reports a deleted
-            group. Rows without a group, or with a value but no name, are ignored.
-        setting: Name of the query, for messages.
+        rows: Rows of group, name and value. Rows of pairs that were not requested have no effect. A row whose name and value are
+            None reports that the whole group was deleted. Rows without a group, or with a value but no name, are ignored.
+        setting: Name of the setting that contains the query, for messages.
 
     Raises:
-        SourceFailedError: A pair has two rows, or a deleted group has a row with a name.
-        TryAgainError: A row has a different number of columns.
+        SourceFailedError: Two rows have the same group and name, or a group that is reported as deleted also has a row with a name.
+        TryAgainError: A row does not have three columns.
     """
     pairs = _pairs(rows, setting)
     same_text = _by_text(pairs)
@@ -66,7 +71,7 @@ def check_columns(count: int, setting: str) -> None:
     """Check that a query returns three columns: group, name and value.
 
     Raises:
-        TryAgainError: It has a different number of columns.
+        TryAgainError: The query returns a different number of columns.
     """
     if count != COLUMNS:
         raise TryAgainError(f"{setting} returns {count} columns; expected group, name, value")
@@ -98,25 +103,28 @@ def _contradiction(setting: str, why: str) -> SourceFailedError:
 
 
 def _column(value: Value) -> str:
-    """Convert a group that a query returned to its text in the column ``group_key``."""
+    """Convert a group that a query returned to the text that the column ``group_key`` has for this group."""
     is_text = isinstance(value, str) and not isinstance(value, JsonText)
     return group_column(TEXT_TAG + str(value).encode()) if is_text else _text(value)
 
 
 def _typed(column: str) -> list[Any]:
-    """Convert a group to parameters of a query: SQLite does not match a number in a list with its text, so both are passed."""
+    """Return the query parameters for a group: a number and its text, because SQLite does not match one with the other."""
     group = group_of_column(column)
     return [group] if isinstance(group, str) else [group, column]
 
 
 def _plain(column: str) -> str:
-    """Convert a group of any type to text."""
+    """Convert a value of the column ``group_key`` to text without quotes, which is the same for a number and its text."""
     group = group_of_column(column)
     return group if isinstance(group, str) else column
 
 
 def _by_text(pairs: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str | None], tuple[str, str | None]]:
-    """Return (group as text, name) → pair; pairs with the same text are omitted, because they are ambiguous."""
+    """Index pairs of group and name by the text of the group and the name, to find a group that the source has in another type.
+
+    If several pairs have the same text and name, they are omitted, because they are ambiguous.
+    """
     found: dict[tuple[str, str | None], list[tuple[str, str | None]]] = {}
     for column, name in pairs:
         found.setdefault((_plain(column), name), []).append((column, name))
@@ -124,7 +132,7 @@ def _by_text(pairs: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str | N
 
 
 def _text(value: Value) -> str:
-    """Convert a name, or a group that is not a text, to text; a number is written as in JSON, as in the group key."""
+    """Convert a name, or a group that is not text, to text. A number is written as in JSON, because the group key is JSON."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, Decimal):

@@ -18,15 +18,15 @@ T = TypeVar("T")
 NEW_SUFFIX: Final = "_new"
 FORMER_SUFFIX: Final = "_old"
 MAX_NAME_LENGTH: Final = 45
-"""Maximum length of a table's name to which a suffix is appended."""
+"""Maximum length of the name of a table, to which suffixes are appended."""
 
 
 OWNER: Final = TP("", -2)
-"""Pseudo-partition whose progress in the new store is the token of the rebuild that owns it; the switch removes it."""
+"""Pseudo-partition of the new store, whose progress is the token of the rebuild that owns the store. The switch removes it."""
 
 
 class OvertakenError(StreamsAppError):
-    """The new store is gone, or belongs to another rebuild, which may not have filled it yet; nothing was switched."""
+    """The new store is gone, or belongs to another rebuild that may not have filled it yet; the current store was not replaced."""
 
     def __init__(self, table: str) -> None:
         """Build the message from the name of the current table."""
@@ -34,7 +34,7 @@ class OvertakenError(StreamsAppError):
 
 
 class RebuildOwnership:
-    """Distinguishes the new store of one rebuild from those that other rebuilds create under the same name."""
+    """Distinguishes the new store of one rebuild, by a token, from those that other rebuilds create under the same name."""
 
     def __init__(self, table: str, store: ReadStore) -> None:
         """Create the ownership, without claiming the new store.
@@ -49,19 +49,21 @@ class RebuildOwnership:
         self._has_switched = False
 
     async def claim(self) -> None:
-        """Write a random token into the new store; if two rebuilds claim it, the later one owns it."""
+        """Write a random token into the new store. If two rebuilds do this, the later one owns the store."""
         self._token = secrets.randbits(62)
         self._has_switched = False
         await self._store.begin(OWNER, self._token, 0)
 
     def check(self, progress: Mapping[TP, int] | None) -> bool:
-        """Check, in the transaction of the switch, whether the switch is still necessary.
+        """Check that this rebuild owns the new store, and whether the switch is still necessary.
+
+        Must be called in the transaction of the switch, if the database has transactions.
 
         Args:
-            progress: Progress of the new store; None: there is no new store.
+            progress: Progress of the new store; None means that there is no new store.
 
         Returns:
-            False if an earlier switch succeeded and its reply was lost.
+            True if the switch is necessary; False if an earlier switch succeeded and its reply was lost.
 
         Raises:
             OvertakenError: The new store does not have the token of this rebuild.
@@ -73,15 +75,21 @@ class RebuildOwnership:
         return True
 
     def begin_switch(self) -> None:
-        """Record that a switch is attempted, because its reply may be lost."""
+        """Record that a switch is attempted. Afterwards, :meth:`check` takes the absence of the new store for its success."""
         self._has_switched = True
 
 
 class Rebuilding(Protocol):
-    """The part of a rebuild that depends on the database. Its methods raise as those of :class:`.ReadStore` do."""
+    """The part of a rebuild that depends on the database.
+
+    Every method raises :class:`~streams_app.errors.TryAgainError` if the database is unavailable.
+    """
 
     async def prepare(self) -> list[str]:
-        """Remove the remains of an interrupted rebuild and create the empty new store; return a sentence for each finding.
+        """Remove the remains of an interrupted rebuild, and create the empty new store.
+
+        Returns:
+            Sentences for the operator: what was removed or changed, and which columns will not be copied.
 
         Raises:
             ConfigurationError: The table has an addition, such as a policy, that the switch cannot transfer to the new table, or a
@@ -92,10 +100,12 @@ class Rebuilding(Protocol):
         """Replace the current store by the new one in one atomic step, unless the new one is behind.
 
         Args:
-            recreated: Partitions whose topics were recreated, so that the progress of the current store need not be reached.
+            recreated: Partitions whose topics were recreated. For these, the new store need not reach the progress of the current
+                store.
 
         Returns:
-            Partitions for which the new store is behind; nothing was changed then. Empty: the switch is done, now or earlier.
+            The partitions for which the new store is behind; if there are any, nothing was changed. Empty if the switch is done,
+            by this call or an earlier one.
 
         Raises:
             OvertakenError: The new store is not the one that this rebuild prepared.
@@ -103,7 +113,10 @@ class Rebuilding(Protocol):
         """
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run a function that may call :meth:`switch`, while workers wait to write if the database can block them."""
+        """Run a function, which may call :meth:`switch`, and return its result.
+
+        If the database can block writers, workers cannot write to the current store while the function runs, and wait.
+        """
 
     async def close(self) -> None:
         """Release all connections."""
@@ -117,20 +130,21 @@ def settings_of_new(declared: ReadStoreSettings) -> ReadStoreSettings:
 def behind(old: Mapping[TP, int], new: Mapping[TP, int], recreated: Collection[TP]) -> set[TP]:
     """Find the partitions for which the new store has less progress than the current one (pure).
 
-    A partition that only the current store has belongs to a fold that was removed from the settings, and is ignored.
+    The partitions in ``recreated`` are ignored. A partition that only the current store has is also ignored, because it belongs to
+    a fold that was removed from the settings.
     """
     return {tp for tp, offset in new.items() if tp not in recreated and offset < old.get(tp, offset)}
 
 
 def check_table_names(declared: ReadStoreSettings, tables: Collection[str]) -> None:
-    """Reject foreign tables that have the name of the new or the former table. A foreign table has no progress table beside it.
+    """Check that no foreign table has the name of the new or the former table. A table without a progress table is foreign.
 
     Args:
         declared: Settings of the current store.
         tables: Names of existing tables.
 
     Raises:
-        ConfigurationError: There is a foreign table.
+        ConfigurationError: A foreign table has one of these names.
     """
     names = [f"{declared.table}{suffix}" for suffix in (NEW_SUFFIX, FORMER_SUFFIX)]
     why = "so it is not the store's; rename it, or name another table"
@@ -139,11 +153,14 @@ def check_table_names(declared: ReadStoreSettings, tables: Collection[str]) -> N
 
 
 def columns_not_copied(declared: ReadStoreSettings, columns: Collection[str]) -> list[str]:
-    """Return a warning about columns that users have added to a table with a row per group (pure); empty if there are none.
+    """Return a warning if users have added columns to a table with a row per group, because a rebuild does not copy them (pure).
 
     Args:
         declared: Settings of the current store.
-        columns: Writable columns of its table.
+        columns: Writable columns of the table of this store.
+
+    Returns:
+        A list of one sentence; empty if there are no such columns.
     """
     if declared.shape != "groups":
         return []

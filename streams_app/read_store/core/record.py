@@ -26,9 +26,10 @@ class Expected:
 
     Attributes:
         fold: Name of the fold.
-        changed: Changed field of the fold.
-        group_fields: Group fields of the fold, as its records contain them.
-        carries_values: Whether the changed field must be an object name → value; if not, an array of names is also accepted.
+        changed: Field of the records that contains the changed names.
+        group_fields: Fields of the records that contain the group.
+        carries_values: Whether the field ``changed`` must be an object of names and values. If not, an array of names is also
+            accepted.
     """
 
     fold: str
@@ -52,12 +53,14 @@ def parse(key: bytes | None, value: bytes | None, expected: Expected) -> list[Ce
     """Parse a record into the changes that it announces.
 
     Args:
-        key: Canonical bytes of the group key. The groups ``1`` and ``"1"`` have the same bytes, so the value determines the group.
+        key: Record key: the canonical bytes of the group key. They are the same for the groups ``1`` and ``"1"``, so the group is
+            read from the value.
         value: JSON, see the folded record in docs/semantics.md.
         expected: The records that the topic should contain.
 
     Returns:
-        A change for each name, in the order of the record, with a value if the record carries values; or the reason for rejection.
+        A change for each name, in the order of the record; it has a value if the record carries values. If the record is not a
+        folded record of the expected fold, the reason.
     """
     if key is None or not value:
         return Rejected("no key" if key is None else "empty value")
@@ -104,7 +107,7 @@ def group_column(member: bytes) -> str:
     A text is unchanged, unless it is valid JSON: then it becomes a JSON string in quotes. Any other group becomes canonical JSON.
 
     Args:
-        member: Member of the group, see :func:`streams_app.codec.member_of`.
+        member: Bytes that identify the group, as :func:`streams_app.codec.member_of` returns them.
     """
     text = group_text(canonical_bytes(member))
     return orjson.dumps(text).decode() if member[:1] == TEXT_TAG and _is_json(text) else text

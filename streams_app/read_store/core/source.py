@@ -1,15 +1,18 @@
 """The port of sources, which return current values, and the source for values that the records carry (pure).
 
-The SQL of ``read_stores.NAME.sql`` receives two parameters and returns three columns:
+The SQL of ``read_stores.NAME.sql`` has two parameters:
 
-* ``:groups``: the group keys. SQLite receives a JSON array for ``json_each(:groups)``, with the text of each number, too;
-  PostgreSQL receives an array of text for ``= ANY(:groups)``, or ``account_id::text = ANY(:groups)`` if the groups are numbers;
-* ``:names``: the changed names in the same form;
-* rows ``(group, name, value)``, at most one for each pair.
+* ``:groups``: the group keys. In SQLite, they are a JSON array, to be used as ``json_each(:groups)``. A numeric key is in the array
+  twice, as a number and as text, so that it matches a column of either type. In PostgreSQL, the group keys are an array of text, to
+  be used as ``= ANY(:groups)``, or as ``account_id::text = ANY(:groups)`` if the column is numeric.
+* ``:names``: the changed names, in the same form.
 
-It may return more pairs than requested. A pair without a row is deleted: its value becomes NULL. A row without a name and a value
-reports that its whole group is deleted. A row belongs to the group of the same type, text or number; if there is none, to the group
-with the same text, because ids are often text in one place and numbers in another.
+The SQL returns rows ``(group, name, value)``, at most one for each pair of group and name; rows of other pairs are allowed. A
+requested pair without a row counts as deleted: its value becomes NULL. A row whose name and value are NULL reports that the whole
+group was deleted.
+
+Numbers and text are different groups: 7 is not "7". If no row has a group in its own type, a row with the same text is used,
+because ids are often text in one place and numbers in another.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ class ValueSource(Protocol):
 
 
 def by_fold(changes: Sequence[CellChange]) -> list[list[CellChange]]:
-    """Return a list of changes for each fold; within a fold, they stay in order."""
+    """Split changes into a list for each fold; the changes of a fold stay in order."""
     found: dict[str, list[CellChange]] = {}
     for change in changes:
         found.setdefault(change.cell.fold, []).append(change)

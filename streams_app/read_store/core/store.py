@@ -18,7 +18,7 @@ table; a server would truncate a longer name."""
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of cells that one transaction wrote, rejected as stale, or found unchanged."""
+    """Numbers of cells that one transaction has written, has rejected as stale, or has found unchanged."""
 
     written: int = 0
     stale: int = 0
@@ -30,7 +30,7 @@ class ProgressStep(NamedTuple):
 
     Attributes:
         tp: Partition of an output topic.
-        after: Progress that the store must have before the transaction; None: it must have none for this partition.
+        after: Progress that the store must have before the transaction; None means that it must have none for this partition.
         to: Progress after the transaction: the next offset to be read.
     """
 
@@ -47,18 +47,19 @@ def reset_of(fold: str) -> TP:
 def former_end_of(tp: TP) -> TP:
     """Return the pseudo-partition whose progress is the end of the log of ``tp`` at the last reset of its fold.
 
-    Records below this offset were folded from a source that may have been recreated since, so their versions are meaningless.
+    Records below this offset were folded from a source that may have been recreated since. Therefore their versions cannot be
+    compared with those of later records.
     """
     return TP(f"{tp.topic}@reset", tp.partition)  # no topic has such a name
 
 
 def former_ends(progress: Mapping[TP, int], tps: Iterable[TP]) -> dict[TP, int]:
-    """Return partition → offset below which its records are older than the last reset; 0 if there was no reset."""
+    """Return, for each partition, the offset below which records are older than the last reset; 0 if there was no reset."""
     return {tp: progress.get(former_end_of(tp), 0) for tp in tps}
 
 
 def replays_of(dead_letters: str) -> TP:
-    """Return the pseudo-partition whose progress counts the replays of dead letters into the store."""
+    """Return the pseudo-partition whose progress counts the replays into the store from its dead-letter topic ``dead_letters``."""
     return TP(dead_letters, 0)
 
 
@@ -73,12 +74,13 @@ class ProgressError(TryAgainError):
 class NotStorableError(StreamsAppError):
     """A store detected during a write that it can never hold some of the changes.
 
-    The progress was not changed. With transactions, nothing was written; OpenSearch may have written the other changes.
+    The progress was not changed. A store with transactions has written nothing. OpenSearch may have written the other changes.
 
     Attributes:
         cells: Rejected cells and the reason for each.
-        written: After a repair by a store without transactions: the number of cells that were written. None after a repair: nothing
-            was written, and any of ``cells`` may be the cause.
+        written: Number of cells that a repair by a store without transactions has written. None after a repair by a store with
+            transactions, which has written nothing and reports all cells, because any of them may be the cause. None after calls
+            other than a repair.
     """
 
     def __init__(self, cells: Mapping[Cell, str], written: int | None = None) -> None:
@@ -96,7 +98,10 @@ class ReadStore(Protocol):
     """
 
     async def initialise(self) -> list[str]:
-        """Create missing tables or indices; return a sentence for each, also for existing ones. The call can be repeated."""
+        """Create missing tables or indices; return a sentence for each table or index, also for existing ones.
+
+        The call can be repeated.
+        """
 
     async def missing(self) -> list[str]:
         """Return the names of tables or indices that are missing, or that differ from the expected ones."""
@@ -105,28 +110,32 @@ class ReadStore(Protocol):
         """Try a write that leaves the store unchanged; its tables must exist."""
 
     async def progress(self) -> dict[TP, int]:
-        """Return partition → next offset to be read, for each partition that was ever synced."""
+        """Return the next offset to be read of each partition that was ever synced.
+
+        The result also contains pseudo-partitions, such as that of :func:`reset_of`.
+        """
 
     async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
         """Merge changes and write the progress atomically; a store without transactions writes the progress last.
 
         The transactions of a partition are a chain: each continues where the one before it ended. If a server has lost its last
-        transactions, was restored from a copy, or has another writer, the chain breaks, and the writer gets an error before it
-        skips records.
+        transactions, was restored from a copy, or has another writer, the chain breaks, and the call fails before records are
+        skipped.
 
         Args:
             changes: At most one change per cell.
             step: The progress that the store must have, and the progress after the transaction. If the store already has the
-                progress after it, an earlier reply was lost, and the version guard makes the repetition harmless.
+                progress after the transaction, the reply to an earlier call was lost. The changes are then merged again, which the
+                version guard makes harmless.
             now_ms: Wall clock, for the column ``updated_ms``.
 
         Raises:
-            ProgressError: The store has another progress; it was not changed. With transactions, nothing was written.
+            ProgressError: The store has another progress, which was not changed. A store with transactions has written nothing.
             NotStorableError: The store can never hold some of the changes; the call may be repeated without them.
         """
 
     async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
-        """Set the progress of a partition unconditionally, also to a lower offset, because its topic was recreated."""
+        """Set the progress of a partition without a check, even to a lower offset, for example because its topic was recreated."""
 
     def rejection(self, change: CellChange) -> str | None:
         """Return the reason why the store can never hold a change, or None if it can. Do not apply a rejected change."""
@@ -146,7 +155,7 @@ class Repair(NamedTuple):
 
     Attributes:
         change: The value and version to be written.
-        found: The version when the cell was read; None: there was no cell. If it has changed since, the cell is left unchanged.
+        found: Version of the cell when it was read; None means that the cell did not exist.
     """
 
     change: CellChange
@@ -156,17 +165,17 @@ class Repair(NamedTuple):
 class ReadableStore(ReadStore, Protocol):
     """A read store that can also be read and repaired, for ``streams-app read-store verify`` and ``rebuild``.
 
-    Values are as the store holds them, and compared by :func:`.is_same`. Every method raises
-    :class:`~streams_app.errors.TryAgainError` as those of :class:`.ReadStore` do.
+    Values are returned as the store holds them, and can be compared by :func:`.is_same`. Every method raises
+    :class:`~streams_app.errors.TryAgainError` if the store is unavailable, locked or not initialised.
     """
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
-        """Read a page of the cells of a fold, including those without a value, in the order of the store's key.
+        """Read a page of the cells of a fold, including cells without a value, in the order of the store's key.
 
         Args:
             fold: Name of the fold.
-            after: Last cell of the previous page; None: read the first page.
-            limit: Number of cells; a store with a row per group may exceed it to complete the last group.
+            after: Last cell of the previous page; None means the first page.
+            limit: Maximum number of cells. A store with a row per group may exceed it, because a page contains whole groups.
 
         Returns:
             The cells; empty after the last page.
@@ -179,23 +188,25 @@ class ReadableStore(ReadStore, Protocol):
         """Return the stored cells of some groups; a group is (fold, group key)."""
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Return the changes with values as the store would hold them; :meth:`rejection` must accept each of them.
+        """Return the changes with their values as the store would hold them; :meth:`rejection` must have accepted each change.
 
         Raises:
             NotStorableError: The store can never hold some of the changes; the call may be repeated without them.
         """
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write cells regardless of their versions if they have not changed since they were read, in one transaction if possible.
+        """Write cells whose version has not changed since they were read. The versions to be written may be older.
+
+        A store with transactions writes all cells in one transaction.
 
         Args:
             repairs: The cells to be written.
-            now_ms: Wall clock.
-            is_trial: Roll everything back; only rejected cells are detected. A store without transactions does nothing.
+            now_ms: Wall clock, for the column ``updated_ms``.
+            is_trial: Roll everything back, and only detect rejected cells. A store without transactions does nothing.
 
         Returns:
-            The number of cells that were written, or would be; 0 for a trial of a store without transactions.
+            The number of cells that were written, or would be written; 0 for a trial of a store without transactions.
 
         Raises:
-            NotStorableError: The store can never hold some of them; see its attribute ``written``.
+            NotStorableError: The store can never hold some of the values; the attribute ``written`` says what was written.
         """

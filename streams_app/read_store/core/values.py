@@ -22,7 +22,7 @@ Key = TypeVar("Key", bound=tuple[str, ...])
 MIN_INTEGER: Final = -(2**63)
 MAX_INTEGER: Final = 2**63 - 1
 MAX_DIGITS: Final = 4_000
-"""Maximum length of an integer; Python neither reads nor writes integers of more than 4,300 digits."""
+"""Maximum number of digits of an integer; Python neither reads nor writes integers of more than 4,300 digits."""
 
 LONG_INTEGER: Final = 10**MAX_DIGITS
 NUL_IN_JSON: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -51,8 +51,8 @@ def value_of(value: Any) -> Value:
 def sqlite_value(value: Value) -> Value:
     """Convert a value to its form in SQLite: true and false to 1 and 0, JSON to text, decimals to the nearest float.
 
-    Integers beyond 64 bits become floats, too. SQLite's own JSON functions convert in the same way, so that a carried value
-    equals a value read by SQL.
+    Integers of more than 64 bits also become floats. SQLite's own JSON functions convert in the same way, so that a carried value
+    equals a value that SQL returns.
     """
     if isinstance(value, bool):
         return int(value)
@@ -111,7 +111,7 @@ def surrogate_fault(text: str) -> str | None:
 
 
 def possible(keys: Iterable[Key], fault: Callable[[str], str | None]) -> list[Key]:
-    """Select the keys that a database can hold; it has no row for the others, and would reject a query for them.
+    """Select the keys that a database can hold. It cannot have rows of the other keys, and would reject a query that names them.
 
     Args:
         keys: Cells or groups.
@@ -134,7 +134,10 @@ def _plain(value: str | int | float | bytes | None) -> Value:
 
 
 def _unescaped(text: JsonText) -> str:
-    """Return JSON without escapes; unchanged if it escapes no surrogates, or cannot be parsed."""
+    """Decode escaped surrogates in JSON, so that an unpaired one is found.
+
+    JSON that has no escaped surrogates, or cannot be parsed, is returned unchanged.
+    """
     if "\\ud" not in text.lower():
         return text
     try:
