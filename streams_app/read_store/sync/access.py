@@ -55,7 +55,10 @@ async def _source_fault(declared: ReadStoreSettings) -> str | None:
 
 
 async def _fault(probe: Callable[[], Coroutine[Any, Any, None]], close: Callable[[], Awaitable[None]]) -> str | None:
-    """Return an error that waiting cannot fix, or None if the probe succeeds or its error may be temporary."""
+    """Run the probe of a store or source, then close it; return the text of an error that waiting cannot fix.
+
+    Returns None if the probe succeeds, takes too long, or has an error that may be temporary.
+    """
     task = asyncio.create_task(probe())
     await asyncio.wait((task,), timeout=PROBE_SECONDS)
     task.cancel()

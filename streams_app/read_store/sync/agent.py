@@ -1,7 +1,7 @@
 """The agent that keeps one read store in sync: a member of the store's consumer group, and the metrics of the store.
 
 The group is ``<app_id>.read-store.<name>``. An unavailable store, a rebalance of this group or a failing client delays neither
-folding nor another store. ``streams_app_read_store_lag_records`` is the lag of the store.
+folding nor another store. The lag of the store is the metric ``streams_app_read_store_lag_records``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REPORT_EVERY_SECONDS: Final = 2.0
 
 
 class ReadStoreAgent:
-    """Reads the output topics of the folds of one store and syncs it; several workers share the partitions."""
+    """Keeps one read store in sync with the output topics of its folds. Several workers share the partitions of these topics."""
 
     def __init__(self, settings: Settings, store: ReadStoreSettings, metrics: Metrics, clock: Clock) -> None:
         """Create the agent, without connecting.
@@ -41,8 +41,8 @@ class ReadStoreAgent:
         Args:
             settings: Settings of the application.
             store: The store to be kept in sync.
-            metrics: Receives lag, age and writes.
-            clock: Clock for ages and the column ``updated_ms``.
+            metrics: Receives the lag, the age of the oldest record that is not synced, and the number of writes.
+            clock: Clock for this age and the column ``updated_ms``.
 
         Raises:
             ConfigurationError: The store or its source cannot be used.
@@ -76,7 +76,7 @@ class ReadStoreAgent:
     async def run(self, stop: asyncio.Event) -> None:
         """Sync until ``stop`` is set, then commit and leave the group within about five seconds.
 
-        Unavailable servers are retried.
+        If a server is unavailable, the agent retries.
 
         Args:
             stop: Set by the application at shutdown.

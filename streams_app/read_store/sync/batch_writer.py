@@ -19,7 +19,7 @@ class BatchWriter:
     """Writes changes to one store; after a timeout, the following transactions are smaller.
 
     Attributes:
-        size: The number of cells that are written at once.
+        size: Maximum number of cells in one transaction.
     """
 
     def __init__(self, store: ReadStore, declared: ReadStoreSettings, clock: Clock) -> None:
@@ -32,12 +32,13 @@ class BatchWriter:
     async def apply(self, changes: Sequence[CellChange], step: ProgressStep) -> Counts:
         """Write changes, in several transactions if necessary; the last one advances the progress.
 
-        All transactions but the last leave the progress unchanged. If the store has no progress yet, one transaction is used.
+        All transactions but the last leave the progress unchanged. If the store has no progress of the partition yet, all changes
+        are written in one transaction.
 
         Raises:
-            TooSlowError: A transaction took too long; earlier ones may be done. Repeat the call with the same step: it writes
-                smaller batches, and does not change what is written already.
-            ProgressError, NotStorableError: See :meth:`.ReadStore.apply`; earlier transactions may be done.
+            TooSlowError: A transaction exceeded the timeout; the transactions before it are done. Repeat the call with the same
+                step: its transactions are smaller, and do not change what was written before.
+            ProgressError, NotStorableError: See :meth:`.ReadStore.apply`; the transactions before the failed one are done.
         """
         if step.after is None:
             return await self._write(changes, step)

@@ -1,8 +1,9 @@
 """Requests the current values of a batch, even if some of its groups make the source fail.
 
-A query with a cast fails for all groups because of one. So the batch is bisected until the failing groups are isolated, and the
-others are synced. An unavailable source, or a wrong query, fails for every group. Therefore a group is rejected only if the source
-answers for another group, or for an empty request, before and after the bisection.
+If the value of one group makes a query fail, for example in a cast, the query fails for the whole batch. The batch is then bisected
+until the failing groups are isolated, and the other groups are synced. If the source is unavailable or the query is wrong, however,
+requests fail for every group. Therefore a group is rejected only if the source answers for another group, or for an empty request,
+before and after the bisection.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from streams_app.settings import ReadStoreSettings
 logger = logging.getLogger(__name__)
 
 MAX_REMEMBERED: Final = 4
-"""Number of groups per fold that are remembered because the source has answered for them."""
+"""Maximum number of groups per fold that are remembered as groups for which the source has answered."""
 
 MAX_SAMPLES: Final = 8
-"""Number of groups of a batch that are requested one by one, to find one for which the source answers."""
+"""Maximum number of groups of a failing batch that are requested one by one, to find one for which the source answers."""
 
 
 class CurrentValues:
     """The source of one store, queried in batches that it answers within its timeout.
 
     Attributes:
-        carries_values: Whether the values are those of the records.
-        size: The number of cells that are requested at once.
+        carries_values: Whether the values come from the records, so that no source is queried.
+        size: Maximum number of cells in one request.
     """
 
     def __init__(self, declared: ReadStoreSettings, clock: Clock) -> None:
@@ -52,10 +53,13 @@ class CurrentValues:
         self.size = BatchSize(declared.timeout_ms)
 
     async def of(self, changes: Sequence[CellChange]) -> tuple[list[CellChange], dict[Cell, str]]:
-        """Request the values of changes of one fold, at most one change per cell.
+        """Request the current values of changes.
+
+        Args:
+            changes: Changes of one fold, at most one per cell.
 
         Returns:
-            The changes with their values; and the cells that make the source fail, each with the reason. Their changes are omitted.
+            The changes with their values, except those that make the source fail; and the cells of these, each with the reason.
 
         Raises:
             TooSlowError: The source exceeded ``timeout``; the next call sends smaller batches.
@@ -106,7 +110,7 @@ class CurrentValues:
         """Find the cells that make the source fail, with the reason of each.
 
         Raises:
-            SourceFailedError: The source fails for every request, or no longer fails for any of these changes.
+            SourceFailedError: The source fails for every request, or none of these changes makes the source fail again.
         """
         control = await self._control(changes, error)
         bisection = bisect_rejected(sorted(changes, key=lambda change: change.cell))
@@ -121,10 +125,13 @@ class CurrentValues:
         return {cell: f"its source fails: {why}" for cell, why in found.items()}
 
     async def _control(self, changes: Sequence[CellChange], error: SourceFailedError) -> list[CellChange]:
-        """Find a request that the source answers while it fails for a batch: one group, or an empty request.
+        """Find a request that the source answers although it fails for a batch, which shows that the source itself works.
+
+        Returns:
+            The change to be requested; or no change, for an empty request.
 
         Raises:
-            SourceFailedError: The source answers none of these requests.
+            SourceFailedError: The source answers none of the requests that were tried.
         """
         groups: dict[RowKey, CellChange] = {}
         for change in changes:

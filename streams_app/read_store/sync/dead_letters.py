@@ -1,4 +1,4 @@
-"""The dead letters of a read store: records that it can never hold, or for which its source fails.
+"""The dead letters of a read store: records that the store can never hold, or for which its source fails.
 
 The broker acknowledges a dead letter before the progress of the store passes its record. If the worker crashes
 or another one claims the partition in between, the dead letter may be written twice.
@@ -28,7 +28,10 @@ ERROR_BYTES: Final = 500
 
 
 class OutputRecord(Protocol):
-    """The attributes that syncing reads of a record; ``timestamp`` is in milliseconds, and negative or None if there is none."""
+    """The attributes of a consumed record that syncing uses.
+
+    ``timestamp`` is in milliseconds; it is negative or None if the record has none.
+    """
 
     offset: int
     timestamp: int | None
@@ -45,19 +48,21 @@ class ParsedRecord:
 
 
 def as_not_a_record(record: OutputRecord, why: str) -> RejectedEvent:
-    """Return the rejected event for a record that is not a folded record of the fold of its topic."""
+    """Return the rejected event for a record that is not a folded record of the fold of its topic; ``why`` is the reason."""
     return RejectedEvent(record, "not-a-record", why, headers=_error(why))
 
 
 def as_not_storable(
     read: Iterable[ParsedRecord], unstorable: Mapping[tuple[Cell, int], str], failed: Mapping[tuple[Cell, int], str]
 ) -> list[RejectedEvent]:
-    """Return a rejected event for each record with unstorable or failed changes; a change is attributed to its first record.
+    """Return a rejected event for each record that announced unstorable or failed changes.
+
+    If several records announced a change, it counts only for the first of them.
 
     Args:
         read: Records of one batch.
-        unstorable: Cell and version → the reason why the store can never hold it.
-        failed: Cell and version → the error of the source.
+        unstorable: Cell and version of each change that the store can never hold, with the reason.
+        failed: Cell and version of each change for which the source fails, with the error of the source.
     """
     found = []
     left = {**unstorable, **failed}
@@ -90,12 +95,16 @@ class StoreDeadLetterWriter:
         self._acknowledged: dict[TP, set[int]] = {}
 
     async def write_once(self, source: TP, unstorable: Sequence[RejectedEvent]) -> None:
-        """Write the dead letters of records; return once the broker has acknowledged each.
+        """Write a dead letter for each rejected event; return once the broker has acknowledged all of them.
 
-        A call that is repeated before :meth:`forget_below` sends only those that were not acknowledged.
+        If the call is repeated before :meth:`forget_below`, it sends only the dead letters that were not acknowledged.
+
+        Args:
+            source: Partition of the rejected events.
+            unstorable: The rejected events.
 
         Raises:
-            TryAgainError: The broker does not acknowledge one of them.
+            TryAgainError: The broker has not acknowledged all dead letters.
         """
         kept = self._acknowledged.setdefault(source, set())
         unsent = [one for one in unstorable if one.record.offset not in kept]
@@ -106,7 +115,13 @@ class StoreDeadLetterWriter:
             raise TryAgainError(f"{self._component.topic} does not acknowledge dead letters: {failed!r}")
 
     def forget_below(self, source: TP, progress: int | None = None) -> None:
-        """Forget acknowledged dead letters below the progress of the store; None: forget all, because the progress was reset."""
+        """Forget which dead letters were acknowledged, so that :meth:`write_once` would send them again.
+
+        Args:
+            source: Partition of the rejected events.
+            progress: Progress of the store. Only dead letters of records below it are forgotten. None means that the progress was
+                reset: all are forgotten.
+        """
         left = {offset for offset in self._acknowledged.pop(source, ()) if progress is not None and offset >= progress}
         if left:
             self._acknowledged[source] = left

@@ -28,7 +28,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RECENT_FINGERPRINTS: Final = 3
-"""Number of recent records whose fingerprints are in the metadata of a commit; older ones are sparse, because space is limited."""
+"""Number of recent records that all have a fingerprint in the metadata of a commit. Only few older records have one, because the
+size of the metadata is limited."""
 
 CHECK_SECONDS: Final = 10.0
 """Interval at which a partition without new records checks the stored progress."""
@@ -46,8 +47,8 @@ class StoreProcessors(Processors):
 
         Args:
             sync: The store and its source.
-            outages: Reports failures of either, and determines the delay before a retry.
-            sync_once: Syncs a batch within a span; None: without one.
+            outages: Reports failures of the store and its source, and determines the delay before a retry.
+            sync_once: Function that syncs a batch within a span; None means that batches are synced without a span.
         """
         self.sync = sync
         self._traced = sync_once
@@ -67,14 +68,15 @@ class StoreProcessors(Processors):
         return self.sync.sync_once if self._traced is None else self._traced
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, StoreProcessor]:
-        """Create the processor of a partition; return store name → processor."""
+        """Create the processor of a partition; return it by the name of the store."""
         return {self.sync.store_name: StoreProcessor(tp, self)}
 
     async def run_in_turn(self, processor: StoreProcessor, step: Callable[[], Awaitable[T]]) -> T:
-        """Run a step on the store, and retry it until it succeeds.
+        """Run a step on the store, retry it until it succeeds, and return its result.
 
-        Steps run one at a time, because cancelling a processor interrupts the running statement, which must be its own. Between two
-        attempts, other processors run their steps, because the records of one partition may be the only cause of a failure.
+        Steps run one at a time: cancelling a processor interrupts the running statement, which must not be that of another
+        processor. Between two attempts, other processors run their steps, because the records of one partition may be the only
+        cause of a failure.
 
         Raises:
             ProgressError: The store is available, but does not have the progress that the step continues.
@@ -99,11 +101,11 @@ class StoreProcessors(Processors):
             await asyncio.sleep(wait_ms / 1000)
 
     def oldest_ms(self) -> dict[TP, int]:
-        """Return partition → timestamp (ms) of the oldest record that was delivered and is not synced."""
+        """Return, by partition, the timestamp of the oldest record that was delivered and is not synced yet, in ms."""
         return dict(self._busy)
 
     def syncing(self, tp: TP, oldest: OutputRecord | None) -> None:
-        """Set the oldest record of a partition that is delivered and not synced; None: there is none."""
+        """Set the oldest record that was delivered from a partition and is not synced yet; None means that there is none."""
         if oldest is None or oldest.timestamp is None or oldest.timestamp < 0:
             self._busy.pop(tp, None)
         else:
@@ -114,7 +116,7 @@ class StoreProcessors(Processors):
         return self._active is processor
 
     def forget(self, processor: StoreProcessor) -> None:
-        """End the reported outages of a processor that no longer needs the store."""
+        """Remove a processor from those that wait for the store, because it no longer needs the store."""
         self._outages.forget(processor)
 
 
@@ -136,14 +138,15 @@ class StoreProcessor(Processor):
         self._is_over = False
 
     async def claim(self, claim: Claim) -> int:
-        """Wait for the store, and return the initial offset.
+        """Wait for the store, and return the offset from which the partition is read.
 
-        It is the progress of the store, unless the log was recreated, was restored from an older copy, or begins later. If it was
-        restored, reading begins at the committed offset or below.
+        Usually, this is the progress of the store; :func:`start_offset` describes the exceptions. If the log may have been restored
+        from an older copy, reading begins at a lower offset, from which the records may differ. If the returned offset is lower
+        than the progress of the store, the progress is lowered to it.
 
         Raises:
-            NotOwnerError: Kafka rejects the first commit.
-            KafkaError, TimeoutError: The caller retries the claim.
+            NotOwnerError: Kafka rejects the first commit of the partition, because another worker owns the partition.
+            KafkaError, TimeoutError: Kafka does not answer; the caller must repeat the claim.
         """
         self._topic_id = claim.topic_id
         progress = await self._processors.run_in_turn(self, self._sync.progress)
@@ -182,7 +185,10 @@ class StoreProcessor(Processor):
         self._arrived.put_nowait(batch)
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the offset after the last synced record, with the metadata of the commit; None if that is unknown."""
+        """Return the offset after the last synced record, with the metadata of the commit.
+
+        Returns None before the claim, and after the progress of the store was not as expected.
+        """
         return None if self._next is None else self._offset_and_metadata(self._next)
 
     async def revoke(self, seconds: float) -> None:
@@ -210,7 +216,11 @@ class StoreProcessor(Processor):
             claim.resync("progress", str(error), "sync")
 
     async def _check_progress(self) -> None:
-        """Check the stored progress while idle, so that a restored store is noticed without new records."""
+        """Check the stored progress while there are no new records, so that a restored store is noticed.
+
+        Raises:
+            ProgressError: The stored progress has changed.
+        """
         stored = (await self._processors.run_in_turn(self, self._sync.progress)).get(self._tp)
         if stored != self._stored:
             raise ProgressError(f"read store {self._sync.store_name}", self._tp, stored, self._stored)
@@ -238,13 +248,13 @@ class StoreProcessor(Processor):
     async def _lost_by_broker(self, claim: Claim, stored: int | None, former_end: int) -> tuple[int | None, int | None]:
         """Detect whether the broker lost records, by the fingerprints in the metadata of the commit.
 
-        A restored broker has also lost commits. Therefore all records between the commit and the progress of the store are read
-        again. After a crash these are few, and the version guard makes them harmless. Records from before a reset are excluded,
-        because the versions that would guard against them were reset.
+        A broker that was restored from an older copy has also lost commits. Therefore all records between the commit and the
+        progress of the store are read again. After a crash of a worker, these are few, and the version guard makes them harmless.
+        Records from before a reset are not read again, because the versions that would guard against them were reset.
 
         Returns:
-            The offset from which the log must be read again, or None; and the offset from which the log differs from the one that
-            was read before, or None if it does not.
+            Two offsets. From the first on, the log must be read again; None means that this is not necessary. From the second on,
+            the log differs from the one that was read before; None means that no difference was found.
         """
         position = claim.committed
         if position is None or stored is None or not claim.topic_id:
@@ -261,7 +271,7 @@ class StoreProcessor(Processor):
         return uncommitted_from if self._read and uncommitted_from < stored else None, None
 
     def _offset_and_metadata(self, offset: int) -> OffsetAndMetadata:
-        """Add topic id and fingerprints, which identify the log: an offset alone does not reveal a recreated or restored log."""
+        """Return an offset with the metadata of its commit: topic id and fingerprints, which reveal a recreated or restored log."""
         return OffsetAndMetadata(offset, f"{self._topic_id}~{to_text(self._read)}" if self._read else self._topic_id)
 
 
@@ -273,8 +283,9 @@ def start_offset(stored: int | None, claim: Claim) -> int:
         claim: Claim of the partition.
 
     Returns:
-        Usually ``stored``. The beginning of the log if the topic was recreated: it has another id, or its log ended below
-        ``stored``, so that the client was reset. A higher offset if retention removed the records after ``stored``.
+        The beginning of the log, if the store has never synced the partition, if the topic was recreated, or if retention has
+        removed the records after ``stored``; otherwise ``stored``. A recreated topic is recognised by its other id, or because its
+        log ended below ``stored``, so that the client was reset.
     """
     begin = claim.log_bounds.begin
     if stored is None:

@@ -1,7 +1,7 @@
-"""One pass of syncing: writes the current values for a batch of folded records, with its progress.
+"""One pass of syncing: writes the current values for a batch of folded records, and the progress after the batch.
 
-This is one transaction, or several if one would exceed the timeout.
-It uses the source, the store and the dead-letter topic; the agent reads the records from Kafka.
+The values are written in one transaction with the progress, or in several transactions if one would exceed the timeout. Syncing
+uses the source, the store and the dead-letter topic; the agent reads the records from Kafka.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 
 MAX_RECORDS: Final = 500
 MAX_BYTES: Final = 1_000_000
-"""Maximum size of a batch; it bounds the query and the time of a lock in the store. A single record may be larger."""
+"""Maximum size of the values of a batch, in bytes. It bounds the query, and the time of a lock in the store. A single record may be
+larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,8 @@ class SyncResult:
     Attributes:
         records: Number of records that were read.
         rejected: Number of records that are not folded records of the fold of their topic; they became dead letters.
-        cells: Number of distinct cells (fold, group, name) in the records that were not rejected.
+        cells: Number of distinct cells to be written: those that the records announce, without those for which the source fails,
+            and with the other stored cells of deleted groups.
         written: Number of cells that were written.
         stale: Number of cells of which the store had a newer version, or another value of the same version.
         unchanged: Number of cells that already had the value.
@@ -64,7 +66,10 @@ class SyncResult:
 
 
 class StoreSync:
-    """Syncs one store: writes the current values of the cells that folded records name, their progress, and dead letters.
+    """Keeps one read store in sync with the output of its folds.
+
+    For each batch of folded records, it writes the current values that the records announce, and the progress of the partition, to
+    the store. Records that cannot be stored, as a whole or in part, become dead letters.
 
     Attributes:
         store_name: The metric label ``store``.
@@ -100,7 +105,9 @@ class StoreSync:
         return tuple(self._expected)
 
     async def progress(self) -> dict[TP, int]:
-        """Return partition → next offset to be read, for each partition that was ever synced.
+        """Return the next offset to be read of each partition that was ever synced.
+
+        The result also contains pseudo-partitions, see :meth:`.ReadStore.progress`.
 
         Raises:
             TryAgainError: The store is unavailable.
@@ -113,8 +120,8 @@ class StoreSync:
         Args:
             tp: Partition of an output topic.
             offset: The new progress, which may be lower than the current one.
-            other_from: Offset from which the log differs from the one that was read before. Records from there on are newer than
-                any reset. None: the log does not differ.
+            other_from: Offset from which the log differs from the one that was read before. Records from this offset on count as
+                newer than the last reset of their fold. None means that the log does not differ.
 
         Raises:
             TryAgainError: The store is unavailable.
@@ -130,7 +137,7 @@ class StoreSync:
         self._metrics.read_store_known_loss_records.labels(self.store_name).inc(records)
 
     async def sync_once(self, step: ProgressStep, records: Sequence[OutputRecord]) -> SyncResult:
-        """Sync one batch, or as much of it as source and store finish within their timeouts; the call can be repeated.
+        """Sync one batch, or as many of its records as source and store can finish within their timeouts. The call can be repeated.
 
         The source is queried after the records were read, so its values are at least as new as the versions of the records.
 
@@ -171,14 +178,15 @@ class StoreSync:
     ) -> list[RejectedEvent]:
         """Write records that became dead letters, without changing the progress of their partitions.
 
-        The version guard rejects everything of which the store has a newer version, so a replay can be repeated. The number of
-        replays is stored as a separate progress, so that a concurrent rebuild notices them.
+        The version guard rejects values that are older than those in the store, so a replay can be repeated. Each replay increments
+        a counter in the store, by which a rebuild that runs at the same time detects the replay.
 
         Args:
             topic: Output topic of the records.
             records: The records as they were received.
-            is_former: Whether their fold was reset since, so that their versions are meaningless. Values of the source are then
-                written only to cells for which no record was folded since. Not for carried values.
+            is_former: Whether to ignore the versions of the records, for example because the fold was reset after the records were
+                folded. Current values are then written only to cells for which no record was folded since the last reset. Must be
+                False if :attr:`carries_values`.
             dry_run: Write nothing. Values that the store rejects only during a write are not detected then.
 
         Returns:
@@ -210,7 +218,7 @@ class StoreSync:
         return [*rejected, *kept]
 
     async def resets(self) -> dict[str, int]:
-        """Return output topic → time at which its fold was last reset, in milliseconds of the wall clock; 0: never.
+        """Return, by output topic, the time at which its fold was last reset, in ms of the wall clock; 0 if it was never reset.
 
         Raises:
             TryAgainError: The store is unavailable.
@@ -220,11 +228,11 @@ class StoreSync:
 
     @property
     def carries_values(self) -> bool:
-        """Whether the values are those of the records, instead of current ones."""
+        """Whether the values come from the records, instead of from a query or a function."""
         return self._source.carries_values
 
     def knows(self, topic: str) -> bool:
-        """Return whether a topic is an output topic that this store is synced with."""
+        """Return whether a topic is one of the output topics that this store is kept in sync with."""
         return topic in self._expected
 
     async def close(self) -> None:
@@ -235,11 +243,11 @@ class StoreSync:
 
     @property
     def _most(self) -> int | None:
-        """The number of cells that source and store finish within their timeouts; None: no limit."""
+        """Maximum number of cells of a batch, for source and store to finish within their timeouts; None means no limit."""
         return min((most for most in (self._source.size.most, self._writer.size.most) if most is not None), default=None)
 
     def _within_size(self, topic: str, records: Sequence[OutputRecord]) -> Sequence[OutputRecord]:
-        """Take the first records, at least one, whose cells are within the limit."""
+        """Return the first records that together have at most the maximum number of cells; at least one, even if it has more."""
         if self._most is None:
             return records
         cells = 0
@@ -251,12 +259,13 @@ class StoreSync:
         return records
 
     async def _current(self, read: Sequence[ParsedRecord]) -> tuple[list[CellChange], dict[tuple[Cell, int], str]]:
-        """Return the values to be written: every carried value, or the source's value of each cell under its newest version.
+        """Return the changes to be written, with their values.
 
-        For a deleted group, deletions of its other stored names are added.
+        If the records carry the values, these are all announced changes. Otherwise, the source is queried for the newest change of
+        each cell, and deletions of the other stored names of deleted groups are added.
 
         Returns:
-            The changes; and the changes for which the source fails, as (cell, version) → error.
+            The changes; and the cell and version of each change for which the source fails, with the error.
         """
         announced = [change for one in read for change in one.changes]
         if self._source.carries_values:
@@ -269,7 +278,7 @@ class StoreSync:
         return current, {change.key: failed[change.cell] for change in asked if change.cell in failed}
 
     def _storable(self, current: Sequence[CellChange], unstorable: dict[tuple[Cell, int], str]) -> list[CellChange]:
-        """Return the newest change of each cell that the store does not reject; add the rejected changes to ``unstorable``."""
+        """Return, for each cell, the newest change that the store can hold; add newer changes that it rejects to ``unstorable``."""
         while True:
             newest_left = newest(change for change in current if change.key not in unstorable)
             found = {change.key: why for change in newest_left if (why := self._store.rejection(change))}
@@ -285,7 +294,18 @@ class StoreSync:
         failed: Mapping[tuple[Cell, int], str],
         keep: Callable[[list[RejectedEvent]], Awaitable[None]],
     ) -> tuple[Counts, dict[tuple[Cell, int], str]]:
-        """Write the storable changes; before that, ``keep`` is called with the records of the others."""
+        """Write the changes that the store can hold, and the progress. Before each attempt, ``keep`` is awaited for the others.
+
+        Args:
+            step: The progress that the store must have, and the progress after the last transaction.
+            read: The records that announced the changes.
+            current: The changes, with their values.
+            failed: Cell and version of each change for which the source fails, with the error.
+            keep: Receives a rejected event for each record with changes that cannot be written.
+
+        Returns:
+            Numbers of cells; and the cell and version of each change that the store can never hold, with the reason.
+        """
         unstorable: dict[tuple[Cell, int], str] = {}
         while True:
             taken = self._storable(current, unstorable)
@@ -332,7 +352,7 @@ def steps(
     Args:
         records: Fetched records.
         max_records: Maximum number of records in a batch.
-        max_bytes: Maximum size of the values in a batch; a larger record is a batch of its own.
+        max_bytes: Maximum size of the values in a batch, in bytes; a larger record becomes a batch of its own.
     """
     step: list[OutputRecord] = []
     used_bytes = 0

@@ -16,7 +16,7 @@ SyncOnce: TypeAlias = Callable[[ProgressStep, Sequence[Any]], Awaitable[SyncResu
 
 
 def traced(sync: StoreSync, group: str, tracing: Tracing) -> SyncOnce:
-    """Return :meth:`.StoreSync.sync_once`, wrapped so that each attempt that has records runs within a CONSUMER span.
+    """Wrap :meth:`.StoreSync.sync_once`, so that each attempt to sync records runs within a span of the kind CONSUMER.
 
     Args:
         sync: The store and its source.
