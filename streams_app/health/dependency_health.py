@@ -1,4 +1,4 @@
-"""Outages of dependencies: begin, duration and cause (pure).
+"""Detects outages of dependencies, with their start, duration and cause (pure).
 
 A client that retries silently, or a hanging connection, looks like a time without events. So the watchdog sends a request every
 second, and an outage begins with the first request that remains unanswered for longer than a limit.
@@ -21,9 +21,10 @@ Change = Literal["away", "back"]
 
 
 def kafka_limit_ms(session_timeout_ms: int) -> int:
-    """Return the time limit for answers of Kafka: a third of the session timeout, but at least :data:`LEAST_KAFKA_LIMIT_MS`.
+    """Return the time, in ms, without an answer after which Kafka counts as down.
 
-    After the session timeout, members are removed from their groups.
+    It is a third of the session timeout, after which Kafka removes members from their groups, but at least
+    :data:`LEAST_KAFKA_LIMIT_MS`.
     """
     return max(LEAST_KAFKA_LIMIT_MS, session_timeout_ms // 3)
 
@@ -33,10 +34,10 @@ class DependencyHealth:
     """Tracks whether one dependency answers, and since when it does not.
 
     Attributes:
-        what: Name and address, for messages.
-        limit_ms: Time without an answer after which it is down.
-        is_away: Whether it was down at the last evaluation.
-        lasted_ms: Duration of the last outage, once it is over.
+        what: Name and address of the dependency, for messages.
+        limit_ms: Time without an answer after which the dependency counts as down.
+        is_away: Whether the dependency was down at the last :meth:`check`.
+        lasted_ms: Duration of the last outage that is over; 0: there was none.
     """
 
     what: str
@@ -50,14 +51,14 @@ class DependencyHealth:
     _away_since: tuple[int, int] = field(default=(0, 0))
 
     def asked(self, monotonic_ms: int, wall_ms: int) -> None:
-        """Record that a request was sent. An outage is measured from the first request without an answer."""
+        """Record that a request was sent; an outage is measured from the first request without an answer."""
         self._asked = self._asked or (monotonic_ms, wall_ms)
 
     def failed(self, error: str, trouble: str | None = None) -> None:
-        """Record a failed request.
+        """Record that a request has failed.
 
         Args:
-            error: The error.
+            error: The error, as text.
             trouble: Fault of a dependency that answers with an error, such as "is read-only"; None if it does not answer.
         """
         self._error, self._trouble = error, trouble
@@ -70,7 +71,7 @@ class DependencyHealth:
         """Evaluate whether the dependency is down; call it several times a second.
 
         Returns:
-            "away" if an outage has begun since the last evaluation, "back" if it has ended, else None.
+            "away" if an outage has begun since the previous call, "back" if an outage has ended, otherwise None.
         """
         was_suspended = self._checked_ms is not None and monotonic_ms - self._checked_ms > SUSPENDED_MS
         self._checked_ms = monotonic_ms
@@ -91,7 +92,7 @@ class DependencyHealth:
 
     @property
     def reason(self) -> str:
-        """Text for the status during an outage: name of the dependency, fault, and begin of the outage."""
+        """Text for the status during an outage: the name of the dependency, its fault, and the time at which the outage began."""
         if self._trouble is not None:
             return f"{self.what} {self._trouble}, since {self.since}"
         return f"{self.what} has not answered since {self.since}: {self._error}"
@@ -112,7 +113,7 @@ SESSIONS: Final = 3
 
 
 def gone_ms(session_timeout_ms: int) -> int:
-    """Return the milliseconds for which a worker waits until a deleted source topic is created again."""
+    """Return for how long, in ms, a worker waits for a deleted source topic to be created again."""
     return max(GONE_MS, SESSIONS * session_timeout_ms)
 
 
@@ -121,7 +122,7 @@ class MissingTopics:
     """Tracks source topics that the broker reports as missing.
 
     Attributes:
-        limit_ms: Time after which a missing source counts as deleted for good.
+        limit_ms: Time after which a missing source topic counts as deleted for good.
     """
 
     limit_ms: int
@@ -131,7 +132,7 @@ class MissingTopics:
         """Record which source topics are missing; call this only while the broker answers.
 
         Returns:
-            The sources that exist again, and those that count as deleted for good.
+            The source topics that exist again, and those that count as deleted for good.
         """
         restored = sorted(self._since_ms.keys() - set(missing))
         self._since_ms = {name: self._since_ms.get(name, now_ms) for name in sorted(missing)}

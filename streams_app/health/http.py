@@ -87,7 +87,7 @@ class HttpServer:
             path: Path of the page.
             handler: Answers requests; it is cancelled if the client disconnects.
             what: Description of the page, for the index.
-            close: Called on the thread of the server when it ends.
+            close: Called on the thread of the server when the server ends.
         """
         self._added[path] = handler, what
         self._closing.append(close)
@@ -96,7 +96,7 @@ class HttpServer:
         """Start the server on its own thread; call this on the main loop of the worker, which answers ``/groups``.
 
         Raises:
-            TryAgainError: The server cannot listen: no port is free, for example.
+            TryAgainError: The server cannot listen, for example because no port is free.
         """
         self._main = asyncio.get_running_loop()
         started: concurrent.futures.Future[int] = concurrent.futures.Future()
@@ -215,14 +215,14 @@ class HttpServer:
         return json_reply(fields, status=503 if reasons else 200)
 
     async def _page(self, request: web.Request) -> web.Response:
-        """Answer ``/events`` and ``/asyncapi.json``: the catalogue, and the state of its subscribers in this worker."""
+        """Answer ``/events`` and ``/asyncapi.json``, which describe the catalogue and the status of its subscribers here."""
         page = self._status.pages.get(request.path)
         if page is None:
             return json_reply({"error": "this worker has no catalogue: events.catalogue names none"}, status=404)
         return json_reply(page())
 
     async def _groups(self, request: web.Request) -> web.Response:
-        """Answer ``/groups?fold=NAME&limit=N``: open groups of this worker, those without events for the longest time first."""
+        """Answer ``/groups?fold=NAME&limit=N`` with open groups of this worker; those that are quiet for longest come first."""
         text = request.query.get("limit", str(GROUPS_DEFAULT))
         if not (text.isascii() and text.isdigit() and len(text) < LONGEST_LIMIT and 1 <= int(text) <= GROUPS_MAX):
             return json_reply({"error": f"limit must be a number from 1 to {GROUPS_MAX}"}, status=400)

@@ -20,10 +20,10 @@ IDLE_SECONDS: Final = 75.0
 
 MAX_CONNECTIONS: Final = 64
 DESCRIPTORS_A_CONNECTION: Final = 8
-"""Divisor of the descriptor limit of the process: the server uses at most that part of the file descriptors."""
+"""The server has at most one connection for this many file descriptors that the process may open."""
 
 BACKLOG: Final = 32
-"""Maximum number of connections that wait until the server accepts them, each of which then takes a file descriptor."""
+"""Maximum number of connections that wait until the server accepts them. Each accepted connection takes a file descriptor."""
 
 
 def connection_limit() -> int:
@@ -46,8 +46,8 @@ class Connections:
 
         Args:
             limit: Maximum number of connections.
-            request_seconds: Maximum time for the first byte, and for the headers of a request.
-            idle_seconds: Maximum time for a client to read a response and to send its next request.
+            request_seconds: See :data:`REQUEST_SECONDS`.
+            idle_seconds: See :data:`IDLE_SECONDS`.
         """
         self.limit = limit
         self.request_seconds = request_seconds
@@ -58,7 +58,7 @@ class Connections:
         return len(self._open)
 
     def factory(self, handler: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
-        """Return a function that creates the protocol of a connection, around aiohttp's HTTP protocol from ``handler``."""
+        """Return a function that creates the protocol of a connection; it wraps the HTTP protocol that ``handler`` creates."""
         return lambda: BoundedConnection(self, handler())
 
     def opened(self, connection: BoundedConnection, transport: asyncio.Transport) -> None:
@@ -89,7 +89,7 @@ class Connections:
 
 
 class BoundedConnection(asyncio.Protocol):
-    """Protocol of one connection that enforces time limits, and forwards all calls to the HTTP protocol."""
+    """Protocol of one connection, which enforces the time limits and passes all calls on to aiohttp's HTTP protocol."""
 
     def __init__(self, connections: Connections, handler: asyncio.Protocol) -> None:
         self._connections = connections
@@ -100,7 +100,7 @@ class BoundedConnection(asyncio.Protocol):
         self.is_answering = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the time limit of the first request."""
+        """Add the connection, and start the time limit of its first request."""
         # The transports of uvloop have no common class.
         self._transport = opened = cast(asyncio.Transport, transport)
         self._handler.connection_made(opened)
@@ -108,7 +108,7 @@ class BoundedConnection(asyncio.Protocol):
         self._connections.opened(self, opened)
 
     def data_received(self, data: bytes) -> None:
-        """Forward bytes; further bytes of the same request do not extend its time limit."""
+        """Pass bytes on to aiohttp. The first bytes of a request start its time limit; further ones do not extend it."""
         if not (self._is_arriving or self.is_answering):
             self._is_arriving = True
             self._expect(self._connections.request_seconds)
@@ -125,7 +125,7 @@ class BoundedConnection(asyncio.Protocol):
         self._expect(self._connections.idle_seconds)
 
     def eof_received(self) -> bool | None:
-        """Forward to aiohttp that the client has finished sending."""
+        """Tell aiohttp that the client has finished sending."""
         return self._handler.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -136,11 +136,11 @@ class BoundedConnection(asyncio.Protocol):
         self._handler.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Forward to aiohttp that the write buffer is full, because the client reads too slowly."""
+        """Tell aiohttp to stop writing: the buffer is full, because the client reads too slowly."""
         self._handler.pause_writing()
 
     def resume_writing(self) -> None:
-        """Forward to aiohttp that the write buffer has space."""
+        """Tell aiohttp that it may write again: the buffer has space."""
         self._handler.resume_writing()
 
     def abort(self) -> None:

@@ -30,9 +30,9 @@ class Description:
         kind: Type of the metric.
         labels: Names of its labels.
         help: Description of the measured value.
-        advice: Action for operators when the value changes.
-        buckets: Bucket bounds of a histogram, in the unit of its name.
-        initial: Value of a gauge with the only label ``fold`` before the first measurement.
+        advice: What operators should do if the value is unusual.
+        buckets: Upper bounds of the buckets of a histogram, in the unit of the metric.
+        initial: Value before the first measurement, for a gauge whose only label is ``fold``.
     """
 
     name: str

@@ -29,7 +29,7 @@ class OutageReporter:
         Args:
             what: Name of the dependency, for messages.
             on_change: Called with False after each failure, and with True after each success that leaves no failed user.
-            clock: Clock for the duration of an outage; None for that of this machine.
+            clock: Clock that measures the duration of an outage; None: the clock of this machine.
         """
         self._what = what
         self._on_change = on_change
@@ -51,10 +51,10 @@ class OutageReporter:
         return self._fault is not None and self._is_for_operator
 
     def failed(self, error: BaseException, who: Hashable = None) -> int:
-        """Record a failure of the user ``who``; log it if its error is new, or was last logged ten minutes ago.
+        """Record a failure of the user ``who``. Log the error if it has changed, or was last logged ten minutes ago.
 
         Returns:
-            Milliseconds that ``who`` has to wait: 200, doubled with each consecutive failure, at most 10 000.
+            Time in ms for which ``who`` has to wait: 200 at first, doubled with each consecutive failure, at most 10 000.
         """
         self._on_change(False)
         fault = str(error) or repr(error)
@@ -72,7 +72,7 @@ class OutageReporter:
         return round(1000 * backoff.failed())
 
     def succeeded(self, who: Hashable = None) -> None:
-        """Record a success of the user ``who``; after the last failed user's success, log that the outage is over."""
+        """Record a success of the user ``who``. If no user with a failure is left, log that the outage is over."""
         self.forget(who)
         if self._waiting:
             return

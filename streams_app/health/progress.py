@@ -1,7 +1,7 @@
-"""Detects components with pending work that make no progress; a stall without a known pause ends the process.
+"""Detects components that have pending work but make no progress; a stall without a known pause ends the process.
 
-A client can stop consuming silently, and a loop can hang. So the watchdog, which does not depend on them, periodically reads the
-progress of each partition of a group, and of the processors' own work.
+A client can stop consuming silently, and a loop can hang. So the watchdog, which does not depend on clients and loops, periodically
+reads the progress of each partition of a group, and of the processors' own work.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ UNCLAIMED: Final = -1
 
 
 class Progress(NamedTuple):
-    """Position of a component in its pending work.
+    """How far a component has come with its pending work.
 
     Attributes:
         position: Value that changes with each unit of work.
-        end: Position at which no work is left; below it, the position must change.
-        what: Identification for the log.
-        why: Description of a stall, as a sentence.
+        end: Position at which no work is left. While the position is lower, a position that does not change is a stall.
+        what: Name of the component, for the log.
+        why: Description of a stall of the component, as a sentence.
     """
 
     position: int
@@ -48,7 +48,11 @@ class StallDetector:
     _still: dict[Hashable, tuple[Progress, int]] = field(default_factory=dict)
 
     def observe(self, now_ms: int, moves: Mapping[Hashable, Progress]) -> Progress | None:
-        """Record the progress of all components at a monotonic time; a component that is missing in ``moves`` is forgotten.
+        """Record the progress of all components.
+
+        Args:
+            now_ms: Monotonic time.
+            moves: Progress of each component, by a key that identifies it. A component that is missing is forgotten.
 
         Returns:
             Progress of a component that has stalled for :attr:`stuck_ms`; None if none has.
@@ -61,7 +65,10 @@ class StallDetector:
         return self._still_for(self.stuck_ms, now_ms)
 
     def slow(self, now_ms: int) -> Progress | None:
-        """Return a component that has stalled for half of :attr:`stuck_ms`, to report it before the process ends, or None."""
+        """Return the progress of a component that has stalled for half of :attr:`stuck_ms`; None if none has.
+
+        So a stall is reported before the process ends.
+        """
         return self._still_for(self.stuck_ms // 2, now_ms)
 
     def _still_for(self, least_ms: int, now_ms: int) -> Progress | None:
@@ -69,7 +76,7 @@ class StallDetector:
 
 
 class ProgressWatchdog:
-    """Reports a component that has stalled for half a minute, and ends the process after a minute."""
+    """Reports a component that has stalled for half a minute, and ends the process if it has stalled for a minute."""
 
     def __init__(self, status: Status, end: Callable[[str], None], stuck_ms: int = STUCK_MS) -> None:
         """Create a watchdog; it calls ``end`` with the reason to end the process."""

@@ -12,19 +12,23 @@ CAUSES: Final = (
     "start", "claim", "kafka", "redis", "redis-memory", "schema-registry", "topic", "subscriber", "clock-skew", "stuck", "lifespan",
     "loop", "poll", "end", "other",
 )  # fmt: skip
-"""Causes of a worker that is not ready: label of the metric ``streams_app_not_ready``."""
+"""Causes for which a worker is not ready; values of the label ``cause`` of the metric ``streams_app_not_ready``."""
 
 _CAUSE_OF: Final = {"kafka-away": "kafka", "redis-away": "redis", "source": "topic", "producer": "topic"}
 
 Page: TypeAlias = Callable[[], Any]
-"""Returns the JSON content of a page; called from any thread."""
+"""Returns the JSON content of a page; may be called from any thread."""
 
 GroupsProvider: TypeAlias = Callable[[str | None, int], Awaitable[list[dict[str, Any]]]]
-"""``await provider(fold or None, limit)`` returns rows; runs on the event loop of the worker."""
+"""Lists open groups, at most as many as the second argument; the first one is the name of a fold, or None for all folds. It runs on
+the event loop of the worker."""
 
 
 def cause_of(about: str) -> str:
-    """Return the one of :data:`CAUSES` for the subject of a reason: ``topic`` for ``source:orders``; else ``other``."""
+    """Return the cause, one of :data:`CAUSES`, for the subject of a reason: for ``source:orders``, for example, ``topic``.
+
+    An unknown subject has the cause ``other``.
+    """
     head = about.partition(":")[0]
     cause = _CAUSE_OF.get(head, head)
     return cause if cause in CAUSES else "other"
@@ -36,8 +40,8 @@ class Status:
     Each change is one dictionary operation, so no lock is needed between the threads.
 
     Attributes:
-        groups_provider: Lists open groups; None until the worker has started.
-        pages: Path → content, for pages that only some workers have.
+        groups_provider: Lists open groups; None if the worker runs no folds, or has not started yet.
+        pages: Functions that return the content of pages that only some workers have, by path.
     """
 
     def __init__(self) -> None:
@@ -52,11 +56,11 @@ class Status:
         self._reasons[about] = why
 
     def clear(self, about: str) -> None:
-        """Remove the reason for a subject, so that it no longer prevents the worker from being ready."""
+        """Remove the reason for a subject, which then no longer prevents the worker from being ready."""
         self._reasons.pop(about, None)
 
     def remark(self, about: str, text: str | None) -> None:
-        """Set a remark about a worker that may be ready; None removes it."""
+        """Set the remark about a subject; None removes it. Unlike a reason, a remark does not prevent the worker from being ready."""
         if text is None:
             self._remarks.pop(about, None)
         else:
@@ -90,5 +94,5 @@ class Status:
         self._beat_ms = monotonic_ms
 
     def is_live(self, monotonic_ms: int) -> bool:
-        """Return whether the main loop has run within the last 30 s; true before its first heartbeat."""
+        """Return whether the main loop has run within the last 30 s; True also before its first heartbeat."""
         return self._beat_ms is None or monotonic_ms - self._beat_ms < LIVE_MS

@@ -20,7 +20,10 @@ class TraceIds(logging.Filter):
 
 
 def add_trace_ids() -> None:
-    """Add a :class:`TraceIds` filter to each handler of the root logger that has none; silence warnings about trace headers."""
+    """Add a :class:`TraceIds` filter to each handler of the root logger that has none.
+
+    Warnings of OpenTelemetry about invalid trace headers are no longer logged.
+    """
     # Invalid trace headers of events are ignored on purpose; this logger would warn of each.
     logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)
     for handler in logging.getLogger().handlers:

@@ -29,7 +29,8 @@ TRACE_STATE: Final = "tracestate"
 FIELDS: Final = frozenset({TRACE_PARENT, TRACE_STATE})
 
 MAX_HEADER_BYTES: Final = 512
-"""A longer header is ignored. W3C Trace Context requires this much for ``tracestate`` at least; ``traceparent`` has 55 bytes."""
+"""A longer trace header is ignored. W3C Trace Context requires that a ``tracestate`` of up to 512 bytes is passed on; a
+``traceparent`` has 55 bytes."""
 
 FLUSH_SECONDS: Final = 2.0
 """Maximum time that a stopping worker waits for the export of finished spans."""
@@ -55,13 +56,14 @@ class Tracing:
         attributes: Attributes,
         failure_of: Callable[[BaseException | None], BaseException | None],
     ) -> Iterator[None]:
-        """Run the block within a CONSUMER span, a child of the context in the headers of its record.
+        """Run the block within a CONSUMER span of one record, whose parent is the trace context in the headers of the record.
 
         Args:
             topic: Topic of the record.
             headers: Headers of the record.
             attributes: Further attributes of the span.
-            failure_of: Maps the exception that the block raised (or None) to the exception that the span records (None: success).
+            failure_of: Returns the exception that the span records, given the exception that the block has raised. In both cases,
+                None means success.
         """
         parent = trace_context_of(headers)
         with self._span(
@@ -73,7 +75,7 @@ class Tracing:
     def publishing(self, topic: str, headers: Headers, attributes: Attributes) -> Iterator[Headers]:
         """Run the block within a PRODUCER span.
 
-        Its parent is the current span; if there is none, the context in ``headers``.
+        The parent of the span is the current span; if there is none, it is the trace context in ``headers``.
 
         Args:
             topic: Topic of the records.
@@ -96,6 +98,9 @@ class Tracing:
         Args:
             topic: Topic of the records.
             attributes: Further attributes of the span.
+
+        Yields:
+            The span.
         """
         messaging = _messaging(topic, "process", "process", attributes)
         with self._span(f"process {topic}", SpanKind.CONSUMER, Context(), messaging) as span:
@@ -189,7 +194,7 @@ def trace_context_of(headers: Headers) -> Context:
 
 
 def _span_context(value: bytes) -> SpanContext:
-    """Parse a valid ``traceparent``. A record has up to 32 links, and the propagator would take ten times as long for each."""
+    """Parse a valid ``traceparent``, in a tenth of the time of the propagator, because a folded record has up to 32 links."""
     _, trace_id, span_id, flags = value.split(b"-")
     return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16)))
 
@@ -221,12 +226,12 @@ def record_failure(span: Span, error: BaseException) -> None:
 
 
 def encodable(text: str) -> str:
-    """Return a text with its lone surrogates escaped; because of one, an exporter would drop the whole batch of spans."""
+    """Return a text with its lone surrogates escaped. A single lone surrogate would cause an exporter to drop a batch of spans."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _messaging(topic: str, operation: str, kind: str, attributes: Attributes) -> Attributes:
-    """Return span attributes: system, operation and topic by OpenTelemetry's conventions for messaging, and ``attributes``."""
+    """Return ``attributes`` with the span attributes for messaging that OpenTelemetry defines: system, operation and topic."""
     return {
         "messaging.system": "kafka",
         "messaging.operation.name": operation,

@@ -1,7 +1,7 @@
 """The composition root of a worker: assembles, starts and stops all components besides its folds.
 
 These are read stores, subscribers, live views, journals, HTTP pages and the watchdog, with the Redis client, producer and clock
-that they share. A worker without folds consists of them; with folds, they run beside the Faust application.
+that they share. A worker without folds consists of these components. In a worker with folds, they run beside the Faust application.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Components:
     """Prepares, starts and stops the components besides the folds of a worker; created by :func:`assemble`.
 
     Attributes:
-        selection: The components to run.
-        on_fatal: Ends the process because of an error; called from any thread.
+        selection: The read stores, subscribers, live views and journals to run.
+        on_fatal: Ends the process because of an error; may be called from any thread.
         is_folding: Whether folds also run, so that Redis must answer at the start.
         stopping: Set when the worker begins to shut down.
         folding: The folds of the worker, once it is started; None without folds.
@@ -92,7 +92,7 @@ class Components:
         """Create the components, and check their requirements before any of them starts.
 
         Raises:
-            TryAgainError: Kafka cannot be reached, or Redis, if folds run.
+            TryAgainError: Kafka cannot be reached, or folds run and Redis cannot be reached.
             ConfigurationError: A server denies access, topics are missing, or a component has wrong settings.
         """
         await self._check_redis()
@@ -127,7 +127,10 @@ class Components:
             self.tracing.warn_if_unrecorded()
 
     def fold_backlog(self) -> int:
-        """Return how many records the folds of this worker have not applied yet, 0 without folds; safe to call from any thread."""
+        """Return how many records that were read the folds of this worker have not applied yet; 0 without folds.
+
+        May be called from any thread.
+        """
         return 0 if self.folding is None else self.folding.ownership.backlog()
 
     async def _check_redis(self) -> None:
@@ -189,7 +192,7 @@ class Components:
             self.on_fatal(error)
 
     def _unexpected_cancellation(self, task: asyncio.Task[None]) -> BaseException | None:
-        """Return an error if a task was cancelled before the worker stops, because its work has then ended; else None."""
+        """Return the error for a cancelled task: nobody does its work any more. Return None if the worker is shutting down."""
         return None if self.stopping.is_set() else TryAgainError(f"the task {task.get_name()!r} was cancelled")
 
     async def stop(self) -> None:
@@ -225,9 +228,9 @@ def assemble(
 
     Args:
         settings: Settings of the application.
-        selection: The components besides folds.
-        on_fatal: Ends the process because of an error; called from any thread.
-        clock: A clock for tests; None for that of the machine.
+        selection: The read stores, subscribers, live views and journals to run.
+        on_fatal: Ends the process because of an error; may be called from any thread.
+        clock: A clock for tests; None: the clock of the machine.
         is_folding: Whether the worker also runs the folds.
 
     Raises:
@@ -264,7 +267,7 @@ def assemble(
 async def watch_redis(skew: SkewWatch, warn: Callable[[], Awaitable[None]] | None, stop: asyncio.Event) -> None:
     """Compare the wall clock with that of Redis every few seconds until the worker stops.
 
-    Ids are stored by the hour, and waits end by the wall clock, so all workers need the same time.
+    Event ids are stored by the hour, and retries are due by the wall clock, so all workers need the same time.
 
     Args:
         skew: Compares the clocks.

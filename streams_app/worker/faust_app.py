@@ -92,7 +92,7 @@ class FoldingApp(faust.App):
         await super().on_start()
 
     async def on_stop(self) -> None:
-        """Commit while the consumer is still a member of its group."""
+        """Release the partitions and commit, while the consumer is still a member of its group."""
         self.components.stopping.set()  # read stores and subscribers leave their own groups at the same time
         await self.ownership.stop()
         report_rejected_events(self.settings.folds, self.metrics)
@@ -109,7 +109,7 @@ class FoldingApp(faust.App):
         self._exit_with(self.fatal)
 
     def _exit_with(self, fault: BaseException | None) -> None:
-        """If Faust's own worker runs the application, exit with the code of the error."""
+        """End the process with the exit code of an error, if the error has one and Faust's own worker runs the application."""
         if isinstance(fault, StreamsAppError) and not self.is_served:
             logger.critical("%s", fault)
             exit_now(fault.exit_code)
@@ -128,7 +128,7 @@ class FoldingApp(faust.App):
         await self.ownership.revoked(tps)
 
     def in_flight(self) -> int:
-        """Return the number of records in memory that are not folded yet; stuck partitions do not count."""
+        """Return the number of records in memory that are not folded yet, without those of stuck partitions."""
         return self.ownership.in_flight()
 
     def on_fatal(self, error: BaseException) -> None:
@@ -145,17 +145,18 @@ class FoldingApp(faust.App):
 
 
 def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
-    """Create the Faust application for settings, without connecting.
+    """Create the Faust application for settings, without connecting to a server.
 
     Args:
         settings: See :class:`streams_app.settings.Settings`.
-        clock: A clock for tests; None for that of the machine.
+        clock: A clock for tests; None: the clock of the machine.
 
     Returns:
         A ``faust.App`` with the additional attributes ``settings``, ``ownership``, ``metrics`` and ``status``.
 
     Raises:
-        ConfigurationError: The settings declare no fold, a secret cannot be read, or tracing lacks ``opentelemetry-api``.
+        ConfigurationError: The settings declare no fold, a secret cannot be read, or tracing is on and ``opentelemetry-api`` is not
+            installed.
     """
     if not settings.folds:
         raise ConfigurationError(["there is no fold: subscribers alone are run by `streams-app worker`, without Faust"])
@@ -206,7 +207,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
 
 
 def _counted(settings: Settings, metrics: Metrics) -> Callable[[str, str], None]:
-    """Return a function that counts a resync by name of the fold and cause, unless the fold is no longer declared."""
+    """Return a function that counts a resync, given the name of the fold and the cause; retired folds are not counted."""
     declared = {fold.name for fold in settings.folds}
 
     def count(fold: str, cause: str) -> None:

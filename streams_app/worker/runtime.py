@@ -33,8 +33,9 @@ def serve(declared: Settings | FoldingApp, only: Collection[str] = ()) -> None:
     """Run a worker until SIGTERM or SIGINT.
 
     Args:
-        declared: Settings, or an application created from them, which may have further agents and timers.
-        only: Names of read stores, subscribers, live views or journals to run instead of everything.
+        declared: Settings, or an application that was created from settings and may have further agents and timers.
+        only: Names of read stores, subscribers, live views or journals. The worker runs these only, and no folds; if empty, it runs
+            everything.
 
     Raises:
         ConfigurationError: A name is unknown, topics or rights are missing, or a topic was recreated.
@@ -81,8 +82,8 @@ async def _serve_folds(declared: Settings | FoldingApp) -> None:
 async def _serve_selection(settings: Settings, selection: Selection) -> None:
     """Run a worker without folds.
 
-    It is a member of its consumer groups like any worker, and shares partitions with the others. Faust is not used. If a store, a
-    source, Redis or Kafka becomes unavailable later, the worker waits until it is available.
+    The worker joins its consumer groups like any other worker, and shares their partitions with other workers. Faust is not used.
+    If a store, a source of values, Redis or Kafka becomes unavailable after the start, the worker waits until it is available again.
     """
     stop, fatal = _stop_on_signals(), _FatalError()
     selected = selection.subscribers

@@ -17,7 +17,7 @@ class Selection(NamedTuple):
 
     Attributes:
         stores: Read stores.
-        subscribers: Names of subscribers; None: all enabled ones, if the settings name a catalogue.
+        subscribers: Names of subscribers; None: all enabled ones of the catalogue, if the settings name one.
         views: Live views.
         journals: Journals.
     """
@@ -29,13 +29,16 @@ class Selection(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Names of the selected components, for the log; without subscribers if all enabled ones are selected by None."""
+        """Names of the selected components, for the log. If ``subscribers`` is None, the names of subscribers are missing."""
         stores, views = (store.name for store in self.stores), (view.name for view in self.views)
         return [*stores, *(self.subscribers or ()), *views, *(journal.name for journal in self.journals)]
 
     @property
     def uses_redis(self) -> bool:
-        """Whether a selected component has state in Redis; read stores, and subscribers selected by None, do not count."""
+        """Whether a selected component has state in Redis. Read stores have none.
+
+        Subscribers do not count if ``subscribers`` is None: then folds run as well, which use Redis in any case.
+        """
         return bool(self.subscribers or self.views or self.journals)
 
 
@@ -47,7 +50,7 @@ def everything(settings: Settings) -> Selection:
 def select(settings: Settings, names: Collection[str]) -> Selection:
     """Find read stores, subscribers, live views and journals by name.
 
-    Without names, select all enabled subscribers, all live views of topics and all journals.
+    Without names, select all enabled subscribers, all live views of topics and all journals, but no read store.
 
     Raises:
         ConfigurationError: A name is unknown, a subscriber is not enabled, or no component is selected.

@@ -2,8 +2,8 @@
 
 Faust can stop consuming while it sends heartbeats (faust-streaming #175, #523, #629), a client can retry forever silently, and a
 main loop can hang. So this thread has its own event loop and its own connections to Kafka and Redis, and queries both every second.
-An outage is shown by ``/health/ready`` and ``streams_app_up``, and logged once. If only one of them is down, the answers of the
-other still raise ``streams_app_lag_events``.
+An outage is shown by ``/health/ready`` and ``streams_app_up``, and logged once. If only one of the two servers is down,
+``streams_app_lag_events`` still changes by the answers of the other one.
 
 If a component with pending work makes no progress for half a minute without a known pause, the worker is not ready (see
 :mod:`streams_app.health.progress`). After a minute, the process ends with exit code 75. A supervisor starts another one, and no
@@ -104,23 +104,23 @@ class Watchdog:
         self._transactions = OpenTransactions(metrics, status)
 
     def watch(self, group: str, ownership: Ownership, *, is_essential: bool = False) -> None:
-        """Add a consumer group of this process, whose progress and open transactions are watched; can be called at any time.
+        """Watch the progress and the open transactions of a consumer group of this process; may be called at any time.
 
         Args:
             group: Short name of the group.
-            ownership: Owns its partitions.
-            is_essential: Whether the process also ends if a partition stays unclaimed, or makes no progress while Kafka is down. In
-                other groups the claim is retried without limit, and the worker continues to fold.
+            ownership: Ownership of the group's partitions in this process.
+            is_essential: Whether the process also ends if a partition of the group stays unclaimed, or makes no progress while
+                Kafka is down. In other groups, the claim is retried without limit, and the worker continues.
         """
         self._groups.append((group, ownership, is_essential))
         self.watch_transactions(group, ownership)
 
     def watch_transactions(self, group: str, ownership: Ownership) -> None:
-        """Add a consumer group for which open transactions that hide records are reported; can be called at any time."""
+        """Report open transactions that hide records from a consumer group of this process; may be called at any time."""
         self._readers.append((group, ownership))
 
     def start(self, folding: Folding | None = None) -> None:
-        """Start the thread that watches Kafka, Redis, the added groups and the lag of folds; the servers first count as up.
+        """Start the thread that watches Kafka, Redis, the added groups and the lag of folds. At first, the servers count as up.
 
         Args:
             folding: The folds of the worker; None without folds.
@@ -194,7 +194,7 @@ class Watchdog:
             self._transactions.observe(name, ownership.reader_views(), self._clock.now_ms())
 
     def _report_lag(self, folding: Folding, now_ms: int, *, has_begun: bool) -> dict[TP, int]:
-        """Set the lag of every fold up to the high watermarks; return source partition → last stable offset."""
+        """Set the lag of every fold up to the high watermarks; return the last stable offset of each source partition."""
         read = {tp: folding.ownership.read_end(tp) for tp in self._ends} if has_begun else {}
         is_answering = not self._answers[KAFKA].is_away
         high = self._known_ends.combined(self._high, read, now_ms, is_answering=is_answering)
@@ -205,7 +205,7 @@ class Watchdog:
         return self._known_ends.combined(self._ends, read, now_ms, is_answering=is_answering)
 
     def _moves(self, ends: Mapping[TP, int], now_ms: int) -> dict[Hashable, Progress]:
-        """Return (group, key) → progress; the group is part of the key, because two groups may read the same partition."""
+        """Return the progress of the watched groups, by group and component: two groups may read the same partition."""
         is_away = self._status.is_waiting_for(f"{KAFKA}-away")
         return {
             (group, key): one._replace(what=f"group={group} {one.what}")

@@ -24,8 +24,8 @@ class Catalogue:
     Attributes:
         events: Events that are published or subscribed to.
         subscribers: Subscribers that a worker runs.
-        lifespan: Called once in each worker. The context manager that it returns is entered before the first event and exited after
-            the last one; use it for clients and connection pools.
+        lifespan: Function that each worker calls once; None: there is none. The async context manager that it returns is entered
+            before the first event and exited after the last one. Use it for clients and connection pools.
     """
 
     events: tuple[Event[Any, Any], ...]
@@ -71,7 +71,7 @@ class Catalogue:
 
 
 def _one_alone(label: str, given: Any) -> list[str]:
-    """Return a fault if ``given`` is a single event or subscriber, as in ``(it)``, which is not a tuple without a comma."""
+    """Return the fault that ``given`` is a single event or subscriber, because ``(it)`` is not a tuple; else an empty list."""
     if not isinstance(given, (Event, Subscriber)):
         return []
     return [f"{label} = {given!r} is not a tuple or list: a tuple of one element needs a comma, as in {label}=(it,)"]

@@ -28,7 +28,8 @@ def catalogue_of(settings: Settings) -> Catalogue:
 def faults_beside(path: Path | None, environ: Mapping[str, str]) -> list[str]:
     """Return the faults of the settings sections ``[subscribers.NAME]``, to report them together with faults of other settings.
 
-    If the catalogue cannot be imported, it has the faults of the import instead. Without a catalogue or sections there are none.
+    If the catalogue cannot be imported, the faults of the import are returned instead. The list is empty if no catalogue is set or
+    no such section exists, or if the file is not readable: then :meth:`Settings.load` reports why.
 
     Args:
         path: The settings file, as for :meth:`Settings.load`.
@@ -56,7 +57,7 @@ def subscription_named(settings: Settings, name: str) -> Subscription:
     """Return the subscriber with a given name: its declaration with the settings applied, its topics and its consumer group.
 
     Raises:
-        ConfigurationError: The catalogue has no subscriber of that name, or contradicts the settings; or as for
+        ConfigurationError: The catalogue has no subscriber of that name, contradicts the settings, or cannot be imported, see
             :func:`catalogue_of`.
     """
     found = {one.subscriber.name: one for one in subscriptions_of(catalogue_of(settings), settings)}

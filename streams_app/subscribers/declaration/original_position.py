@@ -1,8 +1,8 @@
 """Replay of events for one subscriber: the replay topic, and the headers that contain the original position (pure).
 
 Replayed events are written to a separate topic that only the subscribers of the application read, because in their own topic all
-other consumers would receive them a second time. Two headers precede those of the event: ``streams-app-replay`` names the
-subscriber, and ``streams-app-origin`` is ``<topic>:<partition>:<offset>:<timestamp in ms>`` of the event.
+other consumers would receive them a second time. A replay puts two headers before those of the event: ``streams-app-replay`` names
+the subscriber, and ``streams-app-origin`` has the original position, as ``<topic>:<partition>:<offset>:<timestamp in ms>``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ RECEIVED_HEADER: Final = "received-headers"
 """Header of a dead letter whose value is the number of original event headers that follow it."""
 
 RECEIVED_BYTES: Final = 16_384
-"""Maximum total size of event headers that are copied into a dead letter; larger ones could force it to leave out the value."""
+"""Maximum total size of event headers that are copied into a dead letter. With larger headers, the dead letter might become too
+large for the broker, and would have to omit the value."""
 
 _ORIGIN: Final = re.compile(rb"([a-zA-Z0-9._-]{1,249}):(\d{1,9}):(\d{1,18}):(\d{1,15})")
 
@@ -34,7 +35,7 @@ class OriginalPosition(NamedTuple):
     Attributes:
         tp: Topic and partition.
         offset: Offset of the event.
-        timestamp_ms: Timestamp of its record.
+        timestamp_ms: Timestamp of the event's record.
     """
 
     tp: TP
@@ -54,9 +55,9 @@ def replay_headers(subscriber: str, origin: OriginalPosition, headers: Headers) 
     """Return the headers of a replayed event.
 
     Args:
-        subscriber: Name of the subscriber that will process it.
-        origin: Its original position.
-        headers: Its original headers.
+        subscriber: Name of the subscriber that will process the event.
+        origin: Original position of the event.
+        headers: Original headers of the event.
     """
     return [(REPLAY_HEADER, subscriber.encode()), (ORIGIN_HEADER, str(origin).encode()), *headers]
 
@@ -67,7 +68,7 @@ def is_replay_for(subscriber: str, headers: Headers) -> bool:
 
 
 def parse_replay(headers: Headers) -> tuple[OriginalPosition, Headers] | None:
-    """Return the original position and headers of a replayed event; None if its headers are not valid."""
+    """Return the original position and the original headers of a replayed event; None if the position is missing or not valid."""
     if len(headers) < ADDED or headers[1][0] != ORIGIN_HEADER:
         return None
     found = _ORIGIN.fullmatch(headers[1][1] or b"")
@@ -79,7 +80,7 @@ def parse_replay(headers: Headers) -> tuple[OriginalPosition, Headers] | None:
 def received_headers(headers: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
     """Return the headers of an event as they are copied into its dead letter, so that a replay can restore them.
 
-    Headers larger than :data:`RECEIVED_BYTES` are replaced by one header with their size.
+    If all headers together are larger than :data:`RECEIVED_BYTES`, one header with their total size replaces them.
     """
     size = sum(len(name.encode()) + len(value or b"") for name, value in headers)
     if size > RECEIVED_BYTES:

@@ -51,10 +51,10 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
 
     data: T
     id: str
-    """``ce_id``, unique within :attr:`source`; for a folded record, its fold id; if the publisher sets no id,
-    ``topic:partition:offset``."""
+    """Id of the event: the header ``ce_id``, which is unique within :attr:`source`; for a folded record, the fold id. If the
+    publisher has set no id, it is ``topic:partition:offset``."""
     before: T | None = None
-    """The previous payload, if the publisher provides it."""
+    """The payload before the change that the event reports; None if the publisher does not provide it."""
     metadata: M | None = None
     raw_key: bytes | None = None
     headers: Headers = ()
@@ -63,9 +63,11 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
     partition: int = 0
     offset: int = 0
     version: int = 0
-    """Increases with each event of a key within a partition; serves as a version guard in the function's database."""
+    """A number that increases with each event of a key within a partition. The function can use it as a version guard in its
+    database."""
     fold: FoldInfo | None = None
-    """For a folded record: its fold id, the number and the times of its events, and the reason why the group was closed."""
+    """For a folded record: its fold id, the number and the times of its events, and the reason why the group was closed. None for
+    an event."""
     attempt: int = 1
     deadline_ms: int | None = None
     subscriber: str = ""
@@ -74,7 +76,7 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
 
     @property
     def key(self) -> str | None:
-        """The record key; bytes that are not valid UTF-8 become surrogates."""
+        """The record key as text, in which bytes that are not valid UTF-8 become surrogates; None if the record has no key."""
         return None if self.raw_key is None else self.raw_key.decode("utf-8", "surrogateescape")
 
     @property
@@ -99,7 +101,10 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
 
     @property
     def source(self) -> str | None:
-        """The publisher (``ce_source``), within which the id is unique; None for folded records and without that header."""
+        """The publisher of the event, from the header ``ce_source``; None if the header is missing, or for a folded record.
+
+        The id of an event is unique only among the events of its source.
+        """
         found = source_of(self.headers)
         return found.decode("utf-8", "surrogateescape") if found else None
 
@@ -125,7 +130,8 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
         Raises:
             NotPublishedError: The broker has not acknowledged the event; it may or may not have stored it.
             BadEventError, ConfigurationError, RegistryUnavailableError: As for :meth:`.Events.publish`.
-            RuntimeError: The function is not ``async``, use :meth:`publish_sync`; or this event has no publisher.
+            RuntimeError: The function is not ``async`` and has to use :meth:`publish_sync`, or this event was constructed without a
+                publisher.
         """
         publisher, parent = self._publishing()
         return publisher.publish_child(parent, event, data, before=before, metadata=metadata, context=context or {})
@@ -139,7 +145,17 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
         metadata: N | None = None,
         context: Mapping[str, str] | None = None,
     ) -> str:
-        """Publish an event from a function that is not ``async``, see :meth:`publish`."""
+        """Publish an event like :meth:`publish`, from a function that is not ``async``.
+
+        The call waits until the broker has acknowledged the event.
+
+        Returns:
+            The id of the event.
+
+        Raises:
+            NotPublishedError, BadEventError, ConfigurationError, RegistryUnavailableError: As for :meth:`publish`.
+            RuntimeError: This event was constructed without a publisher.
+        """
         publisher, parent = self._publishing()
         return publisher.publish_child_sync(parent, event, data, before=before, metadata=metadata, context=context or {})
 

@@ -29,7 +29,7 @@ class Retries:
         factor: Ratio of each delay to the one before it.
         longest: Maximum delay between attempts. It is reduced if all delays together would exceed an hour, see :attr:`longest_ms`.
         never: Exception classes after which the event becomes a dead letter at once.
-        by: Separate rules for some exception classes.
+        by: Rules that replace this one after errors of some exception classes.
     """
 
     attempts: int
@@ -39,7 +39,7 @@ class Retries:
     never: tuple[type[BaseException], ...]
     by: Mapping[type[BaseException], Retries] = field(hash=False)
     longest_ms: int = field(init=False, repr=False, compare=False)
-    """Effective maximum delay: ``longest``, reduced so that all delays together take at most one hour."""
+    """Effective maximum delay between attempts, in ms: ``longest``, or less if all delays together would exceed an hour."""
 
     def __init__(
         self,
@@ -94,10 +94,11 @@ class Retries:
         return min(self.longest_ms, self.first_ms * self.factor ** min(attempt - 1, 64))
 
     def rule_for(self, error: BaseException) -> Retries | None:
-        """Return the rule for an error, by the nearest of its base classes in ``by`` or ``never``; None: no retry.
+        """Return the rule for an error; None if the error must not be retried.
 
-        A rule for a base class of :class:`Retry`, such as ``Exception``, does not apply to it: a function that raises ``Retry``
-        has had no effect.
+        The class of the error decides, or else its nearest base class, if ``by`` or ``never`` contains one of them. Otherwise, this
+        rule applies. An entry for a base class of :class:`Retry`, such as ``Exception``, does not apply to ``Retry``, because a
+        function that raises ``Retry`` has had no effect.
         """
         for kind in type(error).__mro__:
             if kind in self.never:
@@ -120,7 +121,7 @@ def duration(label: str, value: Any, faults: list[str]) -> timedelta:
 
 
 def _faults(rule: Any, *, are_spans: bool) -> list[str]:
-    """Return the faults of a rule; ``are_spans``: whether its durations are valid, and can be compared."""
+    """Return the faults of a rule; ``are_spans`` says whether the durations of the rule are valid, so that they can be compared."""
     faults = []
     if type(rule.attempts) is not int or not 1 <= rule.attempts <= MAX_ATTEMPTS:
         faults.append(f"attempts = {rule.attempts!r} must be a whole number between 1 and {MAX_ATTEMPTS}")
@@ -137,7 +138,7 @@ def _faults(rule: Any, *, are_spans: bool) -> list[str]:
 
 
 def _longest_ms(rule: Retries) -> int:
-    """Return the largest limit for a single delay with which all delays together take at most one hour."""
+    """Return the maximum of a single delay, in ms: that of the rule, or less if all delays together would exceed an hour."""
     left_ms: float = milliseconds(LONGEST_IN_ALL)
     for attempt in range(1, rule.attempts):
         share_ms = left_ms / (rule.attempts - attempt)

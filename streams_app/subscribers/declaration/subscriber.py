@@ -49,7 +49,7 @@ class Records(Generic[T]):
     Attributes:
         fold: Name of the fold; the source is its output topic.
         payload: Type of the value of a record; ``list[T]`` for the events of a record if the fold has ``keep = "events"``.
-        value_type: Type to which a whole value is decoded: the payload, or an object that contains the list.
+        value_type: Type to which the whole value of a record is decoded: the payload, or an object that contains the list.
     """
 
     fold: str
@@ -108,17 +108,19 @@ class Subscriber(Generic[T, M, R_co]):
         function: Called with each event. It is awaited if it is ``async``, otherwise called in a thread.
         source: The event, or the records of a fold.
         description: What the function does, for readers of the code and of the AsyncAPI document.
-        idempotent: Whether the function may run twice for one event; determines the delivery guarantee.
-        ordered: ``key``: the events of one record key run one after another, in log order. None: in any order.
+        idempotent: Whether the function may run twice for one event: ``yes``, ``no``, or ``unknown``, which counts as ``no`` unless
+            Redis loses data. It determines the delivery guarantee.
+        ordered: With ``key``, the events of one record key run one after another, in log order. With None, events run in any order.
         concurrency: Maximum number of attempts that run at the same time in each process.
         timeout: Maximum duration of an attempt.
         rate: Maximum rate at which attempts start in all workers together; None: no limit.
         retry: How often and how soon an event is retried.
         remember: How long event ids are stored for deduplication; unused if ``idempotent`` is ``yes``.
         patience: While the circuit breaker is open, failures do not count as attempts of their event, for at most this long.
-        start: Where the subscriber begins at its first start.
-        is_enabled: Whether workers run it.
-        tombstones: Whether records without a value become dead letters or are skipped.
+        start: Where the subscriber begins at its first start: at the first record (``earliest``) or after the last one
+            (``latest``).
+        is_enabled: Whether workers run the subscriber.
+        tombstones: Whether records without a value become dead letters (``dead-letter``) or are skipped (``ignore``).
     """
 
     name: str
@@ -175,7 +177,7 @@ class Subscriber(Generic[T, M, R_co]):
 
     @property
     def patience_ms(self) -> int:
-        """Maximum time, in ms, during which failures do not count while the circuit breaker is open."""
+        """Maximum time, in ms, during which failures do not count as attempts of their events while the circuit breaker is open."""
         return milliseconds(self.patience)
 
 
@@ -199,19 +201,21 @@ def subscriber(
 
     Args:
         source: The event, or the records of a fold.
-        idempotent: ``yes``: the function may run twice for one event, and an event that fails is retried. ``no``: never twice.
-            ``unknown``: once, unless Redis loses data.
+        idempotent: With ``yes``, the function may run twice for one event, and an event that fails is retried. With ``no``, it
+            never runs twice. With ``unknown``, it runs twice only if Redis loses data.
         description: What the function does.
-        ordered: ``key``: the events of one record key run one after another.
+        ordered: With ``key``, the events of one record key run one after another, in log order. With None, events run in any order.
         concurrency: Maximum number of attempts that run at the same time in each process.
         timeout: Maximum duration of an attempt.
-        rate: ``50/s``, ``100/m`` or ``1000/h`` for the whole application; None: no limit.
+        rate: Maximum rate at which attempts start in all workers together, such as ``50/s``, ``100/m`` or ``1000/h``; None: no
+            limit.
         retry: How often and how soon an event is retried.
         remember: How long event ids are stored for deduplication; unused if ``idempotent`` is ``yes``.
         patience: While the circuit breaker is open, failures do not count as attempts of their event, for at most this long.
-        start: ``earliest`` or ``latest``: where the subscriber begins at its first start.
-        enabled: Whether workers run it.
-        tombstones: ``ignore``: records without a value are skipped; otherwise they become dead letters.
+        start: Where the subscriber begins at its first start: at the first record (``earliest``) or after the last one
+            (``latest``).
+        enabled: Whether workers run the subscriber.
+        tombstones: Whether records without a value become dead letters (``dead-letter``) or are skipped (``ignore``).
 
     Returns:
         A decorator. The subscriber that it returns can be called like the function.
@@ -350,7 +354,10 @@ def _hint_of(function: Callable[..., Any]) -> Any:
 
 
 def _takes(hint: Any, given: Any) -> bool:
-    """Return whether an argument of type ``hint`` accepts ``given``; False only if both are classes, ``given`` no subclass."""
+    """Return whether an argument with the annotation ``hint`` accepts a value of type ``given``.
+
+    The result is False only if both are classes and ``given`` is not a subclass of ``hint``.
+    """
     if not (isinstance(hint, type) and isinstance(given, type)) or hint is Any:
         return True
     try:

@@ -21,7 +21,7 @@ class Subscription:
 
     Attributes:
         subscriber: The declaration, with the settings applied.
-        topic: The topic that it reads.
+        topic: The topic that the subscriber reads.
         group: Its consumer group, ``<app_id>.<name>``.
         dead_letters: Its dead-letter topic, which no other subscriber uses.
     """

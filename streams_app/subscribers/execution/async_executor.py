@@ -85,7 +85,7 @@ class AsyncExecutor(Executor):
 
     @property
     def hanging(self) -> int:
-        """Number of overdue or cancelled attempts whose task has not ended after its cancellation."""
+        """Number of slots whose function has not ended yet, although its attempt was cancelled or has timed out."""
         return len(self._left)
 
     def put(self, attempts: Iterable[Attempt]) -> None:
@@ -117,7 +117,10 @@ class AsyncExecutor(Executor):
         self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def _revive(self, task: asyncio.Task[None]) -> None:
-        """Replace the ended task of a slot; an attempt that it was running has failed, because its function cancelled the task."""
+        """Replace the task of a slot that has ended.
+
+        If the task was running an attempt, the attempt has failed, because its function has cancelled the task.
+        """
         for attempt in [attempt for attempt, slot in self.running.items() if slot is task]:
             if self._took_outcome(attempt):
                 self._end(attempt, AttemptOutcome.ERROR, self._clock.monotonic_ms(), asyncio.CancelledError("cancelled by itself"))

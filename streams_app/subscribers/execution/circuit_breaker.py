@@ -17,29 +17,29 @@ FEWEST_EVENTS: Final = 3
 
 FIRST_PROBE_SECONDS: Final = 1.0
 LONGEST_PROBE_SECONDS: Final = 60.0
-"""Maximum delay between the attempts of a suspended subscriber; the delay begins with :data:`FIRST_PROBE_SECONDS`."""
+"""Maximum delay between the probes of a suspended subscriber. The first delay is :data:`FIRST_PROBE_SECONDS`."""
 
 GOLDEN: Final = 0.618034
 
 
 class HalfOpenProbes:
-    """Chooses which fresh event a suspended subscriber tries next.
+    """Chooses the event for the next probe of a suspended subscriber, among its fresh events, which have not failed yet.
 
     Events that cannot succeed are usually next to each other, so the probes are spread: every other probe takes the newest event,
     and the others take positions given by the golden ratio, which are far from each other. If one n-th of the events can succeed,
-    about n probes find one of them, wherever they are. A success ends the suspension; the next suspension begins at the position
-    of that success.
+    about n probes find one of them, wherever they are. A success ends the suspension. The first probe of the next suspension takes
+    the position of that success.
     """
 
     def __init__(self) -> None:
         self._in_vain = self._suspension = 0
 
     def take_of(self, events: deque[T], suspension: int) -> T:
-        """Remove and return the fresh event that is tried next.
+        """Remove an event from the fresh events for the next probe, and return it.
 
         Args:
             events: Fresh events; at least one.
-            suspension: Number of the current suspension.
+            suspension: Number of the current suspension, see :attr:`.CircuitBreaker.number`.
         """
         self._in_vain += suspension == self._suspension
         self._suspension = suspension
@@ -64,7 +64,7 @@ class CircuitBreaker:
         """Create a closed breaker.
 
         Args:
-            patience_ms: For this long after a suspension began, failures do not count as attempts of their events.
+            patience_ms: Time in ms from the start of a suspension during which failures do not count as attempts of their events.
         """
         self.is_suspended = False
         self.number = 0
@@ -75,11 +75,18 @@ class CircuitBreaker:
         self._was_fresh = False
 
     def may_begin(self, now_ms: int, running: int) -> bool:
-        """Return whether an attempt may start now, while ``running`` others run."""
+        """Return whether an attempt may start now.
+
+        While the breaker is open, one may start only if no other is running and the next probe is due.
+
+        Args:
+            now_ms: Monotonic time.
+            running: Number of attempts that are running or queued.
+        """
         return not self.is_suspended or (running == 0 and now_ms >= self._next_ms)
 
     def takes_fresh(self) -> bool:
-        """Return whether the next probe takes a fresh event; each call alternates with events that wait for a retry."""
+        """Return True if the next probe takes a fresh event, False for a due retry. The answer alternates with each call."""
         self._was_fresh = not self._was_fresh
         return self._was_fresh
 
@@ -88,7 +95,7 @@ class CircuitBreaker:
         return not self.is_suspended or now_ms - self._since_ms >= self._patience_ms
 
     def next_ms(self) -> int | None:
-        """Return the time at which the next probe may start; None while the breaker is closed."""
+        """Return the monotonic time, in ms, from which the next probe may start; None while the breaker is closed."""
         return self._next_ms if self.is_suspended else None
 
     @property
@@ -97,7 +104,7 @@ class CircuitBreaker:
         return bool(self._failed)
 
     def succeeded(self) -> bool:
-        """Record a success; return whether it has ended a suspension."""
+        """Record that an attempt has succeeded; return whether this has ended a suspension."""
         if not self.has_failures:
             return False  # not suspended either, because a suspension retains its failures until it ends
         ended = self.is_suspended
@@ -107,12 +114,12 @@ class CircuitBreaker:
         return ended
 
     def failed(self, event: object, begun_ms: int, now_ms: int) -> bool:
-        """Record a failure; return whether it has started a suspension.
+        """Record that an attempt has failed; return whether this has started a suspension.
 
         Args:
-            event: Identifies the event.
+            event: The event, or a hashable value that identifies it.
             begun_ms: When the attempt started. An attempt that started before the suspension does not delay the next probe.
-            now_ms: When it ended.
+            now_ms: When the attempt ended.
         """
         if self.is_suspended:
             if begun_ms > self._since_ms:

@@ -29,13 +29,13 @@ class SubscriberContext:
         subscriber: The subscriber.
         dispatcher: Passes events to the executor slots.
         decode: Decodes records.
-        store: Partition and token → state of the partition in Redis.
-        dead_letters: Partition → sender of its dead letters.
+        store: Returns the store of a partition's state in Redis, given the partition and the token of a claim.
+        dead_letters: Returns the sender of dead letters of a partition.
         clock: The wall clock, or an estimate of Redis ``TIME`` while the two differ.
         subscriber_metrics: Metrics of the subscriber.
         replays_topic: Topic of replayed events; "" if the application has none.
         crash_isolation: Crash isolation of all subscribers of the process.
-        limits: Limits of the settings.
+        limits: Maximum sizes of events, by the settings.
         schemas: Fetches the schemas of framed events; None: no event is framed.
     """
 

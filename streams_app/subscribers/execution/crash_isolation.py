@@ -4,9 +4,9 @@ A suspect is an event that may have been running when its process crashed.
 :mod:`streams_app.subscribers.guarantees.at_least_once` counts the crashes of each suspect; this module decides when a suspect
 may start, and how long it is watched.
 
-A crash of the process interrupts the events of all its partitions and subscribers. A last solo retry is one whose event becomes a
-dead letter if the process crashes once more. It never overlaps with another solo retry, so that one crash never makes dead letters
-of two events.
+A crash of the process interrupts the events of all its partitions and subscribers. In its last solo retry, a suspect starts alone,
+and its event becomes a dead letter if the process crashes once more. While a last solo retry is watched, no other suspect of the
+process is watched, so that one crash never makes dead letters of two events.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from collections.abc import Callable
 from typing import Final
 
 FIRST_WATCH_MS: Final = 50
-"""How long a suspect is watched at its first attempt: no other event of its partition starts in this time."""
+"""How long a suspect is watched at its first attempt: no further event of its partition starts during this time."""
 
 WATCHED_MS: Final = 2
-"""Stored instead of a due time while the attempt of a suspect runs that has been watched for long enough."""
+"""Stored as the due time of a suspect whose attempt is still running after the suspect was watched for long enough."""
 
 LONGER: Final = 5
-"""Factor by which each further attempt of a suspect is watched longer, so that an event that crashes its process late is found,
-too."""
+"""Factor by which the watch of a suspect becomes longer with each further attempt. So an event is also found if it crashes its
+process late."""
 
 MAX_TIMES: Final = 7
-"""Maximum number of these extensions: the last one is longer than an hour, which is the maximum duration of an attempt."""
+"""Maximum number of times that a watch becomes longer. The longest watch exceeds an hour, the maximum duration of an attempt."""
 
 
 FEWEST_TOGETHER: Final = 4
@@ -46,7 +46,7 @@ def next_together(before: int) -> int:
 
 
 def watched_ms(attempts: int) -> int:
-    """Return how long a suspect is watched, in ms: no other event of its partition starts during this time.
+    """Return how long a suspect is watched, in ms: no further event of its partition starts during this time.
 
     Args:
         attempts: Number of attempts of the suspect, including the one that is watched.
@@ -55,19 +55,23 @@ def watched_ms(attempts: int) -> int:
 
 
 class CrashIsolation:
-    """Coordinates the suspects in all partitions of a process: a partition starts some together, or one as a solo retry."""
+    """Coordinates the suspects in all partitions of a process.
+
+    A partition starts either some suspects together, or one suspect in its last solo retry.
+    """
 
     def __init__(self) -> None:
         self._is_last: dict[object, bool] = {}
         self._waiting: dict[object, tuple[bool, Callable[[], None]]] = {}
 
     def may_begin(self, who: object, *, is_last: bool, kick: Callable[[], None]) -> bool:
-        """Return whether suspects of a partition may start now: some together, or one as its last solo retry.
+        """Return whether suspects of a partition may start now: some together, or one in its last solo retry.
 
         Args:
             who: The guarantee of the partition.
-            is_last: Whether it is a last solo retry, whose event becomes a dead letter if the process crashes once more.
-            kick: If the answer is False, called when it may have changed.
+            is_last: Whether one suspect starts in its last solo retry: its event becomes a dead letter if the process crashes once
+                more.
+            kick: If the answer is False, this function is called as soon as the answer may have changed.
         """
         # A last solo retry that waits has priority; otherwise it might wait until the other partitions have no more suspects.
         a_last_waits = any(is_last for other, (is_last, _) in self._waiting.items() if other is not who)
@@ -77,11 +81,14 @@ class CrashIsolation:
         return True
 
     def begin(self, who: object, *, is_last: bool) -> None:
-        """Record that suspects of a partition start, or its last solo retry if ``is_last``."""
+        """Record that suspects of a partition start; if ``is_last`` is True, this is one suspect in its last solo retry."""
         self._is_last[who] = is_last
 
     def end(self, who: object) -> None:
-        """Record that the suspects of a partition have ended or were watched for long enough; does nothing if there were none."""
+        """Record that the suspects of a partition have ended or were watched for long enough, or that the partition is released.
+
+        The partition no longer waits. If suspects of it had started, the ``kick`` of each waiting partition is called.
+        """
         self._waiting.pop(who, None)
         if self._is_last.pop(who, None) is None:
             return

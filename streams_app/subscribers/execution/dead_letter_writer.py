@@ -32,7 +32,7 @@ def received_id(tp: TP, record: Any, limits: Limits) -> str:
     Args:
         tp: Partition of the record.
         record: The record; if it was replayed, its original position is used.
-        limits: An id that exceeds them is ignored, as in decoding.
+        limits: An id that exceeds these limits is not used, and the position is returned instead.
     """
     headers, origin = record.headers, OriginalPosition(tp, record.offset, record.timestamp)
     if headers and headers[0][0] == REPLAY_HEADER:
@@ -48,7 +48,8 @@ class DeadLetterWriter:
     """Queues dead letters and sends them in the background, one request at a time.
 
     Attributes:
-        fault: Why the broker has not acknowledged the current dead letters, in words; "" if it has not rejected any.
+        fault: Why the broker has not acknowledged the dead letters that are being sent, as text; "" if no attempt to send them has
+            failed.
     """
 
     def __init__(
@@ -69,10 +70,11 @@ class DeadLetterWriter:
             subscriber: Name of the subscriber, for the ids of dead letters.
             sender: Sends dead letters until the broker has acknowledged them.
             on_acknowledged: Called with the events whose dead letters are acknowledged.
-            count: Called with events whose dead letters are acknowledged, also late ones, each with the reason.
-            limits: Limits of the settings; None: the defaults.
-            is_ordered: Whether events of one key run one after another. If so, the detail of a dead letter that has a key and
-                is not late states that the next events of its key continue.
+            count: Called to count acknowledged dead letters, including those of :meth:`send_late_soon` and :meth:`send_last`, for
+                which ``on_acknowledged`` is not called. Each item is the event and the reason of its dead letter.
+            limits: Maximum sizes of events, by the settings; None: the defaults.
+            is_ordered: Whether events of one key run one after another. If so, the detail of a dead letter states that the next
+                events of its key continue, unless the event has no key or the reason is ``finished-late``.
         """
         self.fault = ""
         self._tp = tp
@@ -95,7 +97,7 @@ class DeadLetterWriter:
         self._has_some.set()
 
     def is_waiting(self) -> bool:
-        """Return whether the broker still has not acknowledged the request that was waiting at the previous call of this method."""
+        """Return whether one and the same request has been unacknowledged since the previous call of this method."""
         before, self._seen = self._seen, self._sending
         return bool(self._sending) and self._sending is before
 
@@ -118,7 +120,7 @@ class DeadLetterWriter:
                 self._on_acknowledged([work for work, _ in sending])
 
     async def sent(self, seconds: float) -> None:
-        """Wait until all dead letters are acknowledged, for at most ``seconds``."""
+        """Wait until the broker has acknowledged all queued dead letters, for at most ``seconds``; :meth:`forever` must run."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._unsent or self._sending:
@@ -128,11 +130,11 @@ class DeadLetterWriter:
     def send_late_soon(self, work: InFlightEvent, detail: str = AFTER_TIMEOUT) -> None:
         """Start sending a dead letter ``finished-late`` for an event whose function succeeded too late.
 
-        It is sent even after this claim has ended.
+        The dead letter is sent even after the claim of the partition has ended.
 
         Args:
             work: The event.
-            detail: Whether the function succeeded after its time-out or after its worker lost the partition, in words.
+            detail: Text that says whether the function succeeded after its time-out or after its worker lost the partition.
         """
         saying = asyncio.create_task(self._send_late(work, dead_lettering(work, FINISHED_LATE, detail)), name=f"late {self._tp}")
         self._late.add(saying)

@@ -28,8 +28,8 @@ class DecodedRecord(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         event_id: Id of the event.
         event: Argument of the function.
-        own_id: Identity for deduplication, see :func:`.identity_of`; "" if the subscriber has no deduplication, if the publisher
-            set no id, or if the record was replayed and so must run although its id was seen before.
+        own_id: Identity for deduplication, see :func:`.identity_of`. It is "" if the subscriber has no deduplication, or if the
+            publisher has set no id. It is also "" if the record was replayed: its event must run although its id was seen before.
     """
 
     event_id: str
@@ -38,9 +38,9 @@ class DecodedRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 Decode = Callable[[TP, Any, int], DecodedRecord | None]
-"""Partition, record and number of the attempt → the event; None: this subscriber skips the record. Raises
-:class:`streams_app.errors.BadEventError` if the record is not a valid event, and :class:`.NotFetchedError` if its schema has to be
-fetched first."""
+"""Function that decodes a record, given the partition, the record and the number of the attempt. It returns None if the subscriber
+skips the record. It raises :class:`streams_app.errors.BadEventError` if the record is not a valid event, and
+:class:`.NotFetchedError` if the schema of the record has to be fetched first."""
 
 
 class Undecoded(msgspec.Struct, frozen=True, gc=False):
@@ -68,11 +68,11 @@ def decode_of(
     Args:
         subscriber: The subscriber.
         limits: Records that exceed them are rejected before they are decoded.
-        publisher: Publishes the events of the function.
-        replays_topic: The topic of replayed events; they are decoded with their original positions.
+        publisher: Publishes the events that the function passes to :meth:`.Received.publish`; None: the function cannot publish.
+        replays_topic: The topic of replayed events, which are decoded with their original positions; "" if there is none.
         is_late: Whether decoding that runs code of users is left to :func:`function_of`, outside the event loop of the worker.
-        schemas: Decodes framed values, and raises :class:`.NotFetchedError` for a schema that has to be fetched first; None: values
-            are plain JSON without a frame, as in tests.
+        schemas: Decodes framed values, and raises :class:`.NotFetchedError` for a schema that has to be fetched first. None: no
+            value is framed.
     """
     source, name = subscriber.source, subscriber.name
     is_repeatable = subscriber.idempotent == "yes"
@@ -128,10 +128,10 @@ def decode_of(
 
 
 def function_of(subscriber: Subscriber[Any, Any, Any], limits: Limits) -> Callable[[Any], Any]:
-    """Return the function of a subscriber for events that :func:`decode_of` made with ``is_late``.
+    """Return the function that an executor calls with events that :func:`decode_of` has decoded with ``is_late``.
 
-    If decoding runs code of users, it happens at the beginning of the call: it shares the time-out, the slot and the thread of the
-    function, and never blocks the event loop of the worker.
+    If decoding runs code of users, the returned function first decodes the event, and then calls the function of the subscriber.
+    So the decoding runs within the time-out of the attempt and in its slot, and never blocks the event loop of the worker.
 
     Raises:
         NotDecodedError: Raised by the returned function if the event cannot be decoded.

@@ -37,15 +37,15 @@ class Ahead(Enum):
 
     MANY = "many"
     SOON = "soon"
-    """As many as have ended in the last :data:`SOON_MS`, at most :data:`SOON_ROUNDS` for each slot. Their begins are recorded while
-    others run, so after a crash they count as interrupted, although their function was not called. The limit keeps their number
-    small when long attempts follow short ones."""
+    """About as many attempts as end within :data:`SOON_MS`, at most :data:`SOON_ROUNDS` for each slot. They are recorded as begun
+    while others run, so after a crash they count as interrupted, although their function was not called. The limit keeps their
+    number small when long attempts follow short ones."""
     NONE = "none"
-    """No attempts are queued, so every event whose begin is recorded is really running."""
+    """No attempts are queued, so every event that is recorded as begun is really running."""
 
 
 class RecentEnds:
-    """Measures how many attempts end in each :data:`SOON_MS`."""
+    """Measures how many attempts end within a period of :data:`SOON_MS`."""
 
     def __init__(self) -> None:
         self._ended = self._count = self._since_ms = 0
@@ -70,7 +70,7 @@ class EventSource(Protocol):
         """Number of unfinished events if they are so many that the reader is paused, otherwise 0."""
 
     def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Attempt]:
-        """Take the next events as attempts; fewer than requested are returned only if no more may start now.
+        """Take the next events of the partition, and return their attempts: fewer than ``most`` only if no more may start now.
 
         Args:
             most: Maximum number of attempts.
@@ -78,7 +78,8 @@ class EventSource(Protocol):
             is_fresh: Whether a fresh event is preferred to one that waits for a retry; None: no preference.
 
         Returns:
-            Attempts; those with ``is_unrecorded`` start when the source passes them to :meth:`Dispatcher.start`.
+            The attempts. The dispatcher starts them, except those with ``is_unrecorded``, which start later: when the source passes
+            them to :meth:`Dispatcher.start`.
         """
 
     def ready(self, now_ms: int) -> int:
@@ -89,11 +90,11 @@ class EventSource(Protocol):
 
         Args:
             attempts: The attempts.
-            uncounted: Attempts among these that do not count towards the retries of their events, because of an outage.
+            uncounted: Those of the attempts that do not count towards the retries of their events, because of an outage.
         """
 
     def status(self) -> PartitionStatus:
-        """Return reader position, unfinished events and causes of waiting of the partition."""
+        """Return the status of the partition: the position of its reader, its unfinished events, and what it waits for."""
 
 
 class Dispatcher:
@@ -125,10 +126,11 @@ class Dispatcher:
             concurrency: Number of slots.
             patience_ms: See :class:`.CircuitBreaker`.
             retries: Retry rule of the subscriber.
-            clock: Its wall clock times waits, and its monotonic clock times attempts.
-            make_executor: Creates the executor; its argument is the function to call with attempts that have ended.
-            count: Counts attempts that have ended; called first.
-            ahead: How many attempts may be queued for a slot; with a rate limiter, none.
+            clock: Its wall clock shows which retries are due, and its monotonic clock measures attempts.
+            make_executor: Creates the executor. It is called with the function to which the executor passes attempts that have
+                ended.
+            count: Counts attempts that have ended; called before their events are finished or retried.
+            ahead: How many attempts may be queued for a slot. With a rate limiter, none are queued.
             rate_limiter: Limits how many attempts may start; None: no limit.
             on_fatal: Called with an unexpected error; None: the error is raised.
         """
@@ -148,7 +150,7 @@ class Dispatcher:
         self.executor = make_executor(self._on_ended)
 
     def join(self, source: EventSource) -> None:
-        """Take events from a partition from now on."""
+        """Add a partition, from which events are taken from now on."""
         self._sources.append(source)
         if self._rate_limiter is not None:
             self._rate_limiter.start(self._wanted, self.kick)
@@ -198,7 +200,7 @@ class Dispatcher:
         self._failures.report_suppressed(self._clock.monotonic_ms())
 
     def start(self, attempts: Sequence[Attempt]) -> None:
-        """Start attempts whose begin is recorded or need not be recorded."""
+        """Pass attempts to the executor slots. If their guarantee requires it, they must have been recorded as begun."""
         if attempts:
             self.executor.put(attempts)
 
@@ -208,10 +210,11 @@ class Dispatcher:
             self._on_ended(attempts)
 
     def _wanted(self, used: int) -> int:
-        """Return how many rate-limit leases can be used soon, given the number used since the last request.
+        """Return how many leases of the rate limit can be used soon, given the number used since the last request.
 
-        At most one for each event that may start, and at most the free slots or twice ``used``, whichever is more: a slot may run
-        several attempts between two requests. While the circuit breaker is open, at most one.
+        Each event that may start can use one lease. The result is at most the number of free slots or twice ``used``, whichever is
+        higher, because a slot may run several attempts between two requests. It is 0 if no slot is free. While the circuit breaker
+        is open, it is at most 1.
         """
         now_ms, room = self._clock.now_ms(), self._most - self.executor.hanging - len(self._attempts)
         ready = sum(source.ready(now_ms) for source in self._sources)
@@ -270,7 +273,7 @@ class Dispatcher:
         self.kick()
 
     def _uncounted(self, attempts: Sequence[Attempt]) -> set[Attempt]:
-        """Report attempts to the circuit breaker; return those that failed during an outage, which do not count."""
+        """Report the outcomes of attempts to the circuit breaker; return those that do not count, because of an outage."""
         uncounted: set[Attempt] = set()
         has_failures = self.circuit_breaker.has_failures
         for attempt in attempts:

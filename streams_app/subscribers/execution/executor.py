@@ -47,16 +47,17 @@ class Attempt(msgspec.Struct, eq=False):
 
     Attributes:
         event: Argument of the function.
-        in_flight_event: The :class:`.InFlightEvent`.
+        in_flight_event: The :class:`.InFlightEvent` to which the attempt belongs.
         begun_ms: Monotonic time at which the function was called; 0: it has not been called.
-        ended_ms: Monotonic time at which the outcome was set.
+        ended_ms: Monotonic time at which the outcome was set; 0: it has not been set by an executor.
         outcome: How the attempt ended; None: it has not ended.
-        error: The exception that the function raised.
-        excused_ms: Delay that does not count towards the time-out: another function blocked the event loop, or the process was
-            stopped.
-        is_dropped: Whether it must not start any more.
-        is_unrecorded: Whether it must not start yet because its begin is not recorded, see :meth:`.Guarantee.before_start`.
-        on_late: Called if the function succeeds after its time-out or cancellation; may be None.
+        error: The exception that the function raised; None: it has raised none.
+        excused_ms: Delay in ms that does not count towards the time-out, because another function blocked the event loop or the
+            process was stopped.
+        is_dropped: Whether the attempt was cancelled, so that it must not start if it has not started yet.
+        is_unrecorded: Whether the attempt must not start yet, because it is not recorded as begun, see
+            :meth:`.Guarantee.before_start`.
+        on_late: Called if the function succeeds although the attempt has timed out or was cancelled; None: nothing is called.
     """
 
     event: Any
@@ -74,8 +75,10 @@ class Attempt(msgspec.Struct, eq=False):
 class Executor(ABC):
     """Executor slots of one subscriber.
 
-    Methods are called on the event loop of the worker, which may also read ``running``. The code that removes an attempt from
-    ``running`` sets its outcome.
+    Methods are called on the event loop of the worker. The code that removes an attempt from :attr:`running` sets its outcome.
+
+    Attributes:
+        running: The running attempts, as the keys of a dict; may be read on the event loop of the worker.
     """
 
     def __init__(
@@ -91,13 +94,14 @@ class Executor(ABC):
         """Create the slots; called on the event loop of the worker.
 
         Args:
-            function: Function of the user.
+            function: Function that is called with the event of each attempt.
             slots: Number of slots.
             timeout_ms: Maximum duration of an attempt.
             clock: Clock whose monotonic time measures the attempts.
-            on_ended: Called on the event loop of the worker with attempts that have an outcome, once for each. It is called with an
-                empty list when an overdue attempt has freed its slot.
-            on_hung: Called once on that loop, with the stacks of all slots, when every slot has been overdue for :data:`HUNG_MS`.
+            on_ended: Called on the event loop of the worker with attempts that have an outcome; each attempt is passed once. It is
+                called with an empty list when the function of an overdue or cancelled attempt has freed its slot.
+            on_hung: Called once on the same loop, with the stacks of all slots as text, when the attempts in all slots have been
+                overdue for :data:`HUNG_MS`.
         """
         self.running: dict[Attempt, Any] = {}
         self._function = function
@@ -120,10 +124,17 @@ class Executor(ABC):
 
     @abstractmethod
     def cancel(self, attempts: Iterable[Attempt]) -> None:
-        """Cancel attempts: a running one soon has an outcome, even if its function cannot be stopped; others: :meth:`recall`."""
+        """Cancel attempts.
+
+        A running attempt soon has an outcome, even if its function cannot be stopped. An attempt that has not started is cancelled
+        as by :meth:`recall`.
+        """
 
     def recall(self, attempts: Iterable[Attempt]) -> None:
-        """Cancel attempts that have not started: each has the outcome ``CANCELLED`` once a slot takes it. Others continue."""
+        """Cancel those of the attempts that have not started; attempts that are running continue.
+
+        A cancelled attempt has the outcome ``CANCELLED`` at the latest when a slot takes it from the queue.
+        """
         for attempt in attempts:
             attempt.is_dropped = True
 
@@ -152,8 +163,8 @@ class Executor(ABC):
         """Call ``on_hung`` once, when every slot is occupied by an attempt that has been overdue for :data:`HUNG_MS`.
 
         Args:
-            occupied: Slot → the attempt that occupies it.
-            stack_of: Returns the stack of a slot.
+            occupied: For each occupied slot, the attempt that occupies it.
+            stack_of: Returns the stack of a slot as text.
         """
         # The time counts from the outcome: an attempt that was delayed by another function, or by a stopped process, may have
         # started long ago without being overdue. This is cheap, because usually some slots are free.
@@ -180,7 +191,7 @@ class Executor(ABC):
         self.running[attempt] = slot
 
     def _took_outcome(self, attempt: Attempt) -> bool:
-        """Remove an attempt from ``running``; return whether this call has removed it, and so has to set the outcome."""
+        """Remove an attempt from ``running``; return whether this call has removed it, so that the caller must set its outcome."""
         return self.running.pop(attempt, self) is not self
 
     def _end(self, attempt: Attempt, outcome: AttemptOutcome, now_ms: int, error: BaseException | None = None) -> None:
@@ -229,7 +240,7 @@ class AttemptsWaiter:
         """Prepare to wait.
 
         Args:
-            running: Attempts without an outcome; the caller updates the collection. Attempts that must not start yet are ignored.
+            running: Attempts without an outcome; the caller updates the collection. Those with ``is_unrecorded`` are ignored.
         """
         self._running = running
         self._changed = asyncio.Event()
@@ -260,7 +271,7 @@ class AttemptsWaiter:
         return self._have_ended()
 
     async def cancelled_within(self, seconds: float) -> None:
-        """Wait until cancelled attempts have ended, for at most ``seconds``, regardless of the deadline."""
+        """Wait until the attempts, which the caller has cancelled, have ended, for at most ``seconds``; ignore the deadline."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._have_ended():

@@ -61,12 +61,15 @@ class FailureReporter:
 
 
 def error_of(attempt: Attempt) -> str:
-    """Return the error of an attempt as text for the log."""
+    """Return the error of an attempt as text for the log; an attempt without an exception has timed out."""
     return "timed out" if attempt.error is None else text_of(attempt.error)[:ERROR_CHARACTERS]
 
 
 def _place(error: BaseException | None) -> str:
-    """Return the text ``at=<file>:<line>`` of the user's function, not of code that it called; "" if the error has no such line."""
+    """Return where the user's function raised an error, or called the code that raised it, as ``at=<file>:<line>`` after a space.
+
+    The text is "" if the traceback of the error contains no such line.
+    """
     places = [] if error is None else traceback.walk_tb(error.__traceback__)
     its_own = next((each for each in places if Path(each[0].f_code.co_filename).parent not in CALLERS), None)
     return "" if its_own is None else f" at={its_own[0].f_code.co_filename}:{its_own[1]}"

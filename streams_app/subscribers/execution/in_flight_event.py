@@ -14,15 +14,15 @@ class InFlightEvent(msgspec.Struct, eq=False, gc=False):
     """One unfinished event; a msgspec struct without garbage collection, because that is created faster than a dataclass.
 
     Attributes:
-        record: Its record.
-        size_bytes: Approximate size of its key, value and headers.
+        record: The record of the event.
+        size_bytes: Approximate size of the record's key, value and headers.
         attempts: Number of attempts that have begun, without those that do not count, such as failures during an outage.
         deaths: Number of attempts during which the process crashed, as far as is known.
         first_failed_ms: When the first attempt under this claim failed, by the wall clock; 0: none has failed.
-        due_ms: When the next attempt is due; 0: it does not wait for one.
-        event_id: Id of the event; "" until it is decoded.
-        is_interrupted: Whether it was running when its process crashed, and must not run a second time.
-        waited_ms: Sum of its retry delays under this claim, without those after attempts that do not count.
+        due_ms: When the next attempt is due, by the wall clock; 0: the event does not wait for a retry.
+        event_id: Id of the event; "" until the record is decoded.
+        is_interrupted: Whether an earlier attempt was interrupted, by a crash for example, so that the event must not run again.
+        waited_ms: Sum of the retry delays under this claim, without those after attempts that do not count.
     """
 
     record: Any
@@ -37,7 +37,7 @@ class InFlightEvent(msgspec.Struct, eq=False, gc=False):
 
     @property
     def offset(self) -> int:
-        """Offset of its record."""
+        """Offset of the event's record."""
         return int(self.record.offset)
 
 

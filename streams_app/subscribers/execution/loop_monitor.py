@@ -27,7 +27,7 @@ BLOCKED_MS: Final = 1_000
 """A block of at least this duration is logged once."""
 
 KEPT_MS: Final = 60_000
-"""The metric is the longest lag of this period, because a scrape would miss short ones."""
+"""The metric shows the longest lag within this period, because a scrape would miss short lags."""
 
 MAX_FRAMES: Final = 20
 
@@ -46,7 +46,7 @@ class LoopMonitor:
         threading.Thread(target=self._watch, name="users-loop-watch", daemon=True).start()
 
     def add(self, subscriber: str, executor: AsyncExecutor) -> None:
-        """Add the executor slots of a subscriber, so that lags that they cause are attributed to it."""
+        """Add the executor slots of a subscriber, so that a lag that they cause is attributed to this subscriber."""
         self._executors[subscriber] = executor
 
     def lag_ms(self, subscriber: str) -> int:
@@ -101,7 +101,10 @@ class LoopMonitor:
             lags.append((now_ms, lag_ms))
 
     def _whose(self) -> list[str]:
-        """Return the name of the subscriber whose slot is running; all names if a task that a function has created is running."""
+        """Return the name of the subscriber whose slot is running, as a list of one.
+
+        If no slot is running, but for example a task that a function has created, return the names of all subscribers.
+        """
         task = asyncio.current_task(self._users.loop)
         executors = dict(self._executors)
         return [name for name, executor in executors.items() if task is not None and executor.has(task)] or list(executors)

@@ -31,7 +31,7 @@ class SubscriberPartition:
         metadata_bytes: Size of the metadata of the last commit.
         is_claimed: Whether :meth:`restore` was called.
         is_revoked: Whether the partition is being released, so that no attempt may start any more.
-        start_limit: Maximum number of events that the guarantee allows to start together: 0: none; None: no limit.
+        start_limit: Maximum number of events that the guarantee lets start together. 0 lets none start; None means no limit.
     """
 
     claim: Claim
@@ -66,10 +66,10 @@ class SubscriberPartition:
             self._read = thinned(followed_by(self._read, records[-1]), near=NEAR_FINGERPRINTS, spread=1)
 
     def offset_metadata(self, above: Above) -> OffsetMetadata:
-        """Return commit metadata: topic id, finished and begun offsets above the low watermark, fingerprints of read records."""
+        """Return commit metadata with the topic id, the given finished and begun offsets, and the fingerprints of read records."""
         return OffsetMetadata(self.claim.topic_id, above, self._read)
 
     def position(self, low: int, metadata: str) -> OffsetAndMetadata:
-        """Combine the low watermark with its metadata, and record the size of the metadata for the status."""
+        """Return the position that consists of a low watermark and its encoded metadata; record the size of the metadata."""
         self.metadata_bytes = len(metadata)
         return OffsetAndMetadata(low, metadata)

@@ -17,22 +17,22 @@ T = TypeVar("T")
 class KeyQueue(Generic[T]):
     """Runs the events of one key one after another, in log order.
 
-    The first unfinished event of a key blocks the others until it is finished: while it runs, and while it waits for a retry.
-    Events without a key neither wait nor block.
+    The first unfinished event of a key blocks the others until it is finished, also while it waits for a retry. Events without a
+    key neither wait nor block.
     """
 
     def __init__(self) -> None:
         self._behind: dict[bytes, deque[T]] = {}
 
     def next_behind(self) -> Iterator[T]:
-        """Yield for each key the first event that is blocked by an earlier one."""
+        """Yield the first blocked event of each key that has one."""
         return (behind[0] for behind in self._behind.values() if behind)
 
     def arrived(self, key: bytes | None, event: T) -> bool:
         """Add the next event of the log.
 
         Returns:
-            Whether it may start now. If not, :meth:`finished` returns it later.
+            Whether the event may start now. If not, :meth:`finished` returns it later.
         """
         if key is None:
             return True
@@ -90,7 +90,8 @@ class StartRequest(NamedTuple):
     Attributes:
         most: Maximum number of events.
         now_ms: Wall clock.
-        is_fresh: True: a fresh event first; False: a retry first; None: retries first, then fresh events, up to ``most``.
+        is_fresh: For a probe of the circuit breaker, True requests a fresh event, and False requests a due retry; if there is none,
+            the other kind is taken. None requests due retries, followed by fresh events.
         suspension: Number of the current suspension, see :attr:`.CircuitBreaker.number`.
     """
 
@@ -104,7 +105,7 @@ class StartQueue:
     """Queue of the events of one partition that may start: fresh ones in order, and retries that are due.
 
     Attributes:
-        fresh: Events that may start now: those without a failed attempt under this claim, and retries that were requeued when due.
+        fresh: Events that may start now. They have no failed attempt under this claim, or were moved here when their retry was due.
         retries: Events that wait for their next attempt.
     """
 
@@ -114,11 +115,11 @@ class StartQueue:
         self._probes = HalfOpenProbes()
 
     def ready(self, now_ms: int) -> int:
-        """Return the number of events that may start now."""
+        """Return the number of events that may start now: fresh events and due retries."""
         return len(self.fresh) + self.retries.due(now_ms)
 
     def take(self, request: StartRequest) -> list[InFlightEvent]:
-        """Remove and return the next events: due retries before fresh events, unless a fresh one is requested."""
+        """Remove and return the next events, at most ``request.most``; see :attr:`StartRequest.is_fresh` for their order."""
         fresh, most = self.fresh, request.most
         events: list[InFlightEvent] = []
         while not (request.is_fresh and fresh) and len(events) < most:
@@ -133,7 +134,7 @@ class StartQueue:
     def take_offset(self, offset: int, now_ms: int) -> list[InFlightEvent]:
         """Remove the event at an offset and return it as a list; the list is empty if it may not start now.
 
-        Due retries become fresh events.
+        Retries that are due may be moved to the fresh events.
         """
         fresh = self.fresh
         if not (fresh and fresh[0].offset == offset):
@@ -147,7 +148,7 @@ class StartQueue:
         return [found]
 
     def put_front(self, events: Sequence[InFlightEvent]) -> None:
-        """Requeue events that were taken but do not start now, before all others and in the same order."""
+        """Requeue events that were taken but do not start now. They keep their order, and precede all other fresh events."""
         self.fresh.extendleft(reversed(events))
 
     def put_back(self, event: InFlightEvent) -> None:

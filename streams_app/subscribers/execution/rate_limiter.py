@@ -1,8 +1,8 @@
-"""Limits how many attempts of a subscriber may start in this process, by leases from Redis, which counts for all processes.
+"""Limits how many attempts of a subscriber may start in this process. Each start uses a lease, and Redis grants the leases.
 
 One task per subscriber and process requests leases for the attempts that can start now. It sends a request at least once a second,
-so that Redis can count the workers that share the rate. While Redis does not answer, each worker continues with its last equal
-share of the rate.
+so that Redis can count the workers that share the rate. While Redis does not answer, each worker continues with an equal share of
+the rate, by the last known number of workers.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class RateLimiter:
     """Limits how many attempts of one subscriber may start in this process."""
 
     def __init__(self, name: str, rate: Rate, store: RateStore, clock: Clock, on_fatal: Callable[[BaseException], None]) -> None:
-        """Create a limiter without leases.
+        """Create a limiter that holds no leases yet.
 
         Args:
             name: Name of the subscriber, for the log.
             rate: Rate of the whole application.
-            store: Grants leases from Redis.
-            clock: Its monotonic clock times leases, also while Redis does not answer.
+            store: Requests leases from Redis.
+            clock: Its monotonic time measures how long leases are valid, and fills the local share while Redis does not answer.
             on_fatal: Called with an unexpected error.
         """
         self._name = name
@@ -68,7 +68,7 @@ class RateLimiter:
 
     @property
     def waits_for_redis(self) -> bool:
-        """Whether no attempt may start because Redis has never answered, so that the share of this process is unknown."""
+        """Whether Redis does not answer and never has, so that the share of this process is unknown and no attempt may start."""
         return self._is_away and not self._workers
 
     def use(self, count: int) -> None:
@@ -84,8 +84,8 @@ class RateLimiter:
         """Start the task that requests leases, unless it runs already.
 
         Args:
-            wanted: Number of used leases since the last request → number of leases that can be used soon.
-            kick: Called when leases have been granted.
+            wanted: Returns the number of leases that can be used soon, given the number used since the last request.
+            kick: Called after a request if the process has unused leases.
         """
         if self._task is None:
             self._task = asyncio.create_task(self._forever(wanted, kick), name=f"leases {self._name}")

@@ -37,8 +37,8 @@ class DeadLettering(NamedTuple):
     """Decision to dead-letter an event.
 
     Attributes:
-        reason: One of the documented reasons.
-        detail: Description for people.
+        reason: Reason of the dead letter, one of :mod:`streams_app.reasons`.
+        detail: Description of the cause, for operators.
         headers: Additional headers of the dead letter.
     """
 
@@ -53,8 +53,8 @@ def after_failure(
     """Decide whether an event is retried or dead-lettered after a failed attempt.
 
     Args:
-        work: The event; its ``attempts`` include the failed one if that counts.
-        error: The exception that the function raised.
+        work: The event; its ``attempts`` include the failed attempt.
+        error: The exception that the function raised, or an error that describes the time-out.
         retries: Retry rule of the subscriber.
         is_timeout: Whether the attempt timed out.
         is_repeatable: Whether the event may run a second time although the effect of the attempt is unknown. If not, it is retried
@@ -92,7 +92,7 @@ def concerns_event_alone(error: BaseException, retries: Retries) -> bool:
 
 
 def dead_lettering(work: InFlightEvent, reason: Reason, detail: str, error: BaseException | None = None) -> DeadLettering:
-    """Return the decision to dead-letter an event, with its attempts and its last error as headers."""
+    """Return the decision to dead-letter an event, with headers that contain its id, its number of attempts and its last error."""
     headers = [("event-id", work.event_id.encode()), ("attempts", str(work.attempts).encode())]
     if work.first_failed_ms:
         headers.append(("first-failed-at-ms", str(work.first_failed_ms).encode()))
@@ -104,10 +104,10 @@ def dead_lettering(work: InFlightEvent, reason: Reason, detail: str, error: Base
 
 
 def delay_ms(rule: Retries, event_id: str, attempt: int) -> int:
-    """Return the delay between an attempt and the next one.
+    """Return the delay between an attempt and the next one, in ms.
 
-    It lies between half of the maximum and the maximum, determined by a hash of the event id and the attempt: events that failed
-    together are not retried together, and a test can predict each delay.
+    The delay lies between half of the maximum and the maximum. A hash of the event id and the attempt determines it: events that
+    failed together are not retried together, and a test can predict each delay.
 
     Args:
         rule: Retry rule of the subscriber.

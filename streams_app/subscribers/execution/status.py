@@ -19,7 +19,7 @@ WAITS: Final[Mapping[str, str]] = {
     "window": "its reader is paused until some events are finished",
     "operator": "it cannot continue until an operator has run the command that /health/ready names",
 }
-"""Label of the metric ``streams_app_waiting_for`` → its description for people."""
+"""Description of each label of the metric ``streams_app_waiting_for``, for operators."""
 
 _REPORTED_SEPARATELY: Final = ("window", "operator")
 """Labels that ``/health/ready`` reports in more detail than :data:`WAITS`."""
@@ -33,13 +33,14 @@ class PartitionStatus(NamedTuple):
 
     Attributes:
         tp: The partition.
-        end: Position of its reader.
+        end: Position of the reader of the partition: the offset that it reads next.
         unfinished: Number of events that were read and are not finished.
-        retrying: Number of those that wait for their next attempt.
+        retrying: Number of unfinished events that wait for their next attempt.
         oldest_ms: Timestamp of the oldest event that waits to be started; None: no event waits.
-        metadata_bytes: Size of the metadata of its last commit.
-        waits_for: What it waits for, as labels of the metric ``streams_app_waiting_for``.
-        dead_letters_fault: Why its dead letters are not acknowledged, in words; "" if that is unknown.
+        metadata_bytes: Size of the metadata of the last commit.
+        waits_for: What the partition waits for, as labels of the metric ``streams_app_waiting_for``.
+        dead_letters_fault: Why the broker does not acknowledge the dead letters of the partition, as text; "" if it has reported
+            no error.
     """
 
     tp: TP
@@ -57,14 +58,14 @@ class SubscriberStatus(NamedTuple):
 
     Attributes:
         waiting: Number of events that wait to be started, including unread ones.
-        running: Number of running attempts, plus that of slots that overdue attempts occupy.
+        running: Number of running attempts, plus the number of slots that overdue attempts still occupy.
         retrying: Number of events that wait for their next attempt.
-        oldest_waiting_ms: Age of the oldest event that waits to be started; 0: no event waits.
+        oldest_waiting_ms: Age in ms of the oldest event that waits to be started; 0: no event waits.
         is_suspended: Whether the circuit breaker is open, so that one attempt runs at a time.
         metadata_bytes: Size of the largest commit metadata of a partition.
-        waits_for: Labels of all causes for which any of its partitions waits.
+        waits_for: What any partition of the subscriber waits for, as labels of the metric ``streams_app_waiting_for``.
         full: Partitions whose reader is paused, each with its number of unfinished events.
-        dead_letters_fault: Why dead letters are not acknowledged, in words; "" if that is unknown.
+        dead_letters_fault: Why the broker does not acknowledge dead letters, as text; "" if it has reported no error.
     """
 
     waiting: int = 0
@@ -79,11 +80,13 @@ class SubscriberStatus(NamedTuple):
 
 
 def first_unread(statuses: Iterable[PartitionStatus], places: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
-    """Return partition → first unread offset: the position of its reader or, if it is not claimed, that of the consumer group.
+    """Return the first unread offset of each partition.
+
+    For a claimed partition, this is the position of its reader. For another partition, it is the position of the consumer group.
 
     Args:
         statuses: Status of claimed partitions.
-        places: Assigned partition → position of the consumer group, and end of the log.
+        places: For each assigned partition, the position of the consumer group and the end of the log.
     """
     return {tp: position for tp, (position, _) in places.items()} | {status.tp: status.end for status in statuses}
 
@@ -95,12 +98,17 @@ def paused_text(subscriber: str, now: SubscriberStatus) -> str:
 
 
 def waiting_text(what: str, idempotent: Idempotent) -> str:
-    """Describe for people what a subscriber waits for, given its label ``what``."""
+    """Return a description, for operators, of what a subscriber waits for.
+
+    Args:
+        what: A label of the metric ``streams_app_waiting_for``, which is a key of :data:`WAITS`.
+        idempotent: The declared ``idempotent`` of the subscriber. With ``yes``, it continues while Redis is full.
+    """
     return _WITHOUT_MEMORY if what == "redis-memory" and idempotent == "yes" else WAITS[what]
 
 
 def status_remark(subscriber: str, now: SubscriberStatus, idempotent: Idempotent) -> str | None:
-    """Summarise for people why a subscriber does not run normally; None if it does."""
+    """Return a summary, for operators, of why a subscriber does not run normally; None if it runs normally."""
     remarks = [paused_text(subscriber, now)] if now.full else []
     if now.is_suspended:
         remarks.append(f"subscriber {subscriber} is suspended: its last attempts have all failed, and it makes one at a time")
@@ -125,7 +133,7 @@ def combined_status(
     Args:
         statuses: Status of claimed partitions.
         places: As for :func:`first_unread`.
-        since_ms: Timestamps of other waiting events: those queued for a slot, and unread ones in the log.
+        since_ms: Timestamps of other waiting events: those queued for a slot, and unread ones in the log. None is ignored.
         running: Number of running attempts.
         is_suspended: Whether the circuit breaker is open.
         now_ms: Wall clock.

@@ -44,14 +44,14 @@ def attempted(attempt: Attempt) -> Attempted | None:
 
 
 class Observed:
-    """Buffers whole numbers for a histogram, as counts of equal numbers, because most are equal."""
+    """Buffers whole numbers for a histogram. It stores how often each number occurs, because most of them are equal."""
 
     def __init__(self, histogram: Histogram, scale: int = 1) -> None:
         """Create an empty buffer.
 
         Args:
-            histogram: A histogram without labels, or a child of one.
-            scale: Units of the numbers in one unit of the histogram, such as 1000 for ms in a histogram of seconds.
+            histogram: A histogram without labels, or the child of a histogram for given labels.
+            scale: Divisor that converts a number to the unit of the histogram: 1000 for ms in a histogram of seconds.
         """
         self._histogram = histogram
         self._scale = scale
@@ -77,10 +77,14 @@ class Observed:
 
 
 class SubscriberMetrics:
-    """Metrics of one subscriber; all methods are called on the event loop of the worker."""
+    """Metrics of one subscriber; all methods are called on the event loop of the worker.
+
+    Attributes:
+        done: Number of events that were finished by the last :meth:`export`, by result.
+    """
 
     def __init__(self, metrics: Metrics, name: str, event: str, clock: Clock) -> None:
-        """Create every series that is known in advance, because ``rate`` and ``increase`` ignore the first value of a series.
+        """Create all time series of the subscriber at once, because ``rate`` and ``increase`` ignore the first value of a series.
 
         Args:
             metrics: Metrics of the worker.
@@ -121,7 +125,7 @@ class SubscriberMetrics:
                 self._count(outcome, some)
 
     def _count(self, outcome: Attempted, attempts: Sequence[Attempt]) -> list[int]:
-        """Count attempts with the same outcome; return the attempt number of each."""
+        """Count attempts with the same outcome, with their durations and waiting times; return the attempt number of each."""
         ahead_ms = self._clock.now_ms() - self._clock.monotonic_ms()
         self._attempts[outcome] += len(attempts)
         self._seconds[outcome].add_all([attempt.ended_ms - attempt.begun_ms for attempt in attempts])
@@ -141,7 +145,7 @@ class SubscriberMetrics:
         return numbers
 
     def interrupted_attempt(self, outcome: Literal["interrupted", "crash"]) -> None:
-        """Count an attempt that a claim has found begun but not ended, because its process crashed."""
+        """Count an attempt that a claim has found as begun but not ended in the stored state, for example after a crash."""
         self._attempts[outcome] += 1
 
     def finished(self, work: InFlightEvent, result: Finished) -> None:

@@ -36,7 +36,7 @@ class ThreadExecutor(Executor):
         """Queue attempts for the next free thread."""
         for attempt in attempts:
             if attempt.is_dropped:
-                # It was cancelled while its begin was being recorded.
+                # It was cancelled while it was being recorded as begun.
                 self._end(attempt, AttemptOutcome.CANCELLED, self._clock.monotonic_ms())
                 continue
             self._queued[attempt] = None
@@ -50,14 +50,17 @@ class ThreadExecutor(Executor):
             self._give_up(attempt, AttemptOutcome.CANCELLED)
 
     def recall(self, attempts: Iterable[Attempt]) -> None:
-        """Cancel attempts that have not begun, immediately, because hanging threads would never take them from the queue."""
+        """Cancel those of the attempts that have not started; attempts that are running continue.
+
+        A cancelled attempt has its outcome at once, because threads that hang would never take it from the queue.
+        """
         for attempt in attempts:
             attempt.is_dropped = True
             if self._is_next(attempt):
                 self._end(attempt, AttemptOutcome.CANCELLED, self._clock.monotonic_ms())
 
     async def stop(self) -> None:
-        """End the idle threads; each busy one ends after its function, at the latest with the process."""
+        """End the idle threads. A busy thread ends when its function has returned, at the latest with the process."""
         self._sweeping.cancel()
         for _ in self._threads:
             self._queue.put(None)

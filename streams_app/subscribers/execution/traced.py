@@ -26,14 +26,14 @@ SWEEP_MS: Final = round(SWEEP_SECONDS * 1000)
 def traced(
     function: Callable[[Any], Any], subscriber: Subscriber[Any, Any, Any], app_id: str, tracing: Tracing, clock: Clock
 ) -> Callable[[Any], Any]:
-    """Return a function that calls another one within a CONSUMER span.
+    """Return a function that calls ``function`` within a CONSUMER span of OpenTelemetry.
 
     Args:
-        function: Function to call with an event, see :func:`.function_of`.
-        subscriber: Its subscriber.
+        function: Called with each event, see :func:`.function_of`.
+        subscriber: The subscriber to which the function belongs.
         app_id: Id of the application, the first part of the name of the consumer group.
         tracing: Starts the spans.
-        clock: Its time shows whether a call was cancelled because of its time-out.
+        clock: Its wall clock shows whether an attempt has ended after its deadline, so that the span records a time-out.
     """
     declared = subscriber.function
     of_subscriber = {
@@ -63,7 +63,7 @@ def traced(
         return tracing.processing(event.topic, event.headers, attributes, failure_of)
 
     def _is_late(event: Received[Any, Any], raised: BaseException | None) -> bool:
-        """Return whether the attempt has timed out: it was cancelled at its deadline, or it returned after its deadline."""
+        """Return whether an attempt has timed out: it was cancelled at its deadline, or its function returned after it."""
         if event.deadline_ms is None or not (raised is None or isinstance(raised, asyncio.CancelledError)):
             return False
         return clock.now_ms() >= event.deadline_ms + (SWEEP_MS if raised is None else -SWEEP_MS)

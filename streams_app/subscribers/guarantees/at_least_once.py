@@ -34,12 +34,12 @@ from streams_app.subscribers.state.offset_metadata import fitted
 from streams_app.subscribers.state.store import AttemptEntry
 
 CLAIMED: Final = -1
-"""Stored in place of an offset by a claim that was not released. Its entry has a due time other than 0, because even a full Redis
-accepts entries with a due time."""
+"""Stored in place of an offset, from a claim until its release. If the next claim finds this entry, the process may have crashed.
+The entry has a due time other than 0, because even a full Redis accepts entries with a due time."""
 
 CALM_SECONDS: Final = 30.0
-"""Crash isolation ends this long after a claim, plus a time-out: by then, the events that were running at a crash have started once
-more. Until then, perhaps only events have run that had ended before the crash, but after the last commit."""
+"""Crash isolation ends this long after a claim, plus the time-out of an attempt. By then, the events that were running at the crash
+have started once more. Earlier, perhaps only events have run that had ended before the crash, but after the last commit."""
 
 
 class AtLeastOnceGuarantee(Guarantee):
@@ -62,7 +62,7 @@ class AtLeastOnceGuarantee(Guarantee):
         return self._log
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> TakenOver:
-        """Take over the entries of former owners; if a claim was not released, every unfinished event becomes a suspect."""
+        """Take over the entries of former owners. If the last claim was not released, every unfinished event becomes a suspect."""
         partition, tracker = self._partition, self._partition.tracker
         store = partition.context.store(partition.tp, claim.token)
         self._log = log = AttemptLog(store, self.position_to_commit(), partition.context.clock.now_ms, partition.running)
@@ -107,7 +107,12 @@ class AtLeastOnceGuarantee(Guarantee):
         return dead_lettering(event, "crashed", f"the process died {event.deaths} times in a row, the last time while it ran alone")
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
-        """Take the next events: either suspects, as many as may run together, or other events."""
+        """Take events that may start now from the queue: a few suspects of crash isolation, or other events, but never both.
+
+        Returns:
+            The events; empty if none is ready, or if the next one is a suspect that has to wait. No event overtakes a waiting
+            suspect.
+        """
         if queue.fresh and not self._may_try(queue.fresh[0]):
             # Another event that started instead could delay this one without limit.
             return []
@@ -127,7 +132,7 @@ class AtLeastOnceGuarantee(Guarantee):
         return context.crash_isolation.may_begin(self, is_last=is_last, kick=context.dispatcher.kick)
 
     def _together(self, events: Sequence[InFlightEvent]) -> int:
-        """Return how many of the first of these events may start together."""
+        """Return how many of the events may start together, counted from the first one; 0 if the first one has to wait."""
         if not events or not (self._isolated_below or any([event.deaths for event in events])):
             return len(events)
         if not self._needs_isolation(events[0]):
@@ -145,7 +150,10 @@ class AtLeastOnceGuarantee(Guarantee):
         return next((at for at, event in enumerate(some) if _is_last(event) or not self._needs_isolation(event)), len(some))
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Create attempts that start at once; those of suspects start after Redis has stored them, or has not answered in time."""
+        """Create an attempt for each event.
+
+        The attempts of suspects start once Redis has stored them, or has not answered in time. Other attempts start at once.
+        """
         attempts = [Attempt(made.event, event) for event, made in decoded]
         if not self._needs_isolation(decoded[0][0]):
             self._log.schedule_write()
@@ -162,7 +170,10 @@ class AtLeastOnceGuarantee(Guarantee):
         return attempts
 
     async def _run_isolated(self) -> None:
-        """Start suspects, then other events once the suspects have ended or were watched; each time wait a short time for Redis."""
+        """Start suspects; once they have ended or were watched for long enough, let other events start.
+
+        Before each of these steps, wait until Redis has stored the attempts of the suspects, or has not answered in time.
+        """
         partition = self._partition
         while True:
             attempts = await self._isolated.get()
@@ -221,7 +232,7 @@ class AtLeastOnceGuarantee(Guarantee):
         return partition.position(low, fitted(low, partition.offset_metadata(partition.tracker.above())))
 
     def on_commit(self, position: OffsetAndMetadata) -> None:
-        """Schedule a write of the position to Redis, because Kafka may remove the commit after its retention."""
+        """Schedule a write of the committed position to Redis, because Kafka removes commits after their retention."""
         self._log.progressed(position)
 
     def stop(self) -> None:

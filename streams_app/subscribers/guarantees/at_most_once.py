@@ -1,7 +1,7 @@
 """At most once (``idempotent="no"``): no record runs twice, even if Redis loses all data.
 
-Before an event starts, its begin is written to Redis, and then to Kafka, in the metadata of a commit. The next owner reads it
-there. A worker whose partition was revoked cannot start any event, because Kafka rejects its commit.
+Before an event starts, it is recorded as begun in Redis, and then in Kafka, in the metadata of a commit. The next owner reads there
+which events have begun. A worker whose partition was revoked cannot start any event, because Kafka rejects its commit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from streams_app.subscribers.state.offset_metadata import MAX_METADATA_BYTES, en
 from streams_app.subscribers.state.store import AttemptEntry
 
 LOWEST_BYTES: Final = 8
-"""Bytes of the metadata that are reserved for the begin of the lowest unfinished event; the begin of any event fits into them."""
+"""Bytes of the metadata that are reserved for listing the lowest unfinished event as begun. They suffice for any event."""
 
 
 class AtMostOnceGuarantee(Guarantee):
@@ -52,10 +52,10 @@ class AtMostOnceGuarantee(Guarantee):
         return self._write_ahead.log
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> TakenOver:
-        """Take over the events of former owners; those that are begun in the metadata of the commit count as interrupted.
+        """Take over the events of former owners. Those that the metadata of the commit lists as begun count as interrupted.
 
         Raises:
-            ImpossibleClaimError: The commit has no metadata with the begun events.
+            ImpossibleClaimError: The commit has no metadata that lists the begun events.
         """
         tracker = self._partition.tracker
         assert claim.committed is not None  # it is required
@@ -84,7 +84,7 @@ class AtMostOnceGuarantee(Guarantee):
     # ---- room in the metadata
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
-        """Take the next events; while the metadata is full, only the lowest unfinished event, whose end frees space."""
+        """Take the next events. While the metadata is full, take only the lowest unfinished event, whose end frees space in it."""
         if self._is_full:
             if not self._fits(MAX_METADATA_BYTES - 2 * LOWEST_BYTES):
                 return queue.take_offset(self._partition.tracker.low, request.now_ms)
@@ -100,17 +100,17 @@ class AtMostOnceGuarantee(Guarantee):
         return fits(tracker.low, self._partition.offset_metadata(tracker.required()), max_bytes)
 
     def waits_for(self) -> str | None:
-        """Return the `waiting_for` label: that of an outage, or ``note`` while the metadata is full."""
+        """Return what events wait for: the label of an outage, or ``note`` while the metadata is full; None if for neither."""
         return self.log.waits_for() or ("note" if self._is_full else None)
 
     # ---- one event
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Schedule a write of the begins of events to Redis and a commit; their attempts start after both."""
+        """Create attempts, and schedule a write to Redis and a commit that record their events as begun; they start after both."""
         return self._write_ahead.before_start(decoded)
 
     async def _on_begun(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-        """Commit the begins of as many events as fit into the metadata, and return their attempts."""
+        """Commit metadata that lists as many of the events as begun as fit into it, and return the attempts of these events."""
         tracker = self._partition.tracker
         low = tracker.low
         taken = sorted(attempts, key=lambda attempt: int(attempt.in_flight_event.offset))
@@ -136,7 +136,7 @@ class AtMostOnceGuarantee(Guarantee):
             raise
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
-        """Count duplicates, and remember each success until its outcome is written and committed."""
+        """Count duplicates, and remember each event that has succeeded until its outcome is written and committed."""
         self._uncommitted.update(
             (attempt.in_flight_event.offset, attempt.in_flight_event)
             for attempt in attempts
@@ -145,7 +145,7 @@ class AtMostOnceGuarantee(Guarantee):
         self._write_ahead.after_end(attempts)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Return whether this attempt has not started, so that its event may start later."""
+        """Return whether the attempt has not started, so that its event may start later."""
         if event.offset in self._without_room:
             self._without_room.remove(event.offset)
             return True
@@ -167,18 +167,18 @@ class AtMostOnceGuarantee(Guarantee):
     # ---- the end
 
     def stop(self) -> None:
-        """Withdraw attempts whose begin is not recorded."""
+        """Withdraw the attempts that are not recorded as begun."""
         self.log.stop()
 
     async def close(self, tasks: Collection[Task[None]]) -> None:
-        """Write the last outcomes; if another owner has claimed the partition, send a dead letter for each success instead."""
+        """Write the last outcomes. If another owner has claimed the partition, dead-letter events that have succeeded instead."""
         await self._write_ahead.close(tasks)
         if self.log.is_robbed:
             # close has sent dead letters for the events in log.done.
             self._uncommitted = {offset: event for offset, event in self._uncommitted.items() if offset not in self.log.done}
 
     async def on_commit_rejected(self) -> None:
-        """Send a dead letter for each success that no commit includes, because the next owner treats its event as interrupted."""
+        """Dead-letter each event whose success no commit includes, because the next owner treats the event as interrupted."""
         await self._write_ahead.send_late(self._uncommitted.values())
 
     # ---- the partition

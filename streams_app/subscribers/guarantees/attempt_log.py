@@ -1,6 +1,6 @@
-"""Attempt log of a subscriber that may run events twice, a write-behind log: only attempts of suspects wait for it.
+"""Attempt log of a subscriber that may run events twice. It is a write-behind log: only attempts of suspects wait for a write.
 
-The next owner reads from it which events were running at a crash, and how many attempts each event has had. Without the log,
+The next owner reads from the log which events were running at a crash, and how many attempts each event has had. Without the log,
 attempts are counted from 1.
 """
 
@@ -41,8 +41,8 @@ class AttemptLog:
             store: The store of this claim.
             progress: The low watermark, with the finished offsets above it as metadata.
             now_ms: Wall clock.
-            running: Attempts without an outcome; the caller updates the collection. Those that have started are written, but most
-                end before a write.
+            running: Attempts without an outcome; the caller updates the collection. Each write includes those that have started;
+                most attempts end before a write.
         """
         self._store = store
         self._whose = store.keys.subscriber, store.keys.source
@@ -60,7 +60,7 @@ class AttemptLog:
         self._backoff = Backoff(first_seconds=0.1, longest_seconds=5.0)
 
     async def claim(self, seconds: float) -> dict[int, AttemptEntry]:
-        """Take over the entries of former owners; return none if Redis does not answer within ``seconds``.
+        """Take over the entries of former owners, and return them by offset; empty if Redis does not answer within ``seconds``.
 
         Raises:
             FencedError: Another owner has claimed the partition.
@@ -73,9 +73,11 @@ class AttemptLog:
             return {}
 
     def waits_for(self) -> str | None:
-        """Return the label of a failed write since the previous call: ``redis-memory`` if Redis is full, otherwise ``redis``.
+        """Return what writes have waited for since the previous call, as a label of the metric ``streams_app_waiting_for``.
 
-        Also ``redis`` if a request has had no reply since the previous call; None if there is neither.
+        Returns:
+            ``redis-memory`` if a write failed because Redis is full. ``redis`` if a write failed for another reason, or a request
+            has had no reply since the previous call. None if no write has waited.
         """
         fault = self._fault
         if not self._backoff.failures:
@@ -173,7 +175,7 @@ class AttemptLog:
             )
 
     async def write_once(self) -> None:
-        """Write the changes since the last write; if Redis has lost data, schedule a write of all entries instead.
+        """Write the changes since the last write. If Redis has lost data, schedule a write of all entries instead.
 
         Raises:
             FencedError: Another owner has claimed the partition.

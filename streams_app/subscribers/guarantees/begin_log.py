@@ -1,7 +1,7 @@
 """Begin log, a write-ahead log: an attempt starts only after Redis has recorded that it begins.
 
-Changes are written in passes, with one request in flight; each pass includes the changes that were scheduled during the previous
-one. A failed pass is repeated until it succeeds, and no event starts in the meantime.
+Changes are written in passes, one request after another; each pass includes the changes that were scheduled during the previous
+pass. A failed pass is repeated until it succeeds, and no event starts in the meantime.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Starter(Protocol):
     """Port to the dispatcher, which starts attempts."""
 
     def start(self, attempts: Sequence[Attempt]) -> None:
-        """Start attempts whose begin is recorded."""
+        """Start attempts that are recorded as begun."""
 
     def withdrawn(self, attempts: list[Attempt]) -> None:
         """Handle the outcomes of attempts that do not start."""
@@ -44,7 +44,7 @@ class EndLog(NamedTuple):
 
     Attributes:
         low: The low watermark.
-        metadata: Encoded list of the finished offsets above it.
+        metadata: Encoded list of the finished offsets above the low watermark.
     """
 
     low: int
@@ -52,10 +52,10 @@ class EndLog(NamedTuple):
 
 
 class BeginLog:
-    """Writes the begins of events of one partition to Redis, and later their outcomes, under one claim.
+    """Records in Redis that events of one partition begin, and later their outcomes, under one claim.
 
     Attributes:
-        done: Offset → event that has succeeded, but whose outcome is not written yet.
+        done: Events that have succeeded, but whose outcomes are not written yet, by offset.
         is_robbed: Whether another process has claimed the partition, so that outcomes from now on come too late.
     """
 
@@ -76,10 +76,11 @@ class BeginLog:
             progress: Returns the current progress; None while neither progress nor outcomes may be written.
             now_ms: Wall clock.
             starter: Starts the attempts.
-            on_begun: Called with attempts whose begin is in Redis; returns those that may start. The others are withdrawn.
+            on_begun: Called with attempts that are recorded as begun in Redis; returns those that may start. The others are
+                withdrawn.
             on_learned: Called when event ids were written.
-            commit_ends: Commits outcomes. It is called after :data:`COMMIT_SECONDS`, unless a commit of begins includes them
-                earlier; None if outcomes need no commit.
+            commit_ends: Commits outcomes. It is called after :data:`COMMIT_SECONDS`, unless a commit by ``on_begun`` has included
+                the outcomes earlier. None if outcomes need no commit.
         """
         self.done: dict[int, InFlightEvent] = {}
         self.is_robbed = False
@@ -135,7 +136,11 @@ class BeginLog:
         return len(self._ids)
 
     def waits_for(self) -> str | None:
-        """Return the `waiting_for` label of an outage now or since the previous call; None if there was none."""
+        """Return what writes have waited for since the previous call, as a label of the metric ``streams_app_waiting_for``.
+
+        Returns:
+            ``redis``, ``redis-memory`` or ``broker``; None if no write has waited.
+        """
         fault = self._fault
         if not self._backoff.failures:
             self._fault = None
@@ -146,12 +151,12 @@ class BeginLog:
     # ---- scheduling of writes
 
     def learn(self, offset: int, own_id: str) -> None:
-        """Schedule a write of the id of an event that was finished earlier; no attempt begins before it is written."""
+        """Schedule a write of the id of an event that was finished earlier; no attempt begins before the id is written."""
         self._ids.append((offset, own_id))
         self._changed.set()
 
     def begin(self, begins: Iterable[tuple[Attempt, Begin]]) -> None:
-        """Schedule a write of the begins of attempts, which start after the write."""
+        """Schedule a write that records events as begun; their attempts start after the write."""
         self._new += begins
         self._changed.set()
 
@@ -179,13 +184,13 @@ class BeginLog:
         self._changed.set()
 
     def stop(self) -> None:
-        """Start no more attempts; those whose begin is being written are withdrawn after the reply of Redis."""
+        """Start no more attempts; those that are being recorded as begun are withdrawn after the reply of Redis."""
         self._is_stopped = True
         new, self._new = self._new, []
         self._withdraw([attempt for attempt, _ in new])
 
     def low_moved(self, low: int) -> None:
-        """Schedule a write of the low watermark if it has risen; it also rises over offsets without events."""
+        """Schedule a write of the low watermark if it has risen; it also rises when offsets without events are read."""
         if low > self._written_low:
             self._is_behind = True
             self._changed.set()
@@ -215,7 +220,7 @@ class BeginLog:
                 await asyncio.sleep(self._backoff.failed())
 
     async def write_once(self) -> None:
-        """Write one pass: event ids, outcomes, begins, then the commit of outcomes.
+        """Write all scheduled changes once: event ids, then outcomes, then attempts that begin. Commit outcomes if that is due.
 
         Raises:
             FencedError: As in :meth:`forever`.
@@ -240,7 +245,10 @@ class BeginLog:
             logger.info("begins were not written in time, their events do not start subscriber=%s source=%s", *self._whose)
 
     async def write_last(self, seconds: float) -> None:
-        """Withdraw attempts that have not started, then write the last outcomes within ``seconds`` or log that they are lost."""
+        """Withdraw attempts that have not started, and write the last outcomes.
+
+        If the write fails or takes more than ``seconds``, log that the outcomes are not in Redis.
+        """
         self._withdraw([*(attempt for attempt, _ in self._sending), *self._in_redis])
         self._sending, self._in_redis = [], []
         try:

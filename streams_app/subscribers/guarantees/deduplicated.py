@@ -1,6 +1,6 @@
 """Deduplicated (``idempotent="unknown"``): no event id runs twice unless Redis loses data.
 
-The begin of an event is written to Redis before the event starts.
+Before an event starts, it is recorded as begun in Redis.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class DeduplicatedGuarantee(Guarantee):
 
     @property
     def log(self) -> BeginLog:
-        """Write-ahead log of this claim: an attempt starts only after its begin was written to Redis."""
+        """Write-ahead log of this claim, which records in Redis that an attempt begins before it starts."""
         return self._write_ahead.log
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> TakenOver:
-        """Take over the events of former owners; those that are begun in Redis count as interrupted."""
+        """Take over the events of former owners. Those that are recorded as begun in Redis count as interrupted."""
         watermark = self._partition.tracker.end
         kept = await self._write_ahead.claim(claim, restored, trusts_redis=True)
         interrupted = {offset for offset, entry in kept.open.items() if entry.is_begun}
@@ -50,18 +50,18 @@ class DeduplicatedGuarantee(Guarantee):
         return self._write_ahead.dead_letter_of(event)
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Schedule a write of the begins of events to Redis; their attempts start after it."""
+        """Create attempts, and schedule a write to Redis that records their events as begun; they start after the write."""
         return self._write_ahead.before_start(decoded)
 
     async def _on_begun(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
         return attempts
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
-        """Count duplicates, and remember each success until its outcome is written."""
+        """Count duplicates, and remember each event that has succeeded until its outcome is written."""
         self._write_ahead.after_end(attempts)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Return whether this attempt has not started, so that its event may start later."""
+        """Return whether the attempt has not started, so that its event may start later."""
         return self._write_ahead.on_interruption(event, attempt)
 
     def position_to_commit(self) -> OffsetAndMetadata:
@@ -71,11 +71,11 @@ class DeduplicatedGuarantee(Guarantee):
         return partition.position(low, fitted(low, partition.offset_metadata(Above(partition.tracker.above().finished))))
 
     def stop(self) -> None:
-        """Withdraw attempts whose begin is not recorded."""
+        """Withdraw the attempts that are not recorded as begun."""
         self.log.stop()
 
     async def close(self, tasks: Collection[Task[None]]) -> None:
-        """Write the last outcomes; if another owner has claimed the partition, send a dead letter for each success instead."""
+        """Write the last outcomes. If another owner has claimed the partition, dead-letter events that have succeeded instead."""
         await self._write_ahead.close(tasks)
 
     @property

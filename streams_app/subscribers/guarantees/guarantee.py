@@ -33,7 +33,11 @@ class GuaranteeLog(Protocol):
         """Remove the entries of finished events."""
 
     def waits_for(self) -> str | None:
-        """Return the `waiting_for` label of an outage since the previous call; None if there was none."""
+        """Return what writes have waited for since the previous call, as a label of the metric ``streams_app_waiting_for``.
+
+        Returns:
+            None if no write has waited.
+        """
 
 
 class TakenOver(NamedTuple):
@@ -41,9 +45,9 @@ class TakenOver(NamedTuple):
 
     Attributes:
         begin: First offset to read.
-        entries: Offset → stored state of an event that had begun or waits for its next attempt.
+        entries: Stored state of each event that had begun or waits for its next attempt, by offset.
         interrupted: Offsets of events whose attempt was interrupted, and which must not run a second time.
-        tasks: Name → coroutine that runs until the claim ends.
+        tasks: Coroutines that have to run until the claim ends, by name.
     """
 
     begin: int
@@ -77,23 +81,24 @@ class Guarantee(Protocol):
 
         Raises:
             FencedError: Another owner has claimed the partition.
-            ImpossibleClaimError: An operator has to set the offsets of the subscriber.
-            KafkaError, RedisError, OSError, TimeoutError: The caller repeats the claim.
+            ImpossibleClaimError: An operator has to act, for example to set the offsets of the subscriber.
+            KafkaError, RedisError, OSError, TimeoutError: A server does not answer; the caller repeats the claim.
         """
 
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
-        """Return a dead letter for an event that must not start because an earlier attempt was interrupted; None for others."""
+        """Return a dead letter for an event that must not start because earlier attempts were interrupted; None for others."""
         return None
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
-        """Take events that may start now from the queue; none if the next event has to wait."""
+        """Take events that may start now from the queue, and return them; empty if none is ready, or the next one has to wait."""
         return queue.take(request)
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Create attempts for events that :meth:`may_start` returned.
+        """Create an attempt for each event that :meth:`may_start` returned.
 
         Returns:
-            Attempts. The guarantee itself starts those with ``is_unrecorded``, after their begin is recorded.
+            The attempts. The caller starts them at once, except those with ``is_unrecorded``: the guarantee starts these later,
+            when they are recorded as begun.
         """
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
@@ -110,11 +115,15 @@ class Guarantee(Protocol):
         """Return the low watermark, with the finished offsets above it as metadata."""
 
     def waits_for(self) -> str | None:
-        """Return the `waiting_for` label of the cause for which events have waited since the previous call; None: no cause."""
+        """Return what events have waited for since the previous call, as a label of the metric ``streams_app_waiting_for``.
+
+        Returns:
+            None if events have not waited.
+        """
         return self.log.waits_for()
 
     def stop(self) -> None:
-        """Start no more attempts, and withdraw those whose begin is not recorded."""
+        """Start no more attempts, and withdraw those that are not recorded as begun."""
 
     async def close(self, tasks: Collection[Task[None]]) -> None:
         """End the tasks, then write the last records if the servers answer in time.
@@ -124,14 +133,14 @@ class Guarantee(Protocol):
 
     @property
     def backlog(self) -> int:
-        """Number of unrecorded entries that pause the reader; 0 if there are few."""
+        """Number of entries that are not recorded yet, if they are so many that the reader has to pause; otherwise 0."""
         return 0
 
     def on_read(self, batch: Batch) -> None:
         """Handle a batch before its events are queued."""
 
     def on_tick(self) -> None:
-        """Do periodic work; called at the interval ``worker.tick``."""
+        """Do the periodic work of the guarantee; called at the interval ``worker.tick``."""
 
     def on_commit(self, position: OffsetAndMetadata) -> None:
         """Record the position that is about to be committed."""

@@ -32,7 +32,7 @@ class RestoredPosition(NamedTuple):
     Attributes:
         tracker: Tracks which offsets are finished.
         read: Fingerprints of records that were read.
-        common: If the log was truncated, the offset from which on it differs from the log that was read; otherwise None.
+        common: First offset at which the log may differ from the log that was read; None if the log was not truncated.
         is_first_start: Whether the subscriber has never read this partition.
     """
 
@@ -54,13 +54,13 @@ async def restored_position(tp: TP, context: SubscriberContext, claim: Claim, *,
     Args:
         tp: The partition.
         context: Context of the subscriber.
-        claim: The claim, with the commit.
+        claim: The claim, with the last commit.
         requires_commit: Whether a missing commit is an error.
 
     Raises:
-        ImpossibleClaimError: The position belongs to another log, such as that of a recreated topic; or there is no commit although
-            one is required.
-        RedisError, OSError, TimeoutError, KafkaError: The caller repeats the claim.
+        ImpossibleClaimError: The position belongs to another log, for example because the topic was recreated. Or there is no
+            commit, although one is required.
+        RedisError, OSError, TimeoutError, KafkaError: A server does not answer; the caller repeats the claim.
     """
     if claim.committed is None and requires_commit:
         name = context.subscriber.name
@@ -84,13 +84,16 @@ async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) ->
     Redis is only read, because Kafka has not confirmed yet that this worker owns the partition.
 
     Returns:
-        None at the first start. If the subscriber may run events twice and begins at the begin of the log, also None if Redis does
-        not answer, or has a position without valid metadata. Then no event is lost, and some may run a second time. Also None if
-        the position is beyond the end of the log and the broker stores no metadata.
+        None if Redis has no position, which is the case at the first start. None also if the position is beyond the end of the log
+        and the broker stores no metadata.
+
+        If the subscriber may run events twice and starts at the beginning of the log, the result is also None if Redis does not
+        answer or has a position without valid metadata. Then no event is lost, but some may run a second time.
 
     Raises:
-        RedisError, OSError, TimeoutError: Redis does not answer, and a new begin could lose events or run them twice.
-        KafkaError: The caller repeats the claim.
+        RedisError, OSError, TimeoutError: Redis does not answer, and to start without a position could lose events or run them
+            twice.
+        KafkaError: Kafka does not answer; the caller repeats the claim.
     """
     may_begin_anew = context.subscriber.idempotent == "yes" and initial_offset(context, claim) == claim.log_bounds.begin
     try:
@@ -116,11 +119,12 @@ async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) ->
 async def position_at(tp: TP, context: SubscriberContext, claim: Claim, position: OffsetAndMetadata) -> RestoredPosition:
     """Check that a position from a commit or from Redis belongs to this log, and restore its finished offsets and fingerprints.
 
-    If the log was truncated, all offsets after the part that it has in common with the log that was read are unfinished.
+    If the log was truncated, all offsets from the first one at which it may differ from the log that was read are unfinished. If
+    retention has removed offsets before they were finished, they are counted as lost, and are finished.
 
     Raises:
         OtherLogError: The position belongs to another log.
-        KafkaError, TimeoutError: The caller repeats the claim.
+        KafkaError, TimeoutError: Kafka does not answer; the caller repeats the claim.
     """
     metadata = metadata_of(claim, position)
     is_same = metadata is not None and bool(claim.topic_id) and metadata.topic_id == claim.topic_id
@@ -174,7 +178,7 @@ async def was_set_by_hand(claim: Claim) -> bool:
 
 
 def unfinished_below(above: Above, low: int, begin: int) -> int:
-    """Return the number of unfinished offsets between the committed offset and the begin of the log.
+    """Return the number of unfinished offsets between the committed offset and the first offset of the log.
 
     Args:
         above: Finished offsets from the committed offset on.

@@ -1,4 +1,4 @@
-"""Deduplication by event ids and a write-ahead log of begins, for the two guarantees that never run an event twice.
+"""Deduplication by event ids, and recording events as begun before they start, for the two guarantees that run no event twice.
 
 The script ``state/lua/begin.lua`` decides whether an id is a duplicate; :class:`.BeginLog` ends the duplicates.
 
@@ -39,7 +39,8 @@ LATE: Final = "its function succeeded after its worker had lost the partition"
 class IdReadback:
     """Reads the ids of finished events back from the log if Redis has lost them, before new events start.
 
-    After a claim, Redis must have the ids of all events below an offset. If it has lost some, the reader begins at a lower offset.
+    After a claim, Redis must have the ids of all events below an offset. If it has lost some of them, the reader of the partition
+    begins at a lower offset, and the ids of the events that it reads are written to Redis.
     """
 
     def __init__(self, partition: SubscriberPartition) -> None:
@@ -52,7 +53,7 @@ class IdReadback:
         Args:
             claim: The claim.
             fence: Redis has the ids of all events below this offset.
-            watermark: Offset at which the reader would begin otherwise.
+            watermark: Offset at which the reader begins if Redis has all ids below it.
             below: The ids of events below this offset are needed.
 
         Returns:
@@ -69,7 +70,7 @@ class IdReadback:
         return self._read_to >= self._below
 
     def read(self, batch: Batch) -> list[tuple[int, str]]:
-        """Return offset and id of those events of a batch whose ids are needed."""
+        """Return the offset and the id of each event of a batch whose id is needed; empty once all needed ids were read."""
         if self.is_complete:
             return []
         self._read_to = batch.end
@@ -96,7 +97,7 @@ class IdReadback:
 
 
 class WriteAhead:
-    """Passes the events of one partition through its begin log, under one claim.
+    """Connects one partition to its begin log, under one claim: events are recorded there before they start and after they end.
 
     Attributes:
         log: The begin log; available after :meth:`claim`.
@@ -116,8 +117,8 @@ class WriteAhead:
         Args:
             partition: The partition.
             position_to_commit: Returns the offset and metadata to commit.
-            on_begun: Called with attempts whose begin is in Redis; returns those that may start.
-            commit_ends: Commits outcomes; None if they need no commit.
+            on_begun: Called with attempts that are recorded as begun in Redis; returns those that may start.
+            commit_ends: Commits outcomes; None if outcomes need no commit.
         """
         self._partition = partition
         self._position_to_commit = position_to_commit
@@ -135,11 +136,11 @@ class WriteAhead:
             trusts_redis: Whether offsets that are finished in Redis, but not in the commit, count as finished.
 
         Returns:
-            The entries of events that are not finished.
+            The state from Redis, without the entries of finished events.
 
         Raises:
             FencedError: Another owner has claimed the partition.
-            KafkaError, RedisError, OSError, TimeoutError: The caller repeats the claim.
+            KafkaError, RedisError, OSError, TimeoutError: A server does not answer; the caller repeats the claim.
         """
         partition, tracker = self._partition, self._partition.tracker
         dispatcher = partition.context.dispatcher
@@ -147,7 +148,7 @@ class WriteAhead:
             partition.context.store(partition.tp, claim.token), self._progress, partition.context.clock.now_ms, dispatcher,
             self._begun, claim.on_progress, self._commit_ends,
         )  # fmt: skip
-        # A new subscriber has run no events below its begin, and needs no ids from there.
+        # A new subscriber has run no events below its initial offset, and needs no ids from there.
         kept = await log.claim(tracker.end if restored.is_first_start else 0)
         # A topic id identifies the log, so its end is not checked: the embedded broker may report too low an end.
         metadata = decoded(kept.metadata, kept.fence, NO_OFFSET if claim.topic_id else claim.log_bounds.end)
@@ -175,7 +176,7 @@ class WriteAhead:
         Args:
             claim: The claim.
             kept: The state that :meth:`claim` returned.
-            watermark: Offset at which the reader would begin by the commit.
+            watermark: Offset at which the reader begins, by the commit, if Redis has all event ids.
             interrupted: Offsets of events that must not run a second time.
 
         Returns:
@@ -195,7 +196,7 @@ class WriteAhead:
         return backlog if (backlog := self.log.backlog) >= MAX_UNFINISHED else 0
 
     def on_read(self, batch: Batch) -> None:
-        """Schedule a write of the ids of a batch's events that were finished earlier, in log order."""
+        """Schedule a write of those event ids of a batch that Redis has lost, in log order."""
         for offset, own_id in self._readback.read(batch):
             self.log.learn(offset, own_id)
 
@@ -212,7 +213,7 @@ class WriteAhead:
         return dead_lettering(event, "interrupted", INTERRUPTED)
 
     def before_start(self, decoded_events: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Schedule a write of the begins of events; their attempts start after it."""
+        """Create attempts, and schedule a write to Redis that records their events as begun; they start after the write."""
         attempts = [Attempt(made.event, event, is_unrecorded=True) for event, made in decoded_events]
         begins = [Begin(event.record.offset, AttemptEntry(event.attempts), made.own_id) for event, made in decoded_events]
         self.log.begin(zip(attempts, begins, strict=True))
@@ -224,7 +225,10 @@ class WriteAhead:
         return await self._on_begun(attempts)
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
-        """Count duplicates, and remember each success until its outcome is written; after :meth:`close`, dead-letter it as late."""
+        """Count duplicates, and remember each event that has succeeded until its outcome is written.
+
+        If an event succeeds only after :meth:`close`, it is dead-lettered as ``finished-late``.
+        """
         for attempt in attempts:
             if attempt.outcome is AttemptOutcome.DUPLICATE:
                 self._partition.context.subscriber_metrics.finished(attempt.in_flight_event, "duplicate")
@@ -235,7 +239,10 @@ class WriteAhead:
                     self._partition.dead_letters.send_late_soon(attempt.in_flight_event, LATE)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Return whether this attempt has not started, so that its event may start; otherwise the next owner dead-letters it."""
+        """Return whether the attempt has not started, so that its event may start later.
+
+        Otherwise, the next owner dead-letters the event. If the function still succeeds, a dead letter ``finished-late`` is sent.
+        """
         if not attempt.begun_ms:
             return True
         # A function in a thread continues, and so does one that ignores its cancellation.
@@ -243,7 +250,10 @@ class WriteAhead:
         return False
 
     async def close(self, tasks: Collection[Task[None]]) -> None:
-        """Wait for the current request, end the tasks, and write the last outcomes."""
+        """End the tasks, and write the last outcomes.
+
+        If another owner has claimed the partition, dead-letter the events that have succeeded instead.
+        """
         partition, log = self._partition, self.log
         await log.pass_ended(CLOSE_SECONDS)
         await ended(tasks)
@@ -274,9 +284,10 @@ class WriteAhead:
 
 
 async def _common_end(claim: Claim, restored: RestoredPosition, metadata: OffsetMetadata | None, fence: int) -> int | None:
-    """Return the first offset at which the log differs from the fingerprints in Redis or in the commit; None if there is none.
+    """Return the first offset at which the log may differ from the log that was read; None if no difference was found.
 
-    If a broker is restored from an older copy, its commits are old, too. Then only Redis has the fingerprints of what was read.
+    The log is compared with the fingerprints in the commit and in Redis. If a broker is restored from an older copy, its commits
+    are old as well. Then only Redis has the fingerprints of what was read.
     """
     common = restored.common
     if metadata is None or metadata.topic_id != claim.topic_id:

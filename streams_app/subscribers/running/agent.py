@@ -56,14 +56,14 @@ from streams_app.tracing import tracing_of
 logger = logging.getLogger(__name__)
 
 RERUN_SECONDS: Final = 5.0
-"""How long a rebalance waits for attempts of events that may run twice; for others it waits until their time-out."""
+"""How long a rebalance waits for running attempts if events may run twice; otherwise, it waits until their time-out."""
 
 GUARANTEES: Final[dict[Idempotent, Callable[[SubscriberPartition], Guarantee]]] = {
     "yes": AtLeastOnceGuarantee,
     "unknown": DeduplicatedGuarantee,
     "no": AtMostOnceGuarantee,
 }
-"""``idempotent`` → class of the delivery guarantee."""
+"""Class of the delivery guarantee for each value of ``idempotent``."""
 
 AHEAD: Final[dict[Idempotent, Ahead]] = {"yes": Ahead.MANY, "unknown": Ahead.SOON, "no": Ahead.NONE}
 
@@ -72,13 +72,20 @@ MakeExecutor: TypeAlias = Callable[[OnEnded], Executor]
 
 
 def release_seconds(subscriber: Subscriber[Any, Any, Any]) -> float:
-    """Return the maximum duration of a release in seconds: time for running and cancelled attempts, last writes and last commit."""
+    """Return the maximum duration, in seconds, of the release of a partition.
+
+    It includes the time for running attempts and for cancelled ones, for the last writes and for the last commit.
+    """
     running_seconds = RERUN_SECONDS if subscriber.idempotent == "yes" else subscriber.timeout.total_seconds()
     return running_seconds + RELEASE_SECONDS + LAST_COMMIT_SECONDS
 
 
 def stop_seconds(settings: Settings) -> float:
-    """Return the maximum duration of a shutdown in seconds: that of a release, but with the grace period for running attempts."""
+    """Return the maximum duration, in seconds, of a shutdown.
+
+    It includes the grace period for running attempts (``worker.grace``), and the time for cancelled attempts, for the last writes
+    and for the last commit.
+    """
     return settings.worker.grace_seconds + RELEASE_SECONDS + LAST_COMMIT_SECONDS
 
 
@@ -143,14 +150,14 @@ def serving(
     Args:
         settings: Settings of the application.
         subscriber: The subscriber.
-        host: Its member of the consumer group.
-        topic: The topic of its events.
-        dead_letters: Its dead-letter topic.
+        host: Member of the subscriber's consumer group.
+        topic: The topic that the subscriber reads.
+        dead_letters: Dead-letter topic of the subscriber.
         decode: Decodes records.
         scripts: Scripts of the application's Redis.
         producer: Sends dead letters.
         clock: Clock of the worker.
-        executor: Creates the executor; its argument is the function to call with attempts that have ended.
+        executor: Creates the executor. It is called with the function to which the executor passes attempts that have ended.
         on_fatal: Called with an error after which the consumer cannot continue.
         crash_isolation: Crash isolation of all subscribers of the process.
         replays_topic: Topic of replayed events; "" if the application has none.
@@ -222,9 +229,9 @@ class SubscriberAgent:
     """Runs one subscriber; several workers share its partitions.
 
     Attributes:
-        ownership: Ownership of its partitions.
-        subscriber_metrics: Its metrics.
-        gauges: Its gauges and status.
+        ownership: Ownership of the subscriber's partitions in this process.
+        subscriber_metrics: Metrics of the subscriber.
+        gauges: Gauges and status of the subscriber.
     """
 
     def __init__(
@@ -252,16 +259,17 @@ class SubscriberAgent:
         Args:
             settings: Settings of the application.
             subscriber: The subscriber.
-            topic: The topic of its events.
-            dead_letters: Its dead-letter topic.
-            decode: Decodes records, except where decoding runs code of users, which is left to the executor slot.
+            topic: The topic that the subscriber reads.
+            dead_letters: Dead-letter topic of the subscriber.
+            decode: Decodes records. Decoding that runs code of users is left to the executor slot.
             redis: The application's Redis.
             producer: Sends dead letters.
             clock: Clock of the worker.
             users: Event loop of ``async`` functions.
             metrics: Metrics of the worker.
-            status: Receives remarks about paused readers.
-            on_fatal: Ends the process, because hanging threads cannot be ended otherwise.
+            status: Receives a reason why the worker is not ready if the subscriber waits for an operator, and remarks about the
+                subscriber, for example that its reader is paused.
+            on_fatal: Ends the process; called if all slots hang, because threads that hang cannot be ended otherwise.
             crash_isolation: Crash isolation of all subscribers of the process.
             loop_monitor: Monitors the event loop of ``async`` functions; None: the loop is not monitored.
             replays_topic: Topic of replayed events; "" if the application has none.
@@ -316,7 +324,7 @@ class SubscriberAgent:
         """Run the subscriber until ``stop`` is set, then commit and leave the group; never raises an error.
 
         Args:
-            stop: Set by the application.
+            stop: Set by the caller when the worker shuts down.
         """
         looking = asyncio.create_task(self.gauges.forever(), name="gauges")
         try:

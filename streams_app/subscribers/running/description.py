@@ -19,8 +19,8 @@ def asyncapi_of(app_id: str, catalogue: Catalogue, subscriptions: Sequence[Subsc
 
     Args:
         app_id: Id of the application.
-        catalogue: Its catalogue.
-        subscriptions: Its subscribers.
+        catalogue: Catalogue of the application.
+        subscriptions: Subscribers of the application, with their topics.
     """
     records = {
         one.subscriber.source.fold: FoldRecords(one.subscriber.source.fold, one.topic, one.subscriber.source.value_type)
@@ -34,8 +34,8 @@ def status_entry(now: SubscriberStatus, finished: Mapping[str, int]) -> dict[str
     """Return the status of a subscriber in one worker as a JSON object.
 
     Args:
-        now: The last status.
-        finished: Result → number of events finished since the worker started.
+        now: The last status of the subscriber.
+        finished: Number of events that were finished since the worker started, by result.
     """
     return {
         "waiting": now.waiting,
@@ -56,9 +56,9 @@ def events_page(
 
     Args:
         app_id: Id of the application.
-        catalogue: Its catalogue.
-        subscriptions: Its subscribers.
-        here: Name of a subscriber that runs in this worker → its status, see :func:`status_entry`.
+        catalogue: Catalogue of the application.
+        subscriptions: Subscribers of the application, with their topics.
+        here: Status of each subscriber that runs in this worker, by name, see :func:`status_entry`.
     """
     return {
         "app_id": app_id,

@@ -21,7 +21,7 @@ class LifespanHost:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, lifespan: Lifespan | None, events: Events) -> None:
-        """Store the loop and the lifespan, which ``async with`` or :meth:`enter_unless` enters.
+        """Prepare the host; ``async with`` or :meth:`enter_unless` enters the lifespan.
 
         Args:
             loop: The event loop of ``async`` functions.

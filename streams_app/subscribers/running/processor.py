@@ -78,7 +78,7 @@ class SubscriberProcessor(Processor):
 
     @property
     def in_flight(self) -> int:
-        """Number of unfinished events if they are so many that the reader has to pause, otherwise 0."""
+        """Number of unfinished events, and of event ids to be written, if they are so many that the reader has to pause; else 0."""
         if not self._partition.is_claimed:
             return 0
         unfinished = self._partition.tracker.unfinished
@@ -91,10 +91,10 @@ class SubscriberProcessor(Processor):
         The subscriber continues at its commit. Without one, it continues at the position in Redis, or begins as ``start`` declares.
 
         Raises:
-            ImpossibleClaimError: The topic was recreated, or an operator has to set the offsets.
-            NotOwnerError: Kafka rejected the first commit of this claim.
+            ImpossibleClaimError: The topic was recreated, or an operator has to act, for example to set the offsets.
+            NotOwnerError: Kafka rejected a commit of this claim.
             FencedError: Another owner has claimed the partition.
-            KafkaError, RedisError, OSError, TimeoutError: The caller repeats the claim.
+            KafkaError, RedisError, OSError, TimeoutError: A server does not answer; the caller repeats the claim.
         """
         partition, guarantee = self._partition, self._guarantee
         restored = await restored_position(partition.tp, self._context, claim, requires_commit=guarantee.requires_commit)
@@ -160,7 +160,10 @@ class SubscriberProcessor(Processor):
             self._guarantee.on_tick()
 
     async def revoke(self, seconds: float) -> None:
-        """Wait for running attempts, cancel them after a time limit, then write the state for the next owner."""
+        """Stop starting attempts, wait for those that run, and write the state for the next owner.
+
+        Attempts that have not ended in time are cancelled, so that the release takes at most ``seconds``.
+        """
         self._partition.is_revoked = True  # set first, so that withdrawn attempts are not taken once more
         if self._tasks:
             self._guarantee.stop()
@@ -175,17 +178,17 @@ class SubscriberProcessor(Processor):
             await self._guarantee.close(self._tasks)
 
     def shorten_deadline(self, seconds: float) -> None:
-        """Shorten the time limit for running attempts."""
+        """Shorten the time for which :meth:`revoke` waits for running attempts, so that it ends within ``seconds`` from now."""
         self._waiter.shorten_deadline(max(0.0, seconds - RELEASE_SECONDS))
 
     async def on_commit_rejected(self) -> None:
-        """Let the guarantee handle outcomes that no commit includes, because Kafka rejected the last one."""
+        """Let the guarantee handle the outcomes that no commit includes, because Kafka rejected the last commit."""
         await self._guarantee.on_commit_rejected()
 
     # ---- called by the dispatcher
 
     def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Attempt]:
-        """Decode the next events, and return their attempts."""
+        """Decode the next events and return their attempts, see :meth:`.EventSource.take`."""
         partition = self._partition
         taken: list[Attempt] = []
         while len(taken) < most and not partition.is_revoked and partition.start_limit != 0:
@@ -240,7 +243,7 @@ class SubscriberProcessor(Processor):
     # ---- events
 
     def _enqueue(self, events: Sequence[InFlightEvent]) -> None:
-        """Queue events that no earlier event of their key blocks; dead-letter those that must not have an attempt."""
+        """Queue events that no earlier event of their key blocks; dead-letter those that must not run."""
         if not any([event.due_ms or event.is_interrupted for event in events]):
             self._queue.fresh.extend(events)
             return

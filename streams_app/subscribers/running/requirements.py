@@ -1,4 +1,4 @@
-"""Topics in Kafka that a worker requires, and its rights on topics and consumer groups."""
+"""The topics that a worker requires in Kafka, and the rights that it requires on topics and consumer groups."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ async def require_topics(settings: Settings) -> None:
     """Check that the topics and rights of all folds, read stores, subscribers, live views and journals exist.
 
     Raises:
-        ConfigurationError: Topics or rights are missing, with the commands that create or grant them; or the offsets of the folds
-            do not fit into a commit; or the catalogue has a fault.
+        ConfigurationError: Topics or rights are missing; the error lists the commands that create or grant them. Or the offsets of
+            the folds do not fit into a commit, or the catalogue has a fault.
         TryAgainError: The broker does not answer.
     """
     if too_many := faults_of(settings.folds):
@@ -37,7 +37,7 @@ async def require_rights(settings: Settings, needed: Sequence[Needed]) -> None:
     A missing right is an error and not an outage, because waiting does not grant it.
 
     Raises:
-        ConfigurationError: Rights are missing, listed with the commands that grant them; or the broker denies access.
+        ConfigurationError: Rights are missing; the error lists the commands that grant them. Or the broker denies access.
     """
     try:
         async with admin_client(settings.kafka) as client:

@@ -27,14 +27,15 @@ UPDATE_SECONDS: Final = 1.0
 REPORT_EVERY_UPDATES: Final = 60
 
 Places = Callable[[], Awaitable[Mapping[TP, tuple[int, int]]]]
-"""Returns for each assigned partition the position of the consumer group and the end of the log; any error means: unknown now."""
+"""Returns the position of the consumer group and the end of the log for each assigned partition. It may raise any error, which
+means that they cannot be determined at present."""
 
 
 class SubscriberGauges:
     """Gauges of one subscriber, with the status from which they are set.
 
     Attributes:
-        present: The status at the last update.
+        present: The status of the subscriber at the last update.
     """
 
     def __init__(
@@ -56,13 +57,13 @@ class SubscriberGauges:
             metrics: Metrics of the worker.
             name: Name of the subscriber.
             dispatcher: Dispatcher of its partitions.
-            subscriber_metrics: Counts that are exported at each update.
-            places: Returns partition → position of the consumer group and end of the log.
+            subscriber_metrics: Metrics of the subscriber, which are exported at each update.
+            places: Returns the position of the consumer group and the end of the log for each assigned partition.
             clock: Clock of the worker.
-            remark: Called with a summary of why the subscriber does not run normally; None if it does.
-            lag_ms: Returns the longest time for which the function has blocked its event loop in the last minute.
-            waits_for_operator: Returns whether its consumer cannot continue until an operator has run a command.
-            idempotent: Its ``idempotent``; a subscriber with ``"yes"`` continues while Redis is full.
+            remark: Called with a summary of why the subscriber does not run normally, or with None if it runs normally.
+            lag_ms: Returns the longest time, in ms, for which the function has blocked its event loop in the last minute.
+            waits_for_operator: Returns whether the consumer cannot continue until an operator has run a command.
+            idempotent: The declared ``idempotent`` of the subscriber. With ``yes``, it continues while Redis is full.
         """
         self._idempotent = idempotent
         self._name = name
@@ -117,9 +118,9 @@ class SubscriberGauges:
             logger.warning("%s finished late in the last minute, after a dead letter subscriber=%s", events, self._name)
 
     async def update_once(self) -> None:
-        """Update every gauge.
+        """Update every gauge, and export the metrics of the subscriber.
 
-        While the broker does not answer, the last ends of the logs are used, so the reported ages increase.
+        While the broker does not answer, the last known ends of the logs are used, so the reported ages increase.
         """
         is_away = False
         try:

@@ -68,8 +68,8 @@ class Subscribers:
             producer: Sends dead letters.
             clock: Clock of the worker.
             metrics: Metrics of the worker.
-            status: Receives remarks about paused readers.
-            on_fatal: Ends the process.
+            status: Receives reasons why the worker is not ready, and remarks, for example about paused readers.
+            on_fatal: Ends the process because of an error.
             watch: Called with the name and the ownership of each subscriber, so that the watchdog checks its progress.
             only: Names of the subscribers to run; None: all enabled ones.
 
@@ -96,7 +96,7 @@ class Subscribers:
         self._schemas = None if registry is None else PatientRegistry(registry, clock)
 
     async def require_topics(self) -> None:
-        """Check that all topics exist, and all commits of subscribers that must not run an event twice.
+        """Check that all topics exist, and that subscribers that must not run an event twice have a commit in each partition.
 
         Topics must exist in advance, because the broker would create them with its default number of partitions.
 
@@ -113,7 +113,7 @@ class Subscribers:
         """Run the subscribers until ``stop`` is set, then commit and leave the groups.
 
         Args:
-            stop: Set by the application.
+            stop: Set by the caller when the worker shuts down.
         """
         logger.info("subscribers start subscribers=%s", ",".join(one.subscriber.name for one in self._subscriptions))
         users = UserLoop()
@@ -143,7 +143,10 @@ class Subscribers:
         await asyncio.gather(*(agent.run(stop) for agent in self._agents.values()))
 
     def page(self) -> dict[str, Any]:
-        """Return all events and subscribers as a JSON object, with the status of those in this worker; callable from any thread."""
+        """Return all events and subscribers as a JSON object, with the status of those subscribers that run in this worker.
+
+        May be called from any thread.
+        """
         agents = self._agents
         here = {name: status_entry(agent.gauges.present, agent.subscriber_metrics.done) for name, agent in agents.items()}
         return events_page(self._settings.app_id, self._catalogue, self._declared, here)

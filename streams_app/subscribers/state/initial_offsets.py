@@ -1,9 +1,9 @@
 """Commits the initial offsets of a subscriber, by the commands ``topics create`` and ``reset``, while no worker runs.
 
-``topics create`` does so only for a subscriber with ``idempotent = "no"``. For the others, a worker determines the offset at its
-first claim: ``guarantees/restored_position.py``. A worker never does that for ``"no"``: it cannot distinguish a lost commit from
-one that never existed, and would run all events a second time. The first commit is made once, before the dead-letter topic is
-created, so if that topic exists, there was a commit.
+``topics create`` does so only for a subscriber with ``idempotent = "no"``. For another subscriber, a worker determines the initial
+offset at its first claim, see ``guarantees/restored_position.py``. For a subscriber with ``"no"``, a worker never does that: it
+cannot distinguish a lost commit from one that never existed, and might run all events a second time. ``topics create`` makes the
+first commit before it creates the dead-letter topic. So if that topic exists, there was a commit.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def how_to_set_offsets(subscriber: str) -> str:
 
 
 async def missing_initial_offsets(settings: Settings, subscriptions: Iterable[Subscription]) -> list[str]:
-    """Find subscribers that a worker must not run because it is unknown which events they have begun.
+    """Find subscribers that a worker must not run, because no commit shows which events have begun.
 
     Returns:
-        One sentence for each such subscriber.
+        One sentence for each such subscriber, with instructions for an operator.
 
     Raises:
         TryAgainError: Kafka does not answer.
@@ -80,9 +80,10 @@ async def missing_initial_offsets(settings: Settings, subscriptions: Iterable[Su
 
 
 def were_added(missing: Iterable[TP], commits: Iterable[TP]) -> bool:
-    """Return whether the partitions without a commit may be new: their topic has commits, all in partitions with lower numbers.
+    """Return whether partitions without a commit may have been added to their topics after the first commit.
 
-    If Kafka loses commits, it loses those of a whole topic or consumer group, never only those of the last partitions.
+    This is so if each topic has commits, all of them in partitions with lower numbers. If Kafka loses commits, it loses those of a
+    whole topic or consumer group, never only those of the last partitions.
 
     Args:
         missing: Partitions without a commit.
@@ -100,8 +101,8 @@ async def places(settings: Settings, one: Subscription, at: At, replays_at: At =
     Args:
         settings: Settings of the application.
         one: The subscriber.
-        at: Where it begins in its topic.
-        replays_at: Where it begins in the replay topic. By default it skips replayed events, because its own topic contains them.
+        at: Where the subscriber begins in its topic.
+        replays_at: Where it begins in the replay topic. By default, it skips the events there, because its own topic contains them.
 
     Raises:
         ConfigurationError: A topic does not exist.
@@ -134,11 +135,11 @@ async def committed(settings: Settings, one: Subscription, tps: Iterable[TP]) ->
 
 
 async def place(settings: Settings, one: Subscription, offsets: Mapping[TP, Committed]) -> None:
-    """Commit offsets, and check that the broker has stored their metadata.
+    """Commit offsets of a subscriber. If it must not run events twice, check that the broker has stored their metadata.
 
     Raises:
-        ConfigurationError: A worker runs the subscriber; or the subscriber must not run events twice, but the broker stores no
-            metadata. In the second case the offsets have been committed.
+        ConfigurationError: A worker runs the subscriber, or the broker has not stored the metadata. In the second case, the offsets
+            have been committed.
         TryAgainError: Kafka does not answer.
     """
     async with in_group(settings.kafka, one.group) as consumer:
@@ -152,7 +153,7 @@ async def commit_initial_offsets(settings: Settings, one: Subscription) -> int:
     """Commit the initial offsets of a subscriber, according to its ``start``, in all partitions that have no commit.
 
     Returns:
-        Number of those partitions.
+        Number of partitions in which an offset was committed.
 
     Raises:
         ConfigurationError, TryAgainError: As for :func:`places` and :func:`place`.

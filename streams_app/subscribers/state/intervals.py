@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Interval(NamedTuple):
-    """The offsets from ``begin`` to ``end``, which is excluded."""
+    """The offsets from ``begin`` up to, but not including, ``end``."""
 
     begin: int
     end: int

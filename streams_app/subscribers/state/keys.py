@@ -4,7 +4,7 @@
 key (after ``{app/sub/topic/part}:v1:``)   type    holds
 =========================================  ======  =======================================================================
 ``meta``                                   hash    token, fence (the low watermark as last written), note (metadata: finished and
-                                                   begun offsets above the fence), number (of begins, and of requests with event
+                                                   begun offsets above the fence), number (of begun events plus requests that added
                                                    ids), told (number of the last request that wrote outcomes)
 ``open``                                   hash    offset of an event that is begun or waits → attempts, deaths, due; at -1
                                                    the claim of a subscriber with ``"yes"`` that was not released
@@ -51,9 +51,9 @@ class SubscriberKeys:
         self.state = [f"{self._base}:meta", f"{self._base}:open"]
 
     def ids(self, now_ms: int, remember_ms: int) -> list[str]:
-        """Return the keys that may contain an event id, with that of the current hour first.
+        """Return the keys that may contain an event id, one for each hour, beginning with the current one.
 
-        The second half are keys of earlier versions, which stored ids without their source.
+        The second half of the list consists of keys of earlier versions, which stored ids without their source.
 
         Args:
             now_ms: Wall clock.

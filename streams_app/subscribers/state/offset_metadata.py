@@ -60,19 +60,22 @@ def encoded(low: int, metadata: OffsetMetadata) -> str:
     """Encode commit metadata as text, without a limit on its length.
 
     Args:
-        low: The offset that is committed with it.
-        metadata: Must contain no offset below ``low``, and no finished interval that begins at ``low``.
+        low: The offset that is committed with the metadata.
+        metadata: The metadata. It must contain no offset below ``low``, and no finished interval that begins at ``low``.
     """
     return _text(low, metadata.log, b"".join(data for _, data in _written(low, metadata.above)))
 
 
 def fits(low: int, metadata: OffsetMetadata, max_bytes: int = MAX_METADATA_BYTES) -> bool:
-    """Return whether the encoded metadata has at most ``max_bytes``."""
+    """Return whether metadata has at most ``max_bytes`` when it is encoded for a commit of the offset ``low``."""
     return len(encoded(low, metadata)) <= max_bytes
 
 
 def fitted(low: int, metadata: OffsetMetadata, max_bytes: int = MAX_METADATA_BYTES) -> str:
-    """Encode commit metadata in at most ``max_bytes`` by omitting the highest offsets; their events may run twice after a crash."""
+    """Encode commit metadata for a commit of the offset ``low`` in at most ``max_bytes``.
+
+    If necessary, the highest offsets are omitted; their events may run twice after a crash.
+    """
     room_bytes = (max_bytes - len(_text(low, metadata.log, b""))) * 3 // 4
     body = b""
     for _, data in _written(low, metadata.above):

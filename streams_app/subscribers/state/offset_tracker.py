@@ -34,8 +34,9 @@ class OffsetTracker:
     """Tracks the offsets of one partition under one claim.
 
     Attributes:
-        claim: Number of the claim. Results of another claim are ignored, because this claim has to finish the record itself.
-        end: Position of the reader. The state of later offsets is known only from the last commit.
+        claim: Number of the claim. Results of attempts under another claim are ignored, because this claim has to finish the record
+            itself.
+        end: Position of the reader. The state of offsets from here on is known only from the last commit.
     """
 
     def __init__(self, claim: int, low: int, before: Above = NOTHING) -> None:
@@ -77,12 +78,12 @@ class OffsetTracker:
         Offsets without a record, such as those of removed records and of transaction markers, are finished.
 
         Args:
-            begin: First offset of the range: at or below :attr:`end`.
-            end: Offset after its last one.
-            offsets: Offsets of its records, ascending.
+            begin: First offset of the range; it must not be above :attr:`end`.
+            end: Offset after the last one of the range.
+            offsets: Offsets of the records in the range, ascending.
 
         Returns:
-            Offsets to process, ascending, without those that are finished or were added earlier.
+            The offsets that have to be processed, ascending: without those that are finished or were added earlier.
 
         Raises:
             ValueError: There is a gap between :attr:`end` and the range.
@@ -127,14 +128,14 @@ class OffsetTracker:
         return begun
 
     def put_off(self, claim: int, offset: int) -> bool:
-        """Undo :meth:`begin` after an attempt that had no effect; return whether the offset is open for this claim."""
+        """Mark an offset as not begun, after an attempt that had no effect; return whether the offset is open for this claim."""
         is_open = self.is_open(claim, offset)
         if is_open:
             self._begun.discard(offset)
         return is_open
 
     def finish(self, claim: int, offset: int) -> bool:
-        """Mark an offset as finished; return False if it is not open for this claim."""
+        """Mark an offset as finished; return False if it is not open for this claim, see :meth:`is_open`."""
         return self.finish_all(claim, (offset,)) == [offset]
 
     def finish_all(self, claim: int, offsets: Iterable[int]) -> list[int]:
@@ -167,8 +168,9 @@ class OffsetTracker:
     def required(self) -> Above:
         """Return the part of :meth:`above` without which an event could begin twice.
 
-        Its encoding never grows when an event ends, because it contains each begun offset already. It omits offsets that were
-        finished without an attempt (gaps, duplicates, events of other types), which the next owner reads and finishes once more.
+        The result omits offsets that were finished without an attempt (gaps, duplicates, events of other types): the next owner
+        reads and finishes them once more. The encoding of the result never grows when an event ends, because the offset of the
+        event was in the result already, as begun.
         """
         self._ran.drop_below(self.low)
         return Above(self._ran.all(), tuple(sorted(self._begun)))

@@ -33,8 +33,8 @@ class AttemptEntry(NamedTuple):
     Attributes:
         attempts: Number of attempts that have begun, including the current one.
         deaths: Number of attempts during which the process crashed, as far as is known.
-        due_ms: Wall-clock time at which the next attempt is due; 0 while an attempt is running; :data:`.WATCHED_MS` while that of a
-            suspect runs longer than it is watched.
+        due_ms: Wall-clock time at which the next attempt is due. It is 0 while an attempt is running, and :data:`.WATCHED_MS` while
+            an attempt of a suspect is running that was watched for long enough.
     """
 
     attempts: int
@@ -53,9 +53,9 @@ class Begin(msgspec.Struct, frozen=True, gc=False):
     A msgspec struct is created in a quarter of the time of a named tuple.
 
     Attributes:
-        offset: Offset of its record.
-        entry: Its stored state, including the attempt that begins.
-        event_id: Its identity for deduplication; "" if ids are not stored, or if the event has no id but its position.
+        offset: Offset of the event's record.
+        entry: State of the event to be stored, which counts the attempt that begins.
+        event_id: Identity of the event for deduplication; "" if ids are not stored, or if the event has no id except its position.
     """
 
     offset: int
@@ -69,8 +69,8 @@ class StoredState:
 
     Attributes:
         fence: The low watermark as last written.
-        number: Counter of begun events and of requests that added ids; if it is not as expected, Redis has lost data.
-        open: Offset → stored state of an event that has begun or waits.
+        number: Number of begun events, plus the number of requests that added ids. If it is not as expected, Redis has lost data.
+        open: Stored state of each event that has begun or waits for its next attempt, by offset.
         metadata: Finished offsets above the fence, encoded by :mod:`.offset_metadata`; "" if it was never written.
     """
 
@@ -127,7 +127,7 @@ class SubscriberStore:
             self._asking = 0
 
     def is_waiting(self) -> bool:
-        """Return whether Redis has not answered the request that was already waiting at the previous call of this method."""
+        """Return whether one and the same request has been without an answer since the previous call of this method."""
         before, self._seen_asking = self._seen_asking, self._asking
         return bool(self._asking) and self._asking == before
 
@@ -145,7 +145,8 @@ class SubscriberStore:
 
         Args:
             low: Low watermark of a new state; None: do not create one.
-            is_repeated: Whether this claim was made before and Redis may have lost it. Then it takes the state from no other owner.
+            is_repeated: Whether this claim was already stored, and Redis may have lost it. Then the state of another owner is not
+                taken over.
 
         Returns:
             None if there is no state and none was created.
@@ -181,14 +182,14 @@ class SubscriberStore:
         """Store events as begun, before they start.
 
         Args:
-            events: At most a few thousand.
+            events: The events, at most a few thousand.
             now_ms: Wall clock.
 
         Returns:
-            For each event None if it may start; for a duplicate the offset of the first event with its id.
+            One item for each event: None if the event may start, or, for a duplicate, the offset of the first event with its id.
 
         Raises:
-            FencedError: There is another owner, or Redis has lost data; nothing was written.
+            FencedError: Another owner has claimed the partition, or Redis has lost data; nothing was written.
         """
         reply = await self._call(
             "begin", self.keys.ids(now_ms, self._remember_ms), token=self._token, number=str(self._number),
@@ -205,10 +206,10 @@ class SubscriberStore:
         """Store the outcomes of events.
 
         Args:
-            finished: Offsets of finished events.
-            waiting: Events that wait for their next attempt, each with its entry.
+            finished: Offsets of finished events, whose entries are removed.
+            waiting: Offset and new entry of each event that waits for its next attempt.
             low: The low watermark.
-            metadata: Finished offsets above it, encoded by :mod:`.offset_metadata`.
+            metadata: Finished offsets above the low watermark, encoded by :mod:`.offset_metadata`.
 
         Raises:
             FencedError: As for :meth:`begin`.
@@ -230,9 +231,9 @@ class RateStore:
 
         Args:
             scripts: Scripts of the application's Redis.
-            key: Key of the subscriber.
-            token: Token of the worker.
-            bucket: Bucket of the rate of the whole application.
+            key: Key of the token bucket, see :func:`.rate_key`.
+            token: Random token that identifies the worker.
+            bucket: Fill rate and capacity of the bucket, by the rate of the whole application.
         """
         self._scripts = scripts.by_name
         self._key = key
@@ -243,7 +244,7 @@ class RateStore:
         return await self._scripts[script]([self._key], arguments)
 
     async def lease(self, wanted: int) -> tuple[Leased, int]:
-        """Lease attempts that may start; a request for 0 only registers this worker among those that share the rate.
+        """Request leases, one for each attempt that may start. A request for 0 only registers this worker: it then shares the rate.
 
         Args:
             wanted: Maximum number of leases.
@@ -252,7 +253,7 @@ class RateStore:
             The leases, and the number of workers that share the rate.
 
         Raises:
-            RedisError, OSError, TimeoutError: No reply. Leases may have been granted; they are not used.
+            RedisError, OSError, TimeoutError: Redis does not answer. Leases may have been granted, but nobody uses them.
         """
         every_us, full_us = self._bucket
         reply = await self._call("lease", token=self._token, wanted=wanted, every_us=every_us, full_us=full_us, gone_ms=GONE_MS)

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 from streams_app.subscribers.declaration.subscriber import Rate
 
 FULL_US: Final = 1_000_000
-"""Capacity of a bucket, as time in us: the leases of one second, but at least one. After a pause, they may all start at once."""
+"""Time in us after which a bucket is full: its capacity is the leases of one second, but at least one lease. After a pause, all of
+them may be used at once."""
 
 ROUNDED: Final = 1e-6
 """Tolerance for rounding errors in a quotient of doubles that should be a whole number."""
@@ -34,8 +35,9 @@ class Leased(NamedTuple):
 
     Attributes:
         granted: Number of attempts that may start.
-        wait_us: Time until the next lease is available; 0: one is available now.
-        empty_us: Time from which an empty bucket would have filled to its present level. It is the only stored state of a bucket.
+        wait_us: Time in us until the next lease is available; 0: one is available now.
+        empty_us: Time in us at which the bucket would have been empty, if it had only been filled since then. It determines the
+            present level, and is the only stored state of a bucket.
     """
 
     granted: int
@@ -44,7 +46,7 @@ class Leased(NamedTuple):
 
 
 def bucket_of(rate: Rate, workers: int = 1) -> TokenBucket:
-    """Return fill rate and capacity of the token bucket of one worker, if ``workers`` share a rate equally."""
+    """Return the fill rate and the capacity of the token bucket of one worker, if ``workers`` workers share a rate equally."""
     every_us = rate.period_ms * 1_000 * workers / rate.count
     return TokenBucket(every_us, max(every_us, FULL_US))
 
@@ -54,9 +56,9 @@ def leased(bucket: TokenBucket, empty_us: float | None, wanted: int, now_us: int
 
     Args:
         bucket: Fill rate and capacity of the bucket.
-        empty_us: State of the bucket, see :class:`Leased`; None: it is full.
+        empty_us: State of the bucket, see :class:`Leased`; None: the bucket is full.
         wanted: Maximum number of leases.
-        now_us: Clock of the bucket. If it was set back, the bucket counts as empty, not as full.
+        now_us: Present time in us. If the clock was set back, the bucket counts as empty, not as full.
     """
     full_us = now_us - bucket.full_us
     empty_us = full_us if empty_us is None else min(max(empty_us, full_us), now_us)

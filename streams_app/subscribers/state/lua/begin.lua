@@ -3,8 +3,8 @@
 --
 -- KEYS       of the shard, see keys.py; then those of identities, see shared/identities.lua
 -- token      text
--- number     text: number of begins, and of requests of learn.lua, that the owner has made
--- events     array: offset, entry, identity of each event; identity "" = do not store it
+-- number     text: number of events that owners have stored as begun, plus number of requests of learn.lua
+-- events     array: three items for each event: offset, entry, identity; identity "" = do not store it
 -- expire_ms  number: the identities of an hour expire this long after the last one was stored
 --
 -- An event whose identity is stored with another offset is a duplicate and does not begin. If the reply to a request is lost, the

@@ -6,8 +6,8 @@
 -- begin  text: fence of a new state; "" = do not create one
 -- retried boolean: the claimant has claimed before, so a state with another token belongs to a later owner and is not taken over
 --
--- Returns {"ok", fence, number, note, offset, entry, offset, entry, …}, {"none"} if there is no state and none is created, or
---         {"refused", "token"}.
+-- Returns {"ok", fence, number, note, then two items for each event that is begun or waits: offset, entry}, {"none"} if there is no
+--         state and none is created, or {"refused", "token"}.
 -- Cost    O(open).
 -- include fenced.lua
 

@@ -3,10 +3,10 @@
 --
 -- KEYS      of the shard, see keys.py
 -- token     text
--- number    text: number of begins, and of requests of learn.lua, that the owner has made
--- told      number: of this request under its token, from 1 on
--- finished  array: offsets
--- waiting   array: offset, entry of each event that waits for its next attempt
+-- number    text: number of events that owners have stored as begun, plus number of requests of learn.lua
+-- told      number: position of this request among those with the same token, from 1 on
+-- finished  array: offsets of finished events
+-- waiting   array: two items for each event that waits for its next attempt: offset, entry
 -- low       text: the low watermark, below which all events are finished
 -- note      text: metadata: finished and begun offsets above it
 --

@@ -3,13 +3,13 @@
 --
 -- KEYS       of the shard, see keys.py; then those of identities, see shared/identities.lua
 -- token      text
--- number     text: number of begins, and of such requests, that the owner has made
--- events     array: offset, identity of each event, in the order of the log
+-- number     text: number of events that owners have stored as begun, plus number of requests of this script
+-- events     array: two items for each event, in the order of the log: offset, identity
 -- expire_ms  number: the identities of an hour expire this long after the last one was stored
 --
 -- An identity that is stored already retains the offset of its first event.
 --
--- The number increases by one, so that the next begin is rejected if Redis is restored from an older copy without these identities.
+-- The number increases by one. So if Redis is restored from an older copy without these identities, the next begin.lua is rejected.
 --
 -- Returns {"ok", number} or {"refused", "no-state" | "token" | "number"}. Repeating it, also with more events, does no harm.
 -- Cost    O(events x hours): about 2 us an event and hour.
