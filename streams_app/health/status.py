@@ -60,7 +60,7 @@ class Status:
         self._reasons.pop(about, None)
 
     def remark(self, about: str, text: str | None) -> None:
-        """Set the remark about a subject; None removes it. Unlike a reason, a remark does not prevent the worker from being ready."""
+        """Set a remark about a subject, which does not prevent the worker from being ready; None removes the remark."""
         if text is None:
             self._remarks.pop(about, None)
         else:

@@ -83,7 +83,7 @@ async def _serve_selection(settings: Settings, selection: Selection) -> None:
     """Run a worker without folds.
 
     The worker joins its consumer groups like any other worker, and shares their partitions with other workers. Faust is not used.
-    If a store, a source of values, Redis or Kafka becomes unavailable after the start, the worker waits until it is available again.
+    If a store, a source of values, Redis or Kafka becomes unavailable after the start, the worker waits until it is back.
     """
     stop, fatal = _stop_on_signals(), _FatalError()
     selected = selection.subscribers
