@@ -1,6 +1,6 @@
 """The journals of a worker. Each one has its own consumer group, ``<app_id>.journal.<name>``.
 
-So a rebuild of a journal, a rebalance of its group or a failing client delays no fold, view or subscriber.
+So no fold, live view or subscriber waits while a journal is rebuilt, its group rebalances, or its Kafka client fails.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 REPORT_EVERY_SECONDS: Final = 2.0
 
 FETCH_WAIT_MS: Final = 200
-"""Longest wait of an idle fetch. The clock of a shard that has caught up is the time of its last fetch request."""
+"""Maximum wait of an idle fetch in ms. The clock of a shard that has caught up follows the time of the last fetch request."""
 
 
 class JournalAgent:
@@ -65,9 +65,9 @@ class JournalAgent:
             redis: The application's Redis.
             scripts: The scripts of journals in this Redis.
             clock: Trusted clock of the worker.
-            metrics: Counters of the worker.
-            keeping: Shared by the keepers of all journals of this worker.
-            throttle: Shared by all journals of this worker.
+            metrics: Metrics of the worker, to which the agent adds those of the journal.
+            keeping: State that the keepers of all journals of this worker share.
+            throttle: Throttle that all journals of this worker share.
             schemas: The schema registry; None if the journal does not need one.
         """
         self._journal = journal
@@ -100,7 +100,7 @@ class JournalAgent:
         """Fill the journal until the worker stops, then commit and leave the group. During outages, wait and retry.
 
         Args:
-            stop: Set when the worker stops.
+            stop: Set when the worker is to stop.
         """
         reporting = asyncio.create_task(self._report(stop), name=f"journal-report {self._journal.name}")
         try:
@@ -164,8 +164,8 @@ class Journals:
             settings: Settings of the application.
             redis: The application's Redis.
             clock: Trusted clock of the worker.
-            metrics: Counters of the worker.
-            watch: Called with the group and the ownership of each journal, to watch its progress.
+            metrics: Metrics of the worker.
+            watch: Called when a journal starts, with its consumer group and its ownership, so that the watchdog detects a stall.
             journals: The journals that this worker fills.
             fold_backlog: Returns how many records the folds of this worker have not applied yet; 0 without folds.
 
@@ -199,7 +199,7 @@ class Journals:
         """Fill the journals until the worker stops.
 
         Args:
-            stop: Set when the worker stops.
+            stop: Set when the worker is to stop.
         """
         for journal, agent in zip(self._journals, self._agents, strict=True):
             self._watch(journal.group, agent.ownership)

@@ -1,4 +1,7 @@
-"""Determines where a journal continues a partition: after the fence in Redis, or without state as far back as it keeps events."""
+"""Determines where a journal continues a partition.
+
+If Redis has a state, the journal continues after its fence. Otherwise, it starts as far back as it keeps events.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clock: TrustedClock) -> Claimed:
-    """Take over the stored state of a shard, or create one; if the broker has truncated the log, truncate the state, too.
+    """Take over the state of a shard, or create one. If the log was truncated, remove events after the truncation from the state.
 
     Raises:
-        OtherLogError: The state was written from another log than the current one.
+        OtherLogError: The state belongs to another log, because the topic was deleted and created again.
     """
     found = await store.claim(claim.topic_id, claim.partitions)
     if found is None:
@@ -39,7 +42,7 @@ async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clo
 
 
 def lost(fence: int, bounds: LogBounds) -> range:
-    """Return the offsets after ``fence`` that retention has removed before they were appended to the journal (pure)."""
+    """Return the offsets after ``fence`` that retention removed before the journal could append their records (pure)."""
     return range(fence + 1, max(fence + 1, bounds.begin))
 
 

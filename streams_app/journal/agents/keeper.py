@@ -1,8 +1,9 @@
-"""The keeper of a shard: removes segments by age and size, then compresses closed ones.
+"""The keeper of a shard: removes segments by age and size, then packs closed ones, that is, compresses their blocks.
 
-It drops first, so that failing compression never delays cleanup. It packs one segment at a time: it reads the blocks in order,
-stages packed blocks, reads them back, and swaps them in if they contain the same rows. A crash at any point leaves either the raw
-or the packed blocks in place; the next claim removes staged ones. The token of the claim ensures that a shard has only one keeper.
+Old segments are removed first, so that compression that fails does not delay the removal. A segment is packed in four steps: the
+keeper reads its blocks in order, stages packed blocks, reads these back, and swaps them in if they contain the same rows. After a
+crash, the segment has either the raw or the packed blocks, and the next claim removes staged ones. A worker packs one segment at a
+time. The token of the claim ensures that a shard has only one keeper.
 """
 
 from __future__ import annotations
@@ -28,23 +29,28 @@ from streams_app.settings import JournalSettings
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 0.5
-"""How often an idle keeper checks its shard."""
+"""Time between two passes of an idle keeper, and before a failed request to Redis is repeated."""
 
 SLICE_SECONDS: Final = 0.5
-"""How often a throttled keeper checks whether a processor waits for it."""
+"""Time after which a throttled keeper checks again whether the processor of a shard waits for a keeper."""
 
 READ_BYTES: Final = 4_000_000
-"""Bytes of raw blocks that are read and packed at a time."""
+"""Size of the raw blocks that are read and packed in one step, in bytes."""
 
 MAX_LAG: Final = 10_000
-"""Lag in records above which a keeper does not pack, because folding and appending have priority."""
+"""Maximum number of records that are not appended yet while a keeper packs. Beyond it, only urgent segments are packed."""
 
 MAX_DUE: Final = 2
-"""With this many segments to pack, the processor waits for the keeper, so that a rebuild never stores many uncompressed days."""
+"""With this many segments to pack, the shard appends nothing until one is packed: a rebuild must not fill Redis with raw blocks."""
 
 
 class KeptShard(Protocol):
-    """The attributes and methods of a claimed shard that its keeper uses."""
+    """The part of a claimed shard that its keeper uses.
+
+    Attributes:
+        clock_ms: Clock of the shard, which determines the ages of segments.
+        lag: Number of readable records that are not appended; None if unknown.
+    """
 
     clock_ms: int
     lag: int | None
@@ -59,7 +65,7 @@ class KeptShard(Protocol):
 
     @property
     def partitions(self) -> int:
-        """Number of partitions of the journal."""
+        """Number of partitions of the source, among which ``max_bytes`` is divided."""
 
     @property
     def store(self) -> JournalStore:
@@ -71,13 +77,13 @@ class KeptShard(Protocol):
 
     @property
     def closed(self) -> Sequence[Segment]:
-        """The segments that receive no more events."""
+        """The segments that receive no more events, the oldest first."""
 
     def replaced(self, segment: Segment) -> None:
-        """Replace a segment in the owner's copy of the state, after Redis has its new state."""
+        """Replace a segment in the owner's copy of the state; call this after Redis has stored its new state."""
 
     def dropped(self, segment: Segment) -> None:
-        """Remove a segment from the owner's copy of the state, after it was removed from Redis."""
+        """Remove a segment from the owner's copy of the state; call this after Redis has removed it."""
 
 
 @dataclass(slots=True)
@@ -87,8 +93,8 @@ class Keeping:
     Attributes:
         on_dropped: Called with a removed segment and the cause: ``age``, ``size`` or ``memory``.
         on_packed: Called with the bytes of a segment in Redis before and after packing.
-        on_damaged: Called if a segment cannot be packed: with 1 if a block is damaged, otherwise with 0.
-        lock: Acquired by the keeper that packs, one at a time.
+        on_damaged: Called if a segment cannot be packed; the argument is 1 if one of its blocks is damaged, and 0 otherwise.
+        lock: Acquired by the keeper that packs, so that only one does at a time.
         running: All running keepers of the worker.
     """
 
@@ -100,7 +106,7 @@ class Keeping:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether a processor cannot append until a keeper has packed a segment; then no keeper is throttled."""
+        """Whether the processor of a shard waits for its keeper to pack a segment. Then no keeper of the worker is throttled."""
         return any(keeper.is_behind for keeper in self.running)
 
 
@@ -115,8 +121,8 @@ class Keeper:
         """Create a keeper that does not run yet.
 
         Args:
-            shard: The shard.
-            keeping: Shared by the keepers of this worker.
+            shard: The shard whose segments it removes and packs.
+            keeping: State that the keepers of this worker share.
             on_kept: Called after each pass, which may have changed :attr:`is_behind`.
         """
         self._shard = shard
@@ -132,9 +138,9 @@ class Keeper:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the processor must not append until a segment is packed, because :data:`MAX_DUE` or more are due.
+        """Whether no event may be appended until a segment is packed, because :data:`MAX_DUE` segments or more are due.
 
-        False if Redis is too full for packed blocks: then the processor must continue, because it drops the oldest segments.
+        False if Redis is too full for packed blocks: then appending must continue, because it removes the oldest segments.
         """
         return self._has_room and len(self._due()) >= MAX_DUE
 
@@ -142,7 +148,7 @@ class Keeper:
         """Remove and pack due segments until cancelled; retry while Redis fails.
 
         Raises:
-            FencedError: The shard has another owner, or Redis has lost writes.
+            FencedError: Another worker has claimed the shard, or Redis has lost writes.
         """
         self._keeping.running.add(self)
         try:
@@ -175,7 +181,11 @@ class Keeper:
     # ---- dropping
 
     async def drop_once(self) -> int:
-        """Remove closed segments older than ``keep``, and the oldest ones above the share of ``max_bytes``; return how many."""
+        """Remove closed segments older than ``keep``, and the oldest ones while the shard exceeds its share of ``max_bytes``.
+
+        Returns:
+            The number of removed segments.
+        """
         count, shard = 0, self._shard
         keep_ms, share = shard.journal.keep_ms, shard.journal.share(shard.partitions)
         while shard.closed:
@@ -197,7 +207,8 @@ class Keeper:
             cause: ``age``, ``size`` or ``memory``.
 
         Returns:
-            False if there is no closed segment, or Redis keeps it because it is not the oldest one.
+            True if the segment is removed now, by this call or a concurrent one. False if there is no closed segment, or Redis
+            keeps it because it is not the oldest one.
         """
         closed = self._shard.closed
         if not closed or not await self._shard.store.drop(closed[0].first):
@@ -215,7 +226,13 @@ class Keeper:
     # ---- packing
 
     async def pack_once(self) -> bool:
-        """Pack the oldest due segment, but if the shard lags, only if :data:`MAX_DUE` are due; return whether one was packed."""
+        """Pack the oldest due segment. If the shard lags, pack only if :data:`MAX_DUE` segments are due.
+
+        A segment that cannot be packed is logged and keeps its raw blocks; this keeper does not try it again.
+
+        Returns:
+            Whether a segment was packed.
+        """
         if len(self._due()) < (1 if self._is_at_rest() else MAX_DUE):
             return False
         async with self._keeping.lock:
@@ -241,7 +258,7 @@ class Keeper:
             return True
 
     def _is_at_rest(self) -> bool:
-        """Return whether at most :data:`MAX_LAG` records of the shard's partition are not appended yet."""
+        """Return whether at most :data:`MAX_LAG` records of the partition are not appended yet; False if that is unknown."""
         return self._shard.lag is not None and self._shard.lag <= MAX_LAG
 
     def _due(self) -> list[Segment]:
@@ -260,7 +277,8 @@ class Keeper:
         """Pack a segment; return its new state, or None if it was removed meanwhile.
 
         Raises:
-            DamagedBlockError, _NotPackedError: As :meth:`_pack`.
+            DamagedBlockError: A raw or a staged block is damaged.
+            _NotPackedError: The blocks of the segment have changed, or Redis has lost raw or staged blocks.
         """
         packed = await self._pack(raw)
         if packed is None and await self._shard.store.close(raw.first):  # it is closed already: this checks that it exists
@@ -268,7 +286,7 @@ class Keeper:
         return packed
 
     async def _pack(self, raw: Segment) -> Segment | None:
-        """Pack a segment; return its new state, or None if it was removed or has other raw or staged blocks now.
+        """Pack a segment; return its new state, or None if it was removed, its blocks have changed, or other blocks are staged.
 
         Raises:
             DamagedBlockError: A raw or a staged block is damaged.
@@ -295,10 +313,10 @@ class Keeper:
         return done if await self._swap(done, staged.blocks) else None
 
     async def _swap(self, packed: Segment, blocks: int) -> bool:
-        """Replace raw blocks by staged ones; retry until Redis replies, because only a reply shows whether that is done.
+        """Replace raw blocks by staged ones. Retry until Redis replies, because only a reply shows whether they are replaced.
 
         Returns:
-            False if the segment was removed, or staged blocks are missing.
+            True if the packed blocks are in place. False if the segment was removed, or not exactly these blocks are staged.
         """
         while True:
             try:
@@ -313,7 +331,11 @@ class Keeper:
         logger.debug("the keeper of a journal cannot reach Redis, trying again", exc_info=error)
 
     async def _read(self, segment: Segment, after: bytes) -> list[bytes] | None:
-        """Read the next blocks of a segment, about :data:`READ_BYTES`; None if the segment was removed or has other blocks now."""
+        """Read the next blocks of a segment, about :data:`READ_BYTES`.
+
+        Returns:
+            The blocks; an empty list after the last one. None if the segment was removed or rewritten.
+        """
         found: list[bytes] = []
         size = 0
         while size < READ_BYTES:
@@ -328,7 +350,7 @@ class Keeper:
         return found
 
     async def _digest(self, packed: Segment) -> tuple[int, bytes]:
-        """Read the staged blocks of a segment back; return the number of their rows, and a digest of the rows."""
+        """Read the staged blocks of a segment back; return the number of their rows, and the digest of the rows."""
         digest, after = RowDigest(), b""
         while members := await self._read(packed, after):
             after = members[-1]
@@ -336,7 +358,7 @@ class Keeper:
         return digest.value
 
     async def _throttle(self, received_bytes: int) -> None:
-        """Sleep as long as ``received_bytes`` need at ``compress_rate``, unless a processor waits for a keeper of this worker."""
+        """Wait as long as ``received_bytes`` take at ``compress_rate``; stop if a processor of this worker waits for a keeper."""
         left = received_bytes / self._shard.journal.compress_rate
         while left > 0 and not self._keeping.is_urgent:
             await asyncio.sleep(min(left, SLICE_SECONDS))
@@ -344,11 +366,11 @@ class Keeper:
 
 
 class _Staged:
-    """Writes the packed blocks of a segment to Redis, several per script call, without replacing the raw ones yet.
+    """Stages the packed blocks of one segment in Redis, several in a script call. The raw blocks remain in place.
 
     Attributes:
         blocks: Number of staged blocks.
-        bytes: Bytes that the staged blocks need in Redis, by estimate.
+        bytes: Estimated bytes that the staged blocks need in Redis.
     """
 
     def __init__(self, store: JournalStore, segment: Segment) -> None:
@@ -361,7 +383,15 @@ class _Staged:
         self._begins = True
 
     async def write(self, blocks: Sequence[bytes], *, ends: bool = False) -> bool:
-        """Collect blocks and stage them when they are enough, or if ``ends``; return False if the segment is gone or packed."""
+        """Collect blocks, and stage them whenever a script call is full.
+
+        Args:
+            blocks: The next packed blocks.
+            ends: Whether these are the last blocks, so that all collected ones are staged now.
+
+        Returns:
+            False if blocks could not be staged: the segment was removed or is not raw, or other blocks are staged.
+        """
         for block in blocks:
             is_full = self._size + len(block) > STAGED_BYTES or len(self._waiting) >= MAX_STAGED
             if is_full and self._waiting and not await self._flush():

@@ -39,14 +39,14 @@ from streams_app.settings import JournalSettings, Limits
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS: Final = 1.0
-"""Maximum wait between attempts while Redis fails; appends and checks wait meanwhile."""
+"""Maximum wait between attempts while Redis fails. The partition appends nothing and checks nothing during the wait."""
 
 WORDS: Final = {
     "token": "another worker has claimed the journal",
     "fence": "the fence of the journal has changed: Redis has lost its last writes",
     "no-state": "Redis has lost the journal",
 }
-"""Cause of a fenced script → its explanation."""
+"""Explanation for the log of each cause for which Redis rejects a script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ class JournalContext:
         redis: The application's Redis.
         scripts: The scripts of journals in this Redis.
         clock: Trusted clock of the worker.
-        keeping: Shared by the keepers of a worker.
-        throttle: Limits appends while the folds of the worker have a backlog.
-        outage: Backoff during an outage of Redis, and its log messages.
-        on_filed: Called with each appended chunk.
+        keeping: State that the keepers of a worker share.
+        throttle: Delays appends while the folds of the worker have a backlog.
+        outage: Determines the wait between attempts during an outage of Redis, and logs the outage once.
+        on_filed: Called after each append, with the chunk that was appended.
         on_lost: Called with the number of offsets that retention removed before they were appended.
         schemas: The schema registry; None if the journal does not need one.
     """
@@ -83,7 +83,7 @@ class JournalContext:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an outage of Redis or the schema registry explains why no events are appended."""
+        """Whether Redis or the schema registry does not answer, so that no events are appended."""
         return self.outage.fault is not None or (self.schemas is not None and self.schemas.is_away)
 
 
@@ -101,12 +101,12 @@ class JournalProcessors(Processors):
         return (self.context.journal.source,)
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, JournalProcessor]:
-        """Create the processor of a partition; return journal name → processor."""
+        """Create the processor of a partition; return it in a dict, by the name of the journal."""
         self._claimed[tp] = processor = JournalProcessor(tp, self.context)
         return {self.context.journal.name: processor}
 
     def is_paused(self, topic: str) -> bool:
-        """Return whether appends pause for a known reason: an outage, a backlog of folds, or segments that must be packed first."""
+        """Return whether appends wait for a known reason: an outage, a backlog of folds, or segments that must be packed first."""
         if self.context.is_waiting or self.context.throttle.is_limiting:
             return True
         return any(one.is_behind for one in self._claimed.values())
@@ -122,7 +122,7 @@ class JournalProcessor(Processor):
     A single task appends events and closes days, so that no two appends of a shard overlap. The keeper runs concurrently.
 
     Attributes:
-        shard: The state of the partition while it is claimed.
+        shard: The claimed state of the partition; None before the claim and after the release.
     """
 
     in_flight = 0
@@ -145,19 +145,24 @@ class JournalProcessor(Processor):
 
     @property
     def is_behind(self) -> bool:
-        """Whether no event is appended until a closed segment is compressed."""
+        """Whether no event is appended until the keeper has packed a closed segment."""
         return self.shard is not None and self._keeper is not None and self._keeper.is_behind
 
     # ---- called by the delivery layer
 
     async def claim(self, claim: Claim) -> int:
-        """Take over the shard, start its tasks, and return the offset after the fence, from which to deliver.
+        """Take over the shard, and start the tasks that append events and keep segments.
+
+        If retention has removed records that were not appended, a gap is appended for them.
+
+        Returns:
+            The offset after the fence, from which to deliver.
 
         Raises:
             NotOwnerError: Kafka rejected the first commit.
-            OtherLogError: The state was written from another log than the current one.
-            FencedError: Another owner has claimed the shard meanwhile.
-            KafkaError, RedisError, OSError, TimeoutError: The claim is tried again.
+            OtherLogError: The state belongs to another log, because the topic was deleted and created again.
+            FencedError: Another worker has claimed the shard meanwhile.
+            KafkaError, RedisError, OSError, TimeoutError: Kafka or Redis failed; the caller tries the claim again.
         """
         context = self._context
         self._meta = (keys := journal_keys(context.app_id, context.journal.name, *self._tp)).meta
@@ -192,12 +197,12 @@ class JournalProcessor(Processor):
         return None if self.shard is None else OffsetAndMetadata(self.shard.fence + 1)
 
     def tick(self, now_ms: int) -> None:
-        """Request a check of the state: a day may have ended, and an idle shard must detect that Redis lost its state."""
+        """Request a check of the state: a day may have ended, and Redis may have lost the state of a shard without new events."""
         self._is_due = True
         self._wake.set()
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Return the progress of the checks that :meth:`tick` requests; None during an outage, or if nothing is claimed."""
+        """Return how many of the checks that :meth:`tick` requests were made; None during an outage, or without a claim."""
         if self._context.is_waiting or self.shard is None:
             return None
         journal = self._context.journal.name
@@ -205,13 +210,13 @@ class JournalProcessor(Processor):
         return Progress(self._served, self._served + self._is_due, f"journal={journal} source={self._tp}", why)
 
     async def revoke(self, seconds: float) -> None:
-        """Stop at once, without using ``seconds``; the state in Redis remains for the next owner."""
+        """Stop at once, without using ``seconds``. Nothing has to be saved: the state in Redis is complete for the next owner."""
         self.shard = None
         await ended(self._tasks)
         self._context.outage.forget(self)
 
     async def _skip_lost(self, shard: JournalShard, claim: Claim) -> None:
-        """Append a gap for offsets that retention removed before they were appended, and report them."""
+        """Append a gap for offsets that retention removed before they were appended; log and count them."""
         gone = lost(shard.fence, await claim.log_bounds_now())
         if not gone:
             return
@@ -240,7 +245,10 @@ class JournalProcessor(Processor):
             await asyncio.sleep(0)
 
     async def _file(self, claim: Claim, shard: JournalShard, keeper: Keeper) -> None:
-        """Append the first chunk of the queued records; retry until Redis has executed the append."""
+        """Append the first chunk of the first queued batch, and put the rest of the batch back into the queue.
+
+        Retries until Redis has executed the append. If the chunk begins a segment, old segments are removed.
+        """
         batch = self._batches.popleft()
         if shard.fence < batch.end - 1:
             await self._prepare(batch)  # usually without a request: the schemas are cached
@@ -257,16 +265,16 @@ class JournalProcessor(Processor):
         claim.on_progress()
 
     async def _prepare(self, batch: Batch) -> None:
-        """Fetch the schemas that are needed to find the keys of the next chunk; wait until the schema registry answers."""
+        """Fetch the schemas by which the keys of the batch's next events are found; wait until the schema registry answers."""
         schemas = self._context.schemas
         if schemas is not None and not self._context.journal.is_by_record_key:
             await schemas.prepare(self._values.framed_parts(batch.records[:MAX_CHUNK_EVENTS]), self)
 
     async def _check_state(self, claim: Claim, shard: JournalShard) -> None:
-        """Advance the clock of a shard that has caught up, close its day if it is over, and check that this claim owns the state.
+        """Advance the clock of a shard that has caught up, close its day if it is over, and check that Redis has the claimed state.
 
         Raises:
-            FencedError: Another owner has claimed the shard, or Redis has lost writes.
+            FencedError: Another worker has claimed the shard, or Redis has lost writes.
         """
         clock, view = self._context.clock, claim.reader_view()
         now_ms = clock.now_ms()
@@ -285,10 +293,10 @@ class JournalProcessor(Processor):
             raise FencedError("check", "fence")
 
     async def _with_retries(self, step: Callable[[], Awaitable[object]], keeper: Keeper) -> None:
-        """Call ``step`` until Redis executes it; whenever Redis is full, remove the oldest closed segment first.
+        """Call ``step`` until Redis executes it. Each time Redis is full, remove the oldest closed segment before the next attempt.
 
         Raises:
-            FencedError: Another owner has claimed the shard, or Redis has lost writes.
+            FencedError: Another worker has claimed the shard, or Redis has lost writes.
         """
         outage = self._context.outage
         while True:

@@ -25,7 +25,7 @@ class Filing:
     """An encoded chunk that is ready to be appended. The append is idempotent, and is repeated until Redis replies.
 
     Attributes:
-        chunk: The records.
+        chunk: The chunk with its records.
         blocks: The encoded records, one block for each key.
         segment: State of the segment after the append.
     """
@@ -36,16 +36,16 @@ class Filing:
 
 
 class JournalShard:
-    """One claimed shard of a journal. Its processor appends to segments and closes them; its keeper packs and drops closed ones.
+    """One claimed shard of a journal. Its processor appends to segments and closes them; its keeper packs and removes closed ones.
 
     Attributes:
         journal: Settings of the journal.
         tp: The partition of the source.
-        partitions: Number of partitions of the journal.
-        store: The state in Redis.
+        partitions: Number of partitions of the source.
+        store: Access to the state of the shard in Redis.
         segments: All segments, the oldest first.
         fence: Highest appended offset.
-        clock_ms: Clock of the partition, which determines days and ages of segments.
+        clock_ms: Clock of the shard, which determines days and ages of segments.
         lag: Number of readable records that are not appended; None if unknown.
     """
 
@@ -65,11 +65,11 @@ class JournalShard:
         Args:
             journal: Settings of the journal.
             tp: The partition of the source.
-            partitions: Number of partitions of the journal.
+            partitions: Number of partitions of the source.
             limits: Settings of ``[limits]``.
-            store: The state in Redis.
+            store: Access to the state of the shard in Redis.
             token: Token of the claim.
-            claimed: That state.
+            claimed: The state that the claim returned.
             values: Decodes the values that contain the key fields.
         """
         self.journal = journal
@@ -88,7 +88,7 @@ class JournalShard:
 
     @property
     def open(self) -> Segment | None:
-        """The segment that receives the next event; None if that event begins a new segment."""
+        """The last segment if it can receive more events; None if the next event begins a new segment."""
         newest = self.segments[-1] if self.segments else None
         return None if newest is None or newest.is_closed or newest.form != "raw" else newest
 
@@ -105,7 +105,13 @@ class JournalShard:
     # ---- appending
 
     def filing_of(self, records: Sequence[object], end: int, now_ms: int) -> Filing:
-        """Build and encode the first chunk of a range of records; the arguments are those of :meth:`.JournalChunker.chunk_of`."""
+        """Build and encode the first chunk of a range of records. Call this once for each chunk, because it counts bytes of keys.
+
+        Args:
+            records: Records of the range, in offset order; empty for a range without records.
+            end: The offset after the range.
+            now_ms: The trusted wall clock.
+        """
         known = self.open
         segment = None if known is None else Open(known.day, known.received_bytes, known.stored_bytes)
         chunk = self._chunker.chunk_of(records, end, self.clock_ms, now_ms, segment)
@@ -128,10 +134,10 @@ class JournalShard:
         )
 
     async def write(self, filing: Filing) -> None:
-        """Append an encoded chunk in Redis, then update this copy of the state.
+        """Append an encoded chunk to the state in Redis, then update this copy of the state.
 
         Raises:
-            FencedError: Another owner has the shard, or Redis has lost writes; nothing was written.
+            FencedError: Another worker has claimed the shard, or Redis has lost writes; nothing was written.
         """
         log = self._log if filing.chunk.last is None else followed_by(self._log, filing.chunk.last)
         await self.store.append(self.fence, filing.chunk.to, filing.blocks, filing.segment, filing.chunk.clock_ms, log)
@@ -142,7 +148,7 @@ class JournalShard:
         """Append a gap, from the offset after the fence to ``to``, and move the fence there.
 
         Raises:
-            FencedError: As in :meth:`write`.
+            FencedError: Another worker has claimed the shard, or Redis has lost writes; nothing was written.
         """
         segment = replace(self._begun("gap", self.clock_ms), last=to, is_closed=True)
         await self.store.append(self.fence, to, (), segment, self.clock_ms, self._log)
@@ -152,7 +158,7 @@ class JournalShard:
         """Close the open segment if its day is over, because an idle shard may get no event that begins the next segment.
 
         Raises:
-            FencedError: As in :meth:`write`.
+            FencedError: Another worker has claimed the shard, or Redis has lost writes; nothing was written.
         """
         known = self.open
         if known is None or day_of(self.clock_ms) <= known.day:
@@ -163,15 +169,18 @@ class JournalShard:
     # ---- changes by the keeper
 
     def replaced(self, segment: Segment) -> None:
-        """Replace a segment in the owner's copy of the state, after Redis has its new state."""
+        """Replace a segment in the owner's copy of the state; call this after Redis has stored its new state."""
         self.segments = [segment if one.first == segment.first else one for one in self.segments]
 
     def dropped(self, segment: Segment) -> None:
-        """Remove a segment from the owner's copy of the state, after it was removed from Redis."""
+        """Remove a segment from the owner's copy of the state; call this after Redis has removed it."""
         self.segments = [one for one in self.segments if one.first != segment.first]
 
     def _begun(self, form: Form, clock_ms: int) -> Segment:
-        """Create an empty segment that begins after the fence; its day is that of ``clock_ms``, or of the last segment if later."""
+        """Create an empty segment that begins after the fence.
+
+        Its day is that of ``clock_ms``, or the day of the last segment if that is later.
+        """
         day, newest = day_of(clock_ms), self.segments[-1] if self.segments else None
         day = day if newest is None else max(day, newest.day)
         part = newest.part + 1 if newest is not None and newest.day == day else 0

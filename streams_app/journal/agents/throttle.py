@@ -1,9 +1,9 @@
 """Limits journals to a small share of a worker's time while the folds of that worker have a backlog.
 
-If Redis is full, ``processor.py`` drops the oldest segments instead.
+The throttle limits time, not memory: if Redis is full, ``processor.py`` removes the oldest segments.
 
-A module of its own, because all journals of a worker share it, and because it is the only part of journals that depends on the
-folds of a worker.
+It is a module of its own, because all journals of a worker share it, and because no other part of journals depends on the folds of
+a worker.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Final
 from streams_app.delivery.clocks import TrustedClock
 
 BACKLOG_RECORDS: Final = 20_000
-"""Folds have a backlog if they have not applied more records than this, a second's worth at 20 000 events/s."""
+"""Folds have a backlog if more records than this are not applied yet: as many as arrive in a second at 20 000 events/s."""
 
 PAUSE_FACTOR: Final = 40
-"""While folds have a backlog, the pause after an append is 40 times as long as the append: journals get a fortieth of the time."""
+"""While folds have a backlog, the pause after an append is 40 times as long as the append, so that journals use little time."""
 
 PAUSE_SECONDS: Final = 1.0
-"""Maximum pause, after which the processor can close a day and check its claim."""
+"""Maximum pause after an append. The processor then closes a day that is over, and checks its claim."""
 
 LIMIT_MS: Final = 15 * 60_000
-"""After this time, journals are not limited until the folds have caught up: the topic has a retention, and readers wait."""
+"""Maximum time for which one backlog of the folds limits journals, because retention removes events, and readers wait for them."""
 
 POLL_SECONDS: Final = 0.05
 
@@ -47,7 +47,7 @@ class FilingThrottle:
 
     @property
     def is_limiting(self) -> bool:
-        """Whether appends are limited now, because folds have had a backlog for less than :data:`LIMIT_MS`."""
+        """Whether appends are limited now, because the folds have had a backlog for less than :data:`LIMIT_MS`."""
         now_ms = self._clock.monotonic_ms()
         if self._fold_backlog() <= BACKLOG_RECORDS:
             self._since_ms = None
@@ -58,7 +58,7 @@ class FilingThrottle:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Enter this context to append one chunk. While limited, one partition at a time enters it, and pauses on exit."""
+        """Enter this context to append one chunk. While appends are limited, one partition at a time enters it, and exit pauses."""
         if not self.is_limiting:
             yield
             return

@@ -1,9 +1,10 @@
-"""Blocks: rows of one key, or of neighbouring keys, encoded as one member of a Redis sorted set (pure).
+"""Encodes and decodes blocks: rows of one key or of neighbouring keys, as one member of a Redis sorted set (pure).
 
-A member is ``key 0x00 | last offset | codec | raw length | CRC-32C | payload``. Numbers are big endian, and a 0x00 within the key
-is escaped as ``0x00 0xFF``. All members have the same score, so Redis sorts them by their bytes, which is the order of (key, last
-offset): the next row of a key after an offset is in the first member at or after that position. The terminator cannot be mistaken
-for an escaped byte, because an offset is below 2^63 and so never begins with 0xFF. The checksum covers everything but itself.
+A block is ``key 0x00 | last offset | codec | raw length | CRC-32C | payload``; key and last offset are those of its last row.
+Numbers are big endian, and a 0x00 within the key is escaped as ``0x00 0xFF``. All members of the sorted set have the same score, so
+Redis sorts the blocks by their bytes, which is the order of (key, last offset). If a key has rows at or after an offset, the first
+of these rows is in the first block at or after :func:`position`. The terminator of a key cannot be mistaken for an escaped byte,
+because an offset is below 2^63 and so never begins with 0xFF. The checksum covers all other bytes of the block.
 """
 
 from __future__ import annotations
@@ -22,31 +23,31 @@ from crc32c import crc32c
 from streams_app.journal.core.entry import Row
 
 PLAIN: Final = 0
-"""Codec for rows of one key, as msgpack."""
+"""Codec number of a block with rows of one key, serialized by msgpack and not compressed."""
 
 COMPRESSED: Final = 1
-"""Codec for rows of one key, as msgpack compressed by zstd."""
+"""Codec number of a block with rows of one key, serialized by msgpack and compressed by zstd."""
 
 SEVERAL_KEYS: Final = 2
-"""Codec for whole :class:`.Row` tuples of one or more keys, compressed by zstd; the member has key and offset of the last row."""
+"""Codec number of a block with complete :class:`.Row` tuples of one or more keys, compressed by zstd."""
 
 COMPRESSED_FROM: Final = 1_000
-"""Blocks of one key with fewer raw bytes are not compressed, because zstd does not shrink them."""
+"""Minimum size of serialized rows of one key that are compressed, in bytes: zstd does not shrink smaller ones."""
 
 MAX_CHUNK_EVENTS: Final = 2_000
 """Maximum number of events of one append."""
 
 MAX_CHUNK_KEYS: Final = 500
-"""Maximum number of keys of one append: each has its own block, which costs Redis as much time as ten events in another block."""
+"""Maximum number of keys of one append. Each key has its own block, which takes Redis as long as ten more events in a block."""
 
 MAX_CHUNK_BYTES: Final = 256_000
-"""An append receives no further event once it has this many bytes."""
+"""No further event is added to an append that has this many bytes of keys, values and headers."""
 
 MAX_RAW_BYTES: Final = 32_000_000
-"""Maximum raw length of a block; a larger one is damaged and is not decompressed."""
+"""Maximum size of a block's serialized rows, in bytes. A block that claims more is damaged, and is not decompressed."""
 
 BLOCK_OVERHEAD: Final = 100
-"""Bytes that Redis needs for a member of a large sorted set, besides the member: measured 95 to 110."""
+"""Bytes that Redis needs for each block besides the block itself, in a large sorted set; measurements gave 95 to 110."""
 
 _FIELDS: Final = len(Row._fields)
 _encoded: Final = msgspec.msgpack.Encoder().encode
@@ -69,7 +70,7 @@ _HEAD_BYTES: Final = _HEAD.size
 
 
 ShortRow = tuple[Any, ...]
-"""A :class:`.Row` without its key, and without headers if there are none."""
+"""The fields of a :class:`.Row` without its key; if it has no headers, the field of the headers is left out as well."""
 
 
 class DamagedBlockError(ValueError):
@@ -77,20 +78,20 @@ class DamagedBlockError(ValueError):
 
 
 def escaped(key: bytes) -> bytes:
-    """Return the prefix that all members of a key have in the sorted set: the escaped key and its terminator."""
+    """Return the prefix that all blocks of a key have in the sorted set: the escaped key and its terminator."""
     return key.replace(b"\0", b"\0\xff") + b"\0"
 
 
 def position(key: bytes, offset: int) -> bytes:
-    """Return bytes that sort before all members of a key with this last offset or a higher one, and after those below it."""
+    """Return bytes that sort between the blocks of a key whose last offset is below ``offset``, and its other blocks."""
     return escaped(key) + _OFFSET.pack(offset)
 
 
 def scan_position(after: bytes) -> bytes:
-    """Return short bytes that sort right after a member, whose payload may have a megabyte, to continue a scan there.
+    """Return the position right after a block, to continue a scan there; unlike the block, it has no payload, so it is short.
 
     Args:
-        after: A member, or a position, which is returned unchanged.
+        after: The last block that was read, or a position, which is returned unchanged.
     """
     try:
         _, _, at = _parsed(after)
@@ -110,7 +111,7 @@ def short_of(row: Row) -> ShortRow:
 
 
 def encode(rows: Sequence[Row], level: int = 1) -> bytes:
-    """Encode rows as one member; those of one key are compressed if they are large, those of several keys always.
+    """Encode rows as one block. Rows of several keys are always compressed, rows of one key only if they are large.
 
     Args:
         rows: At least one row; sorted by (key, offset).
@@ -122,7 +123,7 @@ def encode(rows: Sequence[Row], level: int = 1) -> bytes:
 
 
 def encode_packed(key: bytes, last_offset: int, raw: bytes, level: int) -> bytes:
-    """Compress rows that :func:`packed` has serialized, and encode them as one member.
+    """Compress rows that :func:`packed` has serialized, and encode them as one block.
 
     Args:
         key: Key of the last row.
@@ -147,29 +148,29 @@ def packed(rows: Sequence[Sequence[Any] | bytes]) -> bytes:
 
 
 def encode_by_key(rows: Mapping[bytes, Sequence[ShortRow]], level: int = 1) -> list[bytes]:
-    """Encode the rows of a chunk, one member for each key.
+    """Encode the rows of a chunk, one block for each key.
 
     Args:
-        rows: Key → its rows, in the order of their offsets.
+        rows: The rows of each key, in the order of their offsets.
         level: Compression level of zstd.
     """
     return [_of_key(key, of_key, level) for key, of_key in rows.items()]
 
 
 def decode(member: bytes) -> list[Row]:
-    """Check and decode a member; return its rows, sorted by (key, offset).
+    """Check and decode a block; return its rows, sorted by (key, offset).
 
     Raises:
-        DamagedBlockError: The member is damaged. This is checked before its raw length is allocated.
+        DamagedBlockError: The block is damaged. The checksum is verified before memory for the decompressed rows is allocated.
     """
     return list(map(Row._make, tuples_of(member)))
 
 
 def rows_of_key(member: bytes, key: bytes) -> list[Row]:
-    """Return the rows of one key in a member, in the order of their offsets. Rows of other keys are not decoded.
+    """Return the rows of one key in a block, in the order of their offsets. Only a few rows of other keys are decoded.
 
     Raises:
-        DamagedBlockError: As :func:`decode`, except that the shape of the other rows is not checked.
+        DamagedBlockError: The block is damaged. The shape of rows that are not decoded is not checked.
     """
     member_key, last_offset, codec, raw = _opened(member)
     if codec != SEVERAL_KEYS:
@@ -186,10 +187,10 @@ def rows_of_key(member: bytes, key: bytes) -> list[Row]:
 
 
 def tuples_of(member: bytes) -> list[tuple[Any, ...]]:
-    """Check and decode a member; return its rows as plain tuples, which takes a third of the time of :func:`decode`.
+    """Check and decode a block; return its rows as plain tuples, which takes a third of the time of :func:`decode`.
 
     Raises:
-        DamagedBlockError: As :func:`decode`.
+        DamagedBlockError: The block is damaged.
     """
     key, last_offset, codec, raw = _opened(member)
     try:
@@ -209,11 +210,11 @@ def tuples_of(member: bytes) -> list[tuple[Any, ...]]:
 
 
 def only_row_of(member: bytes) -> tuple[bytes, int, bytes] | None:
-    """Return key, offset and serialized row of a member with one plain row, in a third of the time of decoding it.
+    """Return the only row of a small block without decoding it, which takes a third of the time.
 
     Returns:
-        The row as :func:`packed` serializes it. None: the member is damaged, or is not one plain row without headers; then call
-        :func:`tuples_of`.
+        Key, offset, and the row as :func:`packed` serializes it. None if the block is not exactly one uncompressed row without
+        headers, if its key has a zero byte, or if it is damaged: then call :func:`tuples_of`.
     """
     end = member.find(b"\0")
     begin = end + 1 + _ENTIRE_REST.size
@@ -231,15 +232,15 @@ def only_row_of(member: bytes) -> tuple[bytes, int, bytes] | None:
 
 
 def end_of(row: tuple[Any, ...] | bytes) -> tuple[bytes, int]:
-    """Return key and offset of a row that is a tuple of :func:`tuples_of`, or serialized by :func:`only_row_of`."""
+    """Return key and offset of a row, which is a tuple from :func:`tuples_of`, or was serialized by :func:`only_row_of`."""
     return (_decoded_row(row) if isinstance(row, bytes) else row)[:2]
 
 
 def raw_of(member: bytes) -> bytes:
-    """Check and decompress a member that :func:`encode_packed` returned; return its rows as :func:`packed` serialized them.
+    """Check and decompress a block that :func:`encode_packed` returned; return its rows as :func:`packed` serialized them.
 
     Raises:
-        DamagedBlockError: The member is damaged.
+        DamagedBlockError: The block is damaged, or was not encoded by :func:`encode_packed`.
     """
     *_, codec, raw = _opened(member)
     if codec != SEVERAL_KEYS:
@@ -248,16 +249,16 @@ def raw_of(member: bytes) -> bytes:
 
 
 def last_of(member: bytes) -> tuple[bytes, int]:
-    """Return key and offset of the last row of a member, without decoding it.
+    """Return key and offset of the last row of a block, without decoding the row.
 
     Raises:
-        DamagedBlockError: The member has no key and offset.
+        DamagedBlockError: The block has no complete key and offset.
     """
     return _parsed(member)[:2]
 
 
 def raw_length(member: bytes) -> int:
-    """Return the size of a member's rows before compression, in bytes, according to its head; 0 if the head is incomplete."""
+    """Return the size of a block's rows before compression, in bytes, according to its head; 0 if the head is incomplete."""
     try:
         *_, at = _parsed(member)
     except DamagedBlockError:
@@ -266,7 +267,7 @@ def raw_length(member: bytes) -> int:
 
 
 def stored_bytes(members: Sequence[bytes]) -> int:
-    """Estimate how many bytes of memory members need in Redis."""
+    """Estimate how many bytes of memory blocks need in Redis."""
     return sum(map(len, members)) + BLOCK_OVERHEAD * len(members)
 
 
@@ -275,7 +276,7 @@ def _key_of(row: msgspec.Raw) -> bytes:
 
 
 def _parsed(member: bytes) -> tuple[bytes, int, int]:
-    """Parse the first part of a member; return key, last offset and the index at which the codec follows."""
+    """Parse the first part of a block; return key, last offset and the index at which the codec follows."""
     first = end = member.find(b"\0")
     while end >= 0 and member[end + 1 : end + 2] == b"\xff":
         end = member.find(b"\0", end + 2)
@@ -287,7 +288,7 @@ def _parsed(member: bytes) -> tuple[bytes, int, int]:
 
 
 def _opened(member: bytes) -> tuple[bytes, int, int, bytes]:
-    """Check and decompress a member; return key, last offset, codec and serialized rows."""
+    """Check and decompress a block; return key, last offset, codec and serialized rows."""
     key, last_offset, at = _parsed(member)
     if len(member) < at + _REST_BYTES:
         raise DamagedBlockError("the block ends within its head")

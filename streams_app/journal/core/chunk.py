@@ -18,19 +18,19 @@ from streams_app.schemas.values import ValueReader
 from streams_app.settings import Limits
 
 MAX_LARGEST: Final = 10
-"""Number of largest keys that the description of a segment lists."""
+"""Maximum number of keys in a segment's list of largest keys."""
 
 MAX_COUNTED: Final = 1_000
-"""Maximum number of keys of the open segment whose bytes are counted; above it, those with the fewest bytes are dropped."""
+"""Maximum number of keys of the open segment whose bytes are counted. Beyond it, only the 500 largest keys keep their count."""
 
 
 class Open(NamedTuple):
-    """The part of the open segment's state that decides whether the next chunk still belongs to it.
+    """What determines whether the next chunk is appended to the open segment.
 
     Attributes:
-        day: Its UTC day.
-        received_bytes: Received bytes so far.
-        stored_bytes: Bytes of its blocks in Redis.
+        day: UTC day of the segment, as in ``2026-08-20``.
+        received_bytes: Bytes of keys, values and headers that the segment has received.
+        stored_bytes: Bytes that the blocks of the segment need in Redis.
     """
 
     day: str
@@ -43,15 +43,15 @@ class JournalChunk:
     """Records that one script appends to one segment.
 
     Attributes:
-        to: Last offset. If the log skips offsets after it, they belong to the next chunk.
+        to: Last offset that the chunk covers. Offsets without a record between two chunks belong to the second one.
         clock_ms: Clock of the shard after the chunk.
-        begins: Whether the chunk begins a segment.
-        rows: Key → the rows of its records, in their order.
-        sizes: Key → received bytes of its records: keys, values and headers.
+        begins: Whether the chunk begins a new segment.
+        rows: The rows of each key, in the order of their offsets.
+        sizes: Received bytes of each key, in the keys, values and headers of its records.
         entries: Number of records.
         received_bytes: Received bytes of all keys.
-        unkeyed: Reason → number of records without a key.
-        last: The last record.
+        unkeyed: Number of records without a usable key, for each reason.
+        last: The last record; None if there is none.
     """
 
     to: int
@@ -91,7 +91,7 @@ class JournalChunker:
         Args:
             records: Records of the range, in offset order.
             end: The offset after the range.
-            clock_ms: The clock of the shard.
+            clock_ms: The clock of the shard before the chunk.
             now_ms: The trusted wall clock.
             segment: The open segment; None if there is none.
         """
@@ -113,9 +113,9 @@ class JournalChunker:
         return chunk
 
     def _fill(self, chunk: JournalChunk, records: Sequence[Any], max_bytes: int) -> None:
-        """Add records to a chunk until it is full; set its clock to the newest record time, even if that is in the future.
+        """Add records to a chunk until it is full. Set its clock to the newest record time, even if that time is in the future.
 
-        The loop runs for every event. So it uses local names, and creates only objects that are stored.
+        The loop runs for every event, so it uses local names, and creates only objects that are stored.
         """
         rows, sizes, key_of = chunk.rows, chunk.sizes, self._usual_key_of
         newest_ms, count, received_bytes = chunk.clock_ms, 0, 0
@@ -149,11 +149,11 @@ class JournalChunker:
 
 
 def _never_usual(record: Any) -> None:
-    """Return None for every record, so that :func:`.entry.row_of` finds its key; for formats other than plain JSON."""
+    """Return None for every record: the fast path finds no keys in formats other than plain JSON."""
 
 
 def _of_day(records: Sequence[Any], day: str, clock_ms: int, now_ms: int) -> Sequence[Any]:
-    """Return the records before the first one that advances the clock of the shard beyond ``day``."""
+    """Return the records before the first one that advances the clock of the shard to a day after ``day``."""
     newest_ms = max([time_ms for record in records if (time_ms := record.timestamp) is not None], default=None)
     if day_of(clock_after(clock_ms, newest_ms, now_ms)) <= day:
         return records
@@ -165,14 +165,17 @@ def _of_day(records: Sequence[Any], day: str, clock_ms: int, now_ms: int) -> Seq
 
 
 class Largest:
-    """Tracks which keys of the open segment have the most received bytes; approximate beyond :data:`MAX_COUNTED` keys."""
+    """Counts the received bytes of the keys of the open segment, to find the largest keys.
+
+    The counts are approximate if the segment has more than :data:`MAX_COUNTED` keys.
+    """
 
     def __init__(self, known: Sequence[tuple[bytes, int]] = ()) -> None:
-        """Initialize with (key, received bytes) of the largest keys in the description of a segment."""
+        """Initialize with the largest keys in the description of the open segment, each with its received bytes."""
         self._sizes = dict(known)
 
     def add(self, received_bytes: Mapping[bytes, int]) -> tuple[tuple[bytes, int], ...]:
-        """Add key → received bytes of a chunk; return (key, received bytes) of the largest keys, the largest first."""
+        """Add the received bytes of each key of a chunk; return the largest keys with their received bytes, the largest first."""
         sizes = self._sizes
         for key, size in received_bytes.items():
             sizes[key] = sizes.get(key, 0) + size

@@ -1,9 +1,11 @@
-"""Cursors: the position of a reader of a journal, and where it starts (pure).
+"""Parses and formats cursors, which are positions of a reader of a journal, and parses where a reader starts (pure).
 
-A cursor is ``<partition>-<offset>`` of the last entry that was read; those of several partitions are joined by commas. A partition
-that is not in the cursor is read from its floor, the first stored offset, because no entry of the key was read there. If a reader
-started at a point in time, its cursor ends with ``since-<ms>`` while some partitions have no state, or have not reached that time.
-Partitions that are not in such a cursor start at that time.
+A cursor has a pair ``<partition>-<offset>`` for each partition in which an entry of the key was read. The offset is the last one
+that was read there, and commas separate the pairs. A partition without a pair is read from its floor, which is the first stored
+offset.
+
+If a reader started at a point in time, its cursor ends with ``since-<ms>`` as long as some partitions have no state, or have not
+reached that time. Then partitions without a pair start at that time.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from streams_app.formatting import parse_moment
 EXAMPLE: Final = "a cursor as in 3-1041 or 0-77,3-1041, earliest, latest, how long ago as in -24h, or a day as in 2026-08-20"
 
 MAX_CHARACTERS: Final = 8_000
-"""Maximum length of a cursor: some 600 partitions with offsets of eight digits."""
+"""Maximum length of a cursor: enough for 600 partitions with offsets of eight digits."""
 
 MAX_OFFSET: Final = 2**53 - 1
-"""Maximum offset, because Redis scripts compute in doubles."""
+"""Maximum offset in a cursor. Redis scripts compute in doubles, which are not exact for larger numbers."""
 
 MAX_PARTITION: Final = 9_999
-"""Maximum partition number."""
+"""Maximum partition number in a cursor."""
 
 _PAIR: Final = r"\d{1,5}-\d{1,16}"
 _CURSOR: Final = re.compile(rf"{_PAIR}(,{_PAIR})*", re.ASCII)
@@ -39,9 +41,11 @@ class Start:
     """Where a reader of a journal starts.
 
     Attributes:
-        kind: ``cursor``: after these offsets; ``earliest``: at the floor; ``latest``: after the fence; ``moment``: at the first
-            entry of each partition that is not older than a time, and after ``positions`` in the partitions that have reached it.
-        positions: Partition → last offset that was read.
+        kind: With ``earliest``, the reader starts at the floor of each partition; with ``latest``, after the fence. With
+            ``cursor``, it starts after ``positions``, and at the floor of other partitions. With ``moment``, it starts at the first
+            entry of each partition that is not older than ``since_ms``; partitions in ``positions`` have reached that time before,
+            so it continues after their offsets.
+        positions: Last offset that was read in each partition, for ``cursor`` and ``moment``.
         since_ms: The time of ``moment``, in ms.
     """
 
@@ -58,7 +62,7 @@ def parse_start(text: str, now_ms: int) -> Start:
         now_ms: Wall clock.
 
     Raises:
-        CursorError: The text is none of these.
+        CursorError: The text is none of these, or an invalid cursor.
     """
     match text:
         case "earliest":
@@ -78,10 +82,10 @@ def parse_start(text: str, now_ms: int) -> Start:
 
 
 def parse_cursor(text: str) -> dict[int, int]:
-    """Parse a cursor without ``since``; return partition → last offset that was read.
+    """Parse a cursor without ``since``; return the last offset that was read in each partition.
 
     Raises:
-        CursorError: The text is not a cursor, has a partition twice, or an offset or partition beyond the maximum.
+        CursorError: The text is not a cursor, names a partition twice, or has an offset or a partition above the maximum.
     """
     if len(text) > MAX_CHARACTERS or not _CURSOR.fullmatch(text):
         raise _garbled(text)
@@ -96,11 +100,11 @@ def parse_cursor(text: str) -> dict[int, int]:
 
 
 def cursor_text(positions: Mapping[int, int], since_ms: int | None = None) -> str:
-    """Format a cursor, ``<partition>-<offset>,…``, with ``since-<ms>`` at the end if ``since_ms`` is given.
+    """Format a cursor: ``<partition>-<offset>`` for each partition, joined by commas, then ``since-<ms>`` if there is a time.
 
     Args:
-        positions: Partition → last offset that was read; negative ones are left out.
-        since_ms: Time at which the other partitions start; None: at their floor.
+        positions: Last offset that was read in each partition; partitions with a negative one are left out.
+        since_ms: Time at which partitions start that are not in the cursor; None if they start at their floor.
     """
     pairs = [f"{partition}-{offset}" for partition, offset in sorted(positions.items()) if offset >= 0]
     return ",".join(pairs if since_ms is None else [*pairs, f"since-{since_ms}"])

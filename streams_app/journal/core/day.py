@@ -1,8 +1,8 @@
 """Advances the clock of a journal's shard, and decides by its UTC day and by size when a segment ends (pure).
 
-The clock determines to which day an event is appended, and which segments are old. It follows the newest record time, limited by
-the trusted wall clock so that an event dated 2099 does no harm, and never goes back. Once a shard has caught up, its clock follows
-the wall clock.
+The clock determines to which day an event is appended, and which segments are old. It follows the newest record time and never goes
+back; the trusted wall clock limits it, so that an event dated 2099 does no harm. Once a shard has caught up, its clock follows the
+wall clock.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def clock_after(clock_ms: int, record_ms: int | None, trusted_ms: int) -> int:
 
 
 def ends(day: str, received_bytes: int, clock_ms: int, limit_bytes: int) -> bool:
-    """Return whether a segment ends, so that the next event begins another one.
+    """Return whether a segment ends before the next event, which then begins another segment.
 
     Args:
-        day: Day of the segment.
+        day: UTC day of the segment.
         received_bytes: Received bytes of the segment.
-        clock_ms: The clock after the next event.
+        clock_ms: The clock of the shard after the next event.
         limit_bytes: Maximum received bytes of a segment.
     """
     return received_bytes >= limit_bytes or day_of(clock_ms) > day

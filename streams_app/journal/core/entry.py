@@ -12,27 +12,32 @@ from streams_app.schemas.values import ValueReader
 from streams_app.settings import Limits
 
 UNKEYED: Final = b""
-"""Key of events without a usable key: the event is not JSON, no object or of another format, or its key is missing or too large."""
+"""Key of events without a usable key: the value is not a JSON object of the right format, or its key is missing or too large."""
 
 MAX_VALUE_BYTES: Final = 1_000_000
-"""Maximum size of a stored value, even if ``[limits]`` allow more: all clients of Redis wait for the script that writes it."""
+"""Maximum bytes of a stored value or of headers, even if ``[limits]`` allow more.
+
+All clients of Redis wait for the script that writes them.
+"""
 
 TOO_LARGE_HEADER: Final = "streams_app_too_large"
-"""The only header of an entry whose value and headers were too large to be stored; it contains their size, as text."""
+"""Name of the only header of an entry whose value or headers were too large to be stored. It contains their size, as text."""
 
 MAX_SIZE_DIGITS: Final = 12
-"""Maximum number of digits of that text."""
+"""Maximum number of digits of the size in :data:`TOO_LARGE_HEADER`."""
 
 
 class Row(NamedTuple):
     """One stored event.
 
     Attributes:
-        key: ``codec.member_of`` of the key fields; with ``@key`` the key of the record; or :data:`UNKEYED`.
+        key: The key fields, as ``codec.member_of`` encodes them; with ``@key``, the key of the record. It is :data:`UNKEYED` if the
+            event has no usable key.
         offset: Offset in its partition.
         time_ms: Time of the record; -1 if it has none.
-        value: As produced; None for a tombstone; a JSON object with their size if value and headers are too large to be stored.
-        headers: As produced, in their order; only :data:`TOO_LARGE_HEADER` if they are too large.
+        value: Value as produced; None for a tombstone. If the value or the headers are too large to be stored, it is a JSON object
+            with their size.
+        headers: Headers as produced, in their order; only :data:`TOO_LARGE_HEADER` if the value or the headers are too large.
     """
 
     key: bytes
@@ -43,7 +48,7 @@ class Row(NamedTuple):
 
 
 class SourceRecord(Protocol):
-    """A consumer record, with the attributes that a journal uses."""
+    """The attributes of a consumer record that a journal uses."""
 
     @property
     def offset(self) -> int:
@@ -51,19 +56,19 @@ class SourceRecord(Protocol):
 
     @property
     def timestamp(self) -> int | None:
-        """Time of the record, ms."""
+        """Time of the record in ms; None if it has none."""
 
     @property
     def key(self) -> bytes | None:
-        """As produced."""
+        """Key as produced; None if the record has none."""
 
     @property
     def value(self) -> bytes | None:
-        """As produced."""
+        """Value as produced; None for a tombstone."""
 
     @property
     def headers(self) -> Any:
-        """Pairs of name and bytes."""
+        """Pairs of name and bytes, as produced; None or empty if there are none."""
 
 
 class Keyed(Protocol):
@@ -71,11 +76,11 @@ class Keyed(Protocol):
 
     @property
     def is_by_record_key(self) -> bool:
-        """Whether the key is the record key, so that values are not decoded."""
+        """Whether the key of an event is the key of its record (``@key``), so that values are not decoded."""
 
     @property
     def key_fields(self) -> tuple[str, ...]:
-        """Fields or dotted paths of the key."""
+        """Names or dotted paths of the fields that form the key."""
 
 
 class _NoKeyError(Exception):
@@ -86,13 +91,14 @@ PLAIN: Final = ValueReader("json")
 
 
 def row_of(record: SourceRecord, journal: Keyed, limits: Limits, values: ValueReader = PLAIN) -> tuple[Row, str | None]:
-    """Convert a record to the row to be stored; also return the reason why it has no key, or None if it has one.
+    """Convert a record to the row to be stored; also return the reason why it has no usable key, or None if it has one.
 
-    Reasons are ``not-json``, ``not-an-object``, ``unknown-schema``, ``wrong-format``, ``no-key`` and ``key-too-large``. If value
-    or headers are beyond the limits, both are replaced by their size after the key was read, see :func:`too_large`.
+    Reasons are ``not-json``, ``not-an-object``, ``unknown-schema``, ``wrong-format``, ``no-key`` and ``key-too-large``. If the
+    value or the headers exceed the limits, the row has their size in place of both, see :func:`too_large`; its key is still that of
+    the original value.
 
     Raises:
-        NotFetchedError: The schema of the value was not fetched yet; see :meth:`.ValueReader.framed_parts`.
+        NotFetchedError: A schema that the value needs is not cached. Fetch the schemas of :meth:`.ValueReader.framed_parts` first.
     """
     stamp = record.timestamp
     value, headers = record.value, tuple((name, content) for name, content in record.headers or ())
@@ -109,7 +115,7 @@ def row_of(record: SourceRecord, journal: Keyed, limits: Limits, values: ValueRe
 
 
 def too_large(row: Row) -> int | None:
-    """Return the bytes of an event's value and headers if they were too large to be stored; None if they are stored."""
+    """Return the size of an event's value and headers in bytes if they were too large to be stored; None if they are stored."""
     if len(row.headers) != 1 or row.headers[0][0] != TOO_LARGE_HEADER:
         return None
     content = row.headers[0][1] or b""

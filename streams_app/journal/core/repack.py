@@ -1,7 +1,6 @@
 """Repacks the rows of a segment into fewer blocks, which need less memory, in the order of keys (pure).
 
-Neighbouring keys share a block, so that keys with few events compress as well as those with many. A *member* is an encoded block,
-see :mod:`streams_app.journal.core.block`.
+Neighbouring keys share a block, so that keys with few events compress as well as those with many.
 """
 
 from __future__ import annotations
@@ -15,28 +14,34 @@ from typing import Any, Final
 from streams_app.journal.core.block import encode_packed, end_of, only_row_of, packed, raw_of, tuples_of
 
 BLOCK_BYTES: Final = 64_000
-"""Raw bytes of a packed block. Larger blocks save hardly any memory, and a reader must decode a whole block for one event."""
+"""Size of the rows of a packed block before compression, in bytes.
+
+Larger blocks save hardly any memory, and a reader must decode a whole block for one event.
+"""
 
 LEVEL: Final = 3
-"""Compression level of zstd. Level 9 saves another sixth and takes three to ten times as long."""
+"""Compression level of zstd. Level 9 would save another sixth, but take three to ten times as long."""
 
 _PER_ROW: Final = 16
-"""Bytes of a row in a block besides its key, value and headers."""
+"""Estimated bytes of a serialized row besides its key, value and headers."""
 
 
 RepackedRow = tuple[Any, ...] | bytes
-"""A row of :func:`.block.tuples_of` or :func:`.block.only_row_of`."""
+"""A row as a tuple of :func:`.block.tuples_of`, or as serialized by :func:`.block.only_row_of`."""
 
 
 class RowDigest:
-    """Digest of rows, by which blocks are compared: it is equal if they contain the same rows in the same order."""
+    """Digest of a sequence of rows. Two sets of blocks with equal digests contain the same rows in the same order."""
 
     def __init__(self) -> None:
         self._count = 0
         self._found = hashlib.sha256()  # most processors have an instruction for it
 
     def add(self, raw: bytes) -> None:
-        """Add rows that :func:`.block.packed` has serialized; the digest does not depend on the boundaries of blocks."""
+        """Add the rows of a block, as :func:`.block.packed` serialized them.
+
+        The digest does not depend on how rows are divided into blocks.
+        """
         count, at = _length(raw)
         self._count += count
         self._found.update(memoryview(raw)[at:])
@@ -48,13 +53,13 @@ class RowDigest:
 
 
 class RowsInOrder:
-    """Extracts the rows of a segment from its members, without duplicates.
+    """Extracts the rows of a segment from its blocks, without duplicates.
 
-    A script that failed half-way may have left duplicates, and rows beyond the end of the segment; they are skipped.
+    A script that failed half-way may have left duplicates, and rows beyond the end of the segment; both are skipped.
     """
 
     def __init__(self, first: int, last: int) -> None:
-        """Initialize before the first member of a segment is added.
+        """Initialize before the first block of a segment is read.
 
         Args:
             first: First offset of the segment.
@@ -65,10 +70,10 @@ class RowsInOrder:
         self._offset = -1
 
     def of(self, members: Iterable[bytes]) -> list[RepackedRow]:
-        """Decode the next members of the segment; return the rows that are new and within its offsets.
+        """Decode the next blocks of the segment; return their rows, except duplicates and rows outside the segment's offsets.
 
         Raises:
-            DamagedBlockError: A member is damaged.
+            DamagedBlockError: A block is damaged.
         """
         found: list[RepackedRow] = []
         first, last, key, behind = self._first, self._last, self._key, self._offset
@@ -100,11 +105,11 @@ class Repacker:
     """Packs the rows of a segment into compressed blocks, which neighbouring keys share.
 
     Attributes:
-        digest: Digest of all rows that were packed so far.
+        digest: Digest of the rows in all packed blocks that were returned.
     """
 
     def __init__(self, first: int, last: int) -> None:
-        """Initialize before the first member of a segment is added.
+        """Initialize before the first block of a segment is added.
 
         Args:
             first: First offset of the segment.
@@ -115,10 +120,10 @@ class Repacker:
         self._rows: list[RepackedRow] = []
 
     def add(self, members: Iterable[bytes]) -> list[bytes]:
-        """Add the next members of the segment, in their order, and return the blocks that are full.
+        """Add the next blocks of the segment, in their order; return the packed blocks that are full.
 
         Raises:
-            DamagedBlockError: A member is damaged.
+            DamagedBlockError: A block is damaged.
         """
         rows = self._rows + self._in_order.of(members)
         sizes = [
@@ -136,7 +141,7 @@ class Repacker:
         return blocks
 
     def finish(self) -> list[bytes]:
-        """Return the last block, which is not full, as a list of one; an empty list if no rows are left."""
+        """Return a list with the last packed block, which is not full; an empty list if no rows are left."""
         rows, self._rows = self._rows, []
         return [self._block(rows)] if rows else []
 
@@ -148,22 +153,22 @@ class Repacker:
 
 
 def digest_of(members: Iterable[bytes], digest: RowDigest) -> None:
-    """Add the rows of packed members to ``digest``, in their order.
+    """Add the rows of packed blocks to ``digest``, in their order.
 
     Raises:
-        DamagedBlockError: A member is damaged.
+        DamagedBlockError: A block is damaged.
     """
     for member in members:
         digest.add(raw_of(member))
 
 
 def size_of_headers(headers: Iterable[tuple[str, bytes | None]]) -> int:
-    """Estimate the bytes of an event's headers: characters of the names and bytes of the values."""
+    """Estimate the size of an event's headers in bytes: characters of the names, and bytes of the values."""
     return sum(len(name) + len(content or b"") for name, content in headers)
 
 
 def _length(raw: bytes) -> tuple[int, int]:
-    """Return the number of items of a msgpack array, and the index of the first one."""
+    """Return the number of items of a msgpack array, and the index at which the first item begins."""
     match raw[0]:
         case 0xDC:
             return int.from_bytes(raw[1:3], "big"), 3

@@ -1,7 +1,7 @@
 """Finds the keys of most records faster than :func:`.entry.row_of` (pure).
 
-All other records are handled by :func:`.entry.row_of`, which also returns their faults. If the fast path finds a key, both find the
-same one.
+If the fast path finds no key, :func:`.entry.row_of` finds it, or returns the reason why there is none. If the fast path finds a
+key, both find the same one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _ERRORS: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, BadE
 
 
 class UsualKeys:
-    """Finds the keys of usual records: without headers, and with a value within the limits.
+    """Finds the journal keys of records on a fast path: of records without headers whose value is within the size limits.
 
-    Only the key field of a value is decoded; the rest is checked to be JSON and skipped.
+    If the key is a field, only this field is decoded, and the other fields are only checked to be JSON.
     """
 
     def __init__(self, journal: Keyed, limits: Limits) -> None:
@@ -36,7 +36,7 @@ class UsualKeys:
         self._decode: Any = msgspec.json.Decoder(event).decode
 
     def of(self, record: SourceRecord) -> bytes | None:
-        """Return the key of a record; None if it has no value, or if only :func:`.entry.row_of` can find the key."""
+        """Return the key of a record; None if the fast path does not find it, so that :func:`.entry.row_of` must be called."""
         value = record.value
         if not value or record.headers or (len(value) > self._max_shallow_bytes and not self._is_shallow(value)):
             return None
@@ -54,6 +54,9 @@ class UsualKeys:
         return key if 0 < len(key) <= self._max_key_bytes else None
 
     def _is_shallow(self, value: bytes) -> bool:
-        """Return whether a large value is within the size limit, and is not nested deeper than orjson allows."""
+        """Return whether a large value is within the size limit, and certainly not nested more deeply than orjson allows.
+
+        With ``@key``, nesting does not matter.
+        """
         is_flat = self._is_by_record_key or value.count(b"[") + value.count(b"{") <= SHALLOW
         return is_flat and len(value) <= self._max_bytes

@@ -1,7 +1,7 @@
-"""Decodes the entries of a journal whose values are framed by a schema registry; the journal itself stores the bytes.
+"""Decodes entries of a journal whose values are framed by a schema registry; the journal itself stores the bytes.
 
-Reading does not depend on the registry: while it is unavailable, entries have only the bytes and the error. The next request to the
-registry is made after some seconds.
+Reading does not depend on the registry. While the registry does not answer, an entry has only the bytes and the error, and the
+registry is asked again after :data:`PAUSE_MS`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streams_app.schemas.registry import RegistryUnavailableError, registry_of
 from streams_app.settings import JournalSettings, Settings
 
 PAUSE_MS: Final = 10_000
-"""Time between requests to a registry that does not answer."""
+"""Time in ms after which a registry that did not answer is asked again."""
 
 
 class EntryDecoder:
@@ -38,10 +38,12 @@ class EntryDecoder:
         self._asked_ms = 0
 
     async def decoded(self, entry: Entry) -> Entry:
-        """Add to an entry its decoded value, or why it cannot be decoded; return an entry without a framed value unchanged.
+        """Return an entry with its decoded value, or with the reason why the value cannot be decoded.
+
+        An entry without a framed value is returned unchanged.
 
         Raises:
-            ConfigurationError: The package that its schema needs is not installed.
+            ConfigurationError: The package that decodes schemas of this type is not installed.
         """
         registry, value = self._registry, entry.value
         if registry is None or value is None or not is_framed(value) or entry.too_large is not None:
@@ -54,10 +56,10 @@ class EntryDecoder:
             return replace(entry, undecoded=str(error))
 
     async def _fetch(self, value: bytes) -> None:
-        """Fetch the schema of a framed value from the registry, unless it is cached.
+        """Fetch the schema of a framed value from the registry, unless the schema is cached.
 
         Raises:
-            RegistryUnavailableError: The registry does not answer, or did not within the last :data:`PAUSE_MS`.
+            RegistryUnavailableError: The registry does not answer, or did not answer within the last :data:`PAUSE_MS`.
         """
         assert self._registry is not None  # checked by the caller
         now_ms = self._clock.monotonic_ms()

@@ -21,7 +21,7 @@ REASONS: Final[dict[str, str]] = {
     "removed": "the journal has removed them: keep, max_bytes, or journal drop",
     "unread": "no worker has read them yet, or Redis has lost them",
 }
-"""Cause of a gap → its explanation."""
+"""Explanation of each cause of a gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,14 @@ class Entry:
     """One event of a key, as a reader of the journal receives it.
 
     Attributes:
-        cursor: The position after this entry, in all partitions; from ``between``, in its own partition.
+        cursor: The position after this entry in all partitions; for an entry of ``between``, only in the partition of the entry.
         at_ms: Time of the record; -1 if it has none.
-        value: As produced; None for a tombstone. If it was too large to be stored, JSON with its size, see ``too_large``.
-        headers: As produced, in their order.
+        value: Value as produced; None for a tombstone. If the value or the headers were too large to be stored, JSON with their
+            size, see ``too_large``.
+        headers: Pairs of name and value, as produced and in their order.
         partition: Partition of the source.
         offset: Offset in that partition.
-        too_large: Size of value and headers if they were too large to be stored; else None.
+        too_large: Size of value and headers in bytes if they were too large to be stored; otherwise None.
         decoded: Content of a value that is framed by a schema registry, as decoded JSON; None for other values.
         undecoded: Why a framed value could not be decoded; otherwise empty.
     """
@@ -56,7 +57,7 @@ class Entry:
         return cls(cursor, row.time_ms, row.value, row.headers, partition, row.offset, too_large(row))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entry as JSON: bytes as text, or as ``{"base64": …}`` if they are not UTF-8."""
+        """Return the entry as a JSON object. Bytes are given as text, or as ``{"base64": …}`` if they are not UTF-8."""
         found: dict[str, Any] = {
             "cursor": self.cursor,
             "at_ms": self.at_ms,
@@ -77,11 +78,11 @@ class Gap:
     Attributes:
         first: First offset.
         last: Last offset.
-        why: ``retention``: the topic had removed them before a worker read them; ``damaged``: Redis has evicted or damaged them;
-            ``removed``: the journal has removed them; ``unread``: no worker has read them yet, or Redis has lost them (only if a
-            range was requested).
+        why: ``retention`` if the topic had removed the events before a worker read them; ``damaged`` if Redis has evicted or
+            damaged them; ``removed`` if the journal has removed them. For a requested range, it can be ``unread``: no worker has
+            read the events yet, or Redis has lost them.
         partition: Partition of the source.
-        cursor: The position after the gap, in all partitions; from ``between``, in its own partition.
+        cursor: The position after the gap in all partitions; for a gap of ``between``, only in the partition of the gap.
     """
 
     first: int
@@ -91,17 +92,17 @@ class Gap:
     cursor: str
 
     def as_json(self) -> dict[str, Any]:
-        """Return the gap as JSON."""
+        """Return the gap as a JSON object."""
         return {"partition": self.partition, "first": self.first, "last": self.last, "why": self.why, "cursor": self.cursor}
 
 
 def key_of(journal: JournalSettings, key: Any) -> bytes:
-    """Return the bytes that a journal stores for a key, given as in the events.
+    """Encode a key as the journal stores it.
 
     Args:
         journal: Settings of the journal.
-        key: A string, number or boolean as in the events; a tuple or list of them for several fields; with ``@key`` bytes or a
-            string; None for events without a key.
+        key: A string, number or boolean as in the events, or a tuple or list of them if the key has several fields. With ``@key``,
+            bytes or a string. None stands for events without a usable key.
 
     Raises:
         ConfigurationError: No event of this journal can have such a key.
@@ -122,14 +123,14 @@ def key_of(journal: JournalSettings, key: Any) -> bytes:
 
 
 def keys_meant(journal: JournalSettings, typed: str) -> tuple[bytes, ...]:
-    """Return the stored keys that a user may mean by a text: ``17`` may be a number or text, ``"17"`` is text."""
+    """Return the stored keys that a user may mean by a text: ``17`` may be a number or text, but ``"17"`` is text."""
     if journal.is_by_record_key:
         return (key_of(journal, typed),)
     return tuple(keys_typed(typed))
 
 
 def key_text(journal: JournalSettings, key: bytes) -> Any:
-    """Convert a stored key for JSON: to its value in events, or to the text of a record key; None for events without a key."""
+    """Convert a stored key to a JSON value: the key as in events, or the text of a record key; None for events without a key."""
     if key == UNKEYED:
         return None
     text = (key if journal.is_by_record_key else canonical_bytes(key)).decode("utf-8", "backslashreplace")

@@ -1,6 +1,6 @@
-"""``GET /journal/NAME``: serves the events of a key over HTTP, on the server of a worker.
+"""``GET /journal/NAME``: serves the events of a key over HTTP, on the HTTP server of a worker.
 
-It runs on the thread of that server and has its own connection to Redis, so it answers even if the worker hangs or lags.
+The page runs on the thread of that server and has its own connection to Redis, so it answers even if the worker hangs or lags.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class PageRequest:
     """A parsed request for events of a journal.
 
     Attributes:
-        keys: Keys as the journal stores them; an event of any of them is returned.
-        start: Where to start.
+        keys: Keys as the journal stores them; events of any of them are returned.
+        start: Where to start reading.
         limit: Maximum number of entries and gaps.
-        wait_ms: How long to wait if there are none.
-        from_floor: Whether to continue at the first stored offset if the next events were removed.
+        wait_ms: How long to wait for an entry or a gap if there is none yet.
+        from_floor: Whether to continue at the first stored offset if the journal has removed the next events.
     """
 
     keys: tuple[bytes, ...]
@@ -84,7 +84,11 @@ class JournalHttpPage:
             await self._reader.aclose()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Answer with a page as JSON, or with status 400: invalid request, 410: next events removed, 503: Redis does not answer."""
+        """Return entries and gaps as JSON.
+
+        The status is 400 if the request is invalid, 410 if the journal has removed the next events, and 503 if Redis does not
+        answer.
+        """
         try:
             wanted = parse_request(self._journal, request.rel_url.raw_query_string, self._clock.now_ms())
             if self._reader is None:
@@ -105,7 +109,7 @@ class JournalHttpPage:
 
 
 def body_of(page: JournalPage) -> dict[str, Any]:
-    """Convert a page to the JSON object of the reply."""
+    """Convert a page of entries and gaps to the JSON object of the reply."""
     return {
         "entries": [item.as_json() for item in page.items if isinstance(item, Entry)],
         "next": page.next or "earliest",
@@ -122,12 +126,12 @@ def parse_request(journal: JournalSettings, query: str, now_ms: int) -> PageRequ
 
     Args:
         journal: Journal of the page.
-        query: Undecoded, because a key may be any bytes.
+        query: Query string with percent-encoding, because a key may contain any bytes.
         now_ms: Wall clock.
 
     Raises:
-        BadRequestError: A parameter is unknown, missing, repeated or wrong.
-        CursorError: ``from`` cannot be read.
+        BadRequestError: A parameter is unknown, missing, repeated or invalid.
+        CursorError: The parameter ``from`` is no valid start.
     """
     given = _parameters(query)
     is_unkeyed = _flag(given, "unkeyed")

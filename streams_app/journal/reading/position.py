@@ -13,17 +13,20 @@ from streams_app.journal.core.entry import Row
 from streams_app.journal.store.journal_store import Found, GapReply, Gone, NoState, Nothing, Reply
 
 ENTRY_BYTES: Final = 200
-"""Overhead of an entry besides its value and headers, added when bytes are compared with a limit."""
+"""Bytes of an entry besides its value and headers, which are added when its size is compared with a limit."""
 
 STEP_BYTES: Final = 250_000
-"""Size of the entries that are decoded in one step: a reader may stop early, and a step must not block the event loop for long."""
+"""Size in bytes of the entries that are decoded in one step.
+
+Steps are small because a reader may stop early, and a step must not block the event loop for long.
+"""
 
 INLINE_BYTES: Final = 50_000
-"""Larger blocks are decoded in a thread; smaller ones take less than a millisecond."""
+"""Blocks of a reply with more bytes than this are decoded in a thread; smaller ones take less than a millisecond."""
 
 
 class Lost(NamedTuple):
-    """A range of offsets that the journal does not have, and the cause, see :data:`.entries.REASONS`."""
+    """A range of offsets that the journal does not have, with the cause, which is a key of :data:`.entries.REASONS`."""
 
     first: int
     last: int
@@ -34,9 +37,9 @@ class Taken(NamedTuple):
     """The rows and gaps in replies of Redis, merged for all keys of a reader.
 
     Attributes:
-        items: In the order of offsets; blocks are decoded lazily.
-        up_to: Offset of the reader after the last item.
-        raw_bytes: Decompressed size of the blocks.
+        items: Rows and gaps in the order of offsets; their blocks are decoded while this is iterated over.
+        up_to: Offset up to which the partition is read once the reader has received all items.
+        raw_bytes: Size of the blocks after decompression.
     """
 
     items: Iterator[Row | Lost]
@@ -44,7 +47,7 @@ class Taken(NamedTuple):
     raw_bytes: int = 0
 
     async def decoded(self) -> AsyncGenerator[Row | Lost, None]:
-        """Yield the rows and gaps; blocks are decoded in steps, large ones in a thread."""
+        """Yield the rows and gaps. Blocks are decoded in steps, in a thread if they are large."""
         while True:
             is_large = self.raw_bytes > INLINE_BYTES
             step = await asyncio.to_thread(_step, self.items) if is_large else _step(self.items)
@@ -59,13 +62,14 @@ class ShardPosition:
     """How far a reader has read one partition.
 
     Attributes:
-        offset: Last offset that was read, of any key; -1: none.
-        is_followed: Whether the removal of events after the offset is a gap for the reader. It is not for a reader that has just
-            started at the floor: such a reader moves with the floor.
-        is_named: Whether cursors contain the partition: an entry was read there, or reading did not start at its floor.
-        since_ms: Time at which reading will start, as long as the partition has not reached it; None: reading has started.
-        fence: Highest appended offset in the last reply; None: the partition has no state.
-        floor: First stored offset in the last reply; None: unknown.
+        offset: Offset up to which events of all keys were read or skipped; -1: none.
+        is_followed: Whether the reader gets a gap if events after the offset are removed. A reader that has just started at the
+            floor gets none, because it starts at the new floor.
+        is_named: Whether cursors contain the partition, because an entry was read there, or reading did not start at its floor.
+        since_ms: Time at which reading will start, while the clock of the partition has not reached it; None once reading has
+            started.
+        fence: Highest appended offset in the last reply; None if the partition has no state.
+        floor: First stored offset in the last reply; None if unknown.
     """
 
     offset: int = -1
@@ -77,7 +81,11 @@ class ShardPosition:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether everything up to the fence was read; also True before the start time is reached, False without a state."""
+        """Whether everything up to the fence was read.
+
+        True while the requested start time is not reached, because nothing has to be read until then; False if the partition has no
+        state.
+        """
         return self.fence is not None and (self.since_ms is not None or self.offset >= self.fence)
 
     @property
@@ -87,7 +95,7 @@ class ShardPosition:
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether events after the offset were probably removed; only the reply to a read is conclusive."""
+        """Whether the journal has probably removed events after the offset; only the reply to a read is conclusive."""
         return self.has_more and self.is_followed and self.floor is not None and self.offset + 1 < self.floor
 
     def observe(self, fence: int | None, floor: int | None) -> None:
@@ -97,13 +105,18 @@ class ShardPosition:
             self.is_followed = True
 
     def begin(self, offset: int) -> None:
-        """Start reading after this offset, which need not be the floor."""
+        """Start reading after this offset. Cursors contain the partition from now on."""
         self.offset, self.since_ms, self.is_followed, self.is_named = offset, None, True, True
 
     def take(self, keys: Sequence[bytes], replies: Sequence[Reply]) -> Taken:
         """Merge the replies for all keys of a reader into rows and gaps in the order of offsets.
 
-        Does not move the offset: :meth:`had` moves it item by item, and :meth:`settle` at the end.
+        This does not move the offset. Call :meth:`had` for each received item if the reader may stop early, and :meth:`settle` at
+        the end.
+
+        Args:
+            keys: Keys of the reader.
+            replies: The reply for each key, in the order of ``keys``.
         """
         if any(isinstance(reply, NoState) for reply in replies):
             self.fence = self.floor = None
@@ -140,13 +153,13 @@ class ShardPosition:
 
 
 def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> Iterator[Row | Lost]:
-    """Decode blocks lazily; yield the rows of one key without duplicates, and a gap for each damaged range.
+    """Decode blocks while they are iterated over; yield the rows of one key without duplicates, and a gap for each damaged range.
 
     Args:
-        blocks: In their order; they may begin at or below ``after``, overlap, and contain other keys.
+        blocks: Blocks in the order of Redis. They may contain other keys, and rows at or below ``after``, and may overlap.
         key: Key of the rows.
         after: Last offset that was read.
-        up_to: The key has no other row up to this offset.
+        up_to: Offset up to which the blocks contain all rows of the key.
     """
     is_damaged = False
     for block in blocks:
@@ -178,7 +191,7 @@ def last_offset(item: Row | Lost) -> int:
 
 
 def content_bytes(value: bytes | None, headers: Iterable[tuple[str, bytes | None]]) -> int:
-    """Return the size of value and header values, in bytes."""
+    """Return the size of a value and of the values of headers, in bytes."""
     return len(value or b"") + sum(len(content or b"") for _, content in headers)
 
 
@@ -195,14 +208,14 @@ def _step(items: Iterator[Row | Lost]) -> list[Row | Lost]:
 
 
 def _up_to(reply: Gone | GapReply | Found | Nothing, offset: int) -> int:
-    """Return the offset up to which a reply shows all rows of its key, at least ``offset``."""
+    """Return the offset up to which the rows of a key are known after a reply; at least ``offset``."""
     if isinstance(reply, GapReply):
         return max(offset, reply.first - 1)
     return max(offset, reply.up_to) if isinstance(reply, Found | Nothing) else offset
 
 
 def _last_offset_in(block: bytes, key: bytes) -> int | None:
-    """Return the last offset in the head of a damaged block; None if the head has another key, or is not readable."""
+    """Return the last offset in the head of a damaged block; None if the head has another key, or cannot be read."""
     try:
         found, offset = last_of(block)
     except DamagedBlockError:

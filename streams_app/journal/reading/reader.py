@@ -1,7 +1,7 @@
 """Reads the events of a key from a journal, in Python: :class:`JournalReader`.
 
-Reading needs only Redis, neither a worker nor Kafka. It covers all partitions, because producers may use any partitioner.
-Compression, a new owner or a rebuild does not change the events that a reader receives; removed events are reported.
+Reading needs only Redis, neither a worker nor Kafka. It covers all partitions, because producers may use any partitioner. A reader
+receives the same events after a compression, a change of the owner or a rebuild. It is told which events were removed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class JournalReader:
 
     Attributes:
         journal: Settings of the journal.
-        shards: The partitions of the journal in Redis.
+        shards: Reads the partitions of the journal from Redis.
 
     ::
 
@@ -49,10 +49,11 @@ class JournalReader:
         Args:
             settings: Settings of the application.
             journal: Name of the journal; optional if there is only one.
-            clock: Clock of this machine.
+            clock: Clock of this machine; None: the system clock.
 
         Raises:
-            ConfigurationError: There is no such journal, or the package of its format is not installed.
+            ConfigurationError: There is no such journal, the package of its format is not installed, or it needs a schema registry
+                that is not configured.
         """
         self.journal = settings.journal(journal)
         self._settings = settings
@@ -80,21 +81,22 @@ class JournalReader:
         follow: bool = False,
         from_floor: bool = False,
     ) -> AsyncGenerator[Entry | Gap, None]:
-        """Yield every event of a key once, in the order of offsets within a partition.
+        """Yield every event of a key once, in the order of offsets within a partition, and gaps where events may be missing.
 
         Args:
-            key: A string, number or boolean as in the events; a tuple for several fields; with ``@key`` bytes or a string; None:
-                events without a key.
+            key: A string, number or boolean as in the events, or a tuple of them if the key has several fields. With ``@key``,
+                bytes or a string. None stands for events without a usable key.
             after: Where to start: the ``cursor`` of the last entry that was read, ``earliest``, ``latest``, how long ago
                 (``-24h``), or a day (``2026-08-20``).
             follow: Continue with new events, and wait while Redis is down; otherwise, end at the current end of the journal.
-            from_floor: If the journal has removed the next events, continue at its first stored event, with a gap.
+            from_floor: If the journal has removed the next events, yield a gap and continue at the first stored event, instead of
+                raising JournalGoneError.
 
         Raises:
             JournalGoneError: The journal has removed the next events.
             CursorError: ``after`` is invalid.
             ConfigurationError: No event can have this key, or the settings of the Redis connection are wrong.
-            TryAgainError: Redis does not answer, without ``follow``.
+            TryAgainError: Redis does not answer, and ``follow`` is not set.
         """
         keys = (key_of(self.journal, key),)
         reading = self.reading(keys, parse_start(after, self._clock.now_ms()), from_floor=from_floor)
@@ -103,7 +105,12 @@ class JournalReader:
                 yield found
 
     async def read_on(self, reading: Reading, *, follow: bool) -> AsyncGenerator[Entry | Gap, None]:
-        """Yield the next entries and gaps of a reading from :meth:`reading`; ``follow`` and errors are those of :meth:`read`."""
+        """Yield the next entries and gaps of a reading that :meth:`reading` created.
+
+        Args:
+            reading: The reading; it keeps its position, so that a later call continues.
+            follow: See :meth:`read`, also for the errors.
+        """
         backoff = Backoff(POLL_SECONDS, 5.0)
         while True:
             try:
@@ -133,7 +140,7 @@ class JournalReader:
             start: Where to start.
             limit: Maximum number of entries and gaps.
             max_bytes: No further entry is returned after this many bytes.
-            wait_ms: How long to wait if there are no entries.
+            wait_ms: How long to wait for an entry or a gap if there is none yet.
             from_floor: See :meth:`read`.
 
         Raises:
@@ -156,7 +163,13 @@ class JournalReader:
                 return page
 
     def reading(self, keys: tuple[bytes, ...], start: Start, *, from_floor: bool = False) -> Reading:
-        """Create a reading for :meth:`read_on`; ``keys`` are in the form in which the journal stores them."""
+        """Create a reading of keys for :meth:`read_on`, without a request to Redis.
+
+        Args:
+            keys: Keys as the journal stores them.
+            start: Where to start.
+            from_floor: See :meth:`read`.
+        """
         return Reading(self.shards, keys, start, from_floor=from_floor)
 
     async def between(self, partition: int, keys: tuple[bytes, ...], first: int, last: int) -> AsyncGenerator[Entry | Gap, None]:
@@ -170,7 +183,7 @@ class JournalReader:
 
         Raises:
             TryAgainError: Redis does not answer.
-            ConfigurationError: The partition does not exist.
+            ConfigurationError: The partition does not exist, or the settings of the Redis connection are wrong.
         """
         position, partitions = ShardPosition(first - 1, is_followed=True), 0
         while position.offset < last:

@@ -27,10 +27,10 @@ class JournalPage:
 
     Attributes:
         items: Entries and gaps, in the order in which they were read.
-        next: Cursor after the items; it advances even if there are none. Empty as long as it would mean the same as ``earliest``.
-        floors: Partition → first stored offset.
-        fences: Partition → highest appended offset.
-        unread: Partitions that no worker has read yet, or that Redis has lost.
+        next: Cursor after the items, which advances even if there are none. It is empty as long as it would mean ``earliest``.
+        floors: First stored offset of each partition that has a state.
+        fences: Highest appended offset of each partition that has a state.
+        unread: Partitions that no worker has read yet, or whose state Redis has lost.
         is_caught_up: Whether everything up to the end of the journal was read.
     """
 
@@ -43,16 +43,16 @@ class JournalPage:
 
 
 class Reading:
-    """Reads some keys of a journal, beginning at a requested start; has a position in each partition."""
+    """Reads some keys of a journal from a requested start on; has a position in each partition."""
 
     def __init__(self, shards: SharedShards, keys: tuple[bytes, ...], start: Start, *, from_floor: bool) -> None:
         """Create a reading, without a request to Redis.
 
         Args:
-            shards: Partitions of the journal.
+            shards: Reads the partitions of the journal from Redis.
             keys: Keys as the journal stores them.
             start: Where to start.
-            from_floor: If the journal has removed the next events, continue at its first stored event, with a gap.
+            from_floor: If the journal has removed the next events, yield a gap and continue at the first stored event.
         """
         self._shards = shards
         self._keys = keys
@@ -67,8 +67,9 @@ class Reading:
         """Yield all unread entries and gaps up to the current end of the journal, partition by partition.
 
         Raises:
-            JournalGoneError: The journal has removed the next events of a partition. It is raised before entries of other
-                partitions are yielded, so that busy partitions do not delay it.
+            JournalGoneError: The journal has removed the next events of a partition. If this is known at the beginning, it is
+                raised before entries of other partitions are yielded, so that busy partitions do not delay it.
+            CursorError: The start has a partition that does not exist.
         """
         await self._begin()
         async with aclosing(self._in_order(0)) as items:
@@ -78,9 +79,13 @@ class Reading:
     async def page(self, limit: int, max_bytes: int) -> JournalPage:
         """Return the next entries and gaps within limits; begin with a random partition, so that a busy one starves no other.
 
+        Args:
+            limit: Maximum number of entries and gaps.
+            max_bytes: No further entry is added after this many bytes.
+
         Raises:
             JournalGoneError: The journal has removed the next events, and the page would be empty.
-            CursorError: The cursor is invalid.
+            CursorError: The start has a partition that does not exist.
         """
         await self._begin()
         page, size = JournalPage(), 0
@@ -104,11 +109,11 @@ class Reading:
 
     @property
     def unread(self) -> list[int]:
-        """Partitions that no worker has read yet, or that Redis has lost."""
+        """Partitions that no worker has read yet, or whose state Redis has lost."""
         return [number for number, position in self._sorted() if position.fence is None]
 
     async def wait(self) -> None:
-        """Wait until a partition has new events, or a partition is added."""
+        """Wait until a partition has new events, or the source has new partitions."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
             # Before Python 3.12 `asyncio.wait_for`, which the client of Redis calls, may swallow the cancellation.
@@ -123,7 +128,7 @@ class Reading:
     # ---- the start
 
     async def _begin(self) -> None:
-        """Add new partitions, update fence and floor of each from Redis, and find the start where it is a time."""
+        """Add positions for new partitions, read the fences and floors from Redis, and find the start if it is a time."""
         named = self._start.positions
         known = await self._shards.partitions()
         if known and named and max(named) >= known:
@@ -141,17 +146,20 @@ class Reading:
                 await self._seek(number, position, position.since_ms)
 
     def _begun(self, partition: int) -> ShardPosition:
-        """Create the position in a partition. A partition that is added later is read from its floor or the requested time."""
+        """Create the position in a partition.
+
+        A partition that is added after reading has begun is read from its floor, or from the requested time.
+        """
         start = self._start
         if partition in start.positions:
             return ShardPosition(start.positions[partition], is_followed=True, is_named=True)
         return ShardPosition(since_ms=None if start.kind == "latest" and self._is_begun else self._since_ms)
 
     async def _seek(self, partition: int, position: ShardPosition, since_ms: int) -> None:
-        """Move a position right before the first entry with this time or a later one, or before the gap that precedes the entry.
+        """Move a position right before the first entry of the keys at or after a time, or before the gap that precedes this entry.
 
-        If there is no such entry, move to the fence once the clock of the shard has reached the time. Late events that are appended
-        afterwards are returned. Until then the position does not move.
+        If there is no such entry, move to the fence once the clock of the shard has reached the time; entries that are appended
+        later are then returned even if they are older. Before that, the position does not move.
         """
         status = await self._shards.status(partition)
         if status is None:
@@ -181,10 +189,12 @@ class Reading:
     # ---- the next entries
 
     def _in_order(self, first: int) -> AsyncGenerator[Entry | Gap, None]:
-        """Yield the entries and gaps of one partition after the other, first of those whose next events were probably removed.
+        """Yield the entries and gaps of all partitions, one partition after another.
+
+        Partitions whose next events were probably removed come first; the others follow in rotation.
 
         Args:
-            first: Index of the partition to begin with among the others.
+            first: Index in the sorted partitions at which the rotation begins.
         """
         numbers = [number for number, _ in self._sorted()]
         turned = [*numbers[first:], *numbers[:first]]
@@ -208,9 +218,10 @@ class Reading:
         return Entry.of(item, partition, cursor) if isinstance(item, Row) else Gap(*item, partition, cursor)
 
     def _cursor(self, moved: Mapping[int, int]) -> str:
-        """Return the cursor of the reading, with ``moved`` (partition → offset) in place of the partitions' positions.
+        """Return the cursor of the reading, with the start time if a partition has not reached it, or partitions are unknown.
 
-        It contains the start time while a partition has not reached it, or partitions are unknown.
+        Args:
+            moved: Offsets by partition, which replace those of the positions.
         """
         named = {number: position.offset for number, position in self._positions.items() if position.is_named}
         is_open = not self._is_begun or any(position.since_ms is not None for position in self._positions.values())
@@ -221,7 +232,10 @@ class Reading:
 
 
 def _first_since(segments: Sequence[Segment], since_ms: int) -> int | None:
-    """Return the first offset of the segment or gap in which to search for the first entry since a time; None if there is none."""
+    """Return the offset from which to search for the first entry since a time; None if all stored segments are older.
+
+    This is the first offset of a segment, or of the gaps right before it.
+    """
     found = next((place for place, one in enumerate(segments) if one.form != "gap" and one.newest_ms >= since_ms), None)
     if found is None:
         return None

@@ -17,10 +17,10 @@ from streams_app.journal.store.keys import JournalKeys, journal_keys
 from streams_app.settings import JournalSettings, Settings
 
 SHARED_MS: Final = 100
-"""Maximum age of a cached reply that all followers share."""
+"""Maximum age of cached fences in ms. All followers share them, so that Redis gets few requests."""
 
 PARTITIONS_MS: Final = 5_000
-"""How often to check whether partitions were added."""
+"""Maximum age of the cached number of partitions in ms."""
 
 
 class SharedShards:
@@ -52,7 +52,11 @@ class SharedShards:
     async def scan(self, partition: int, keys: Sequence[bytes], position: ShardPosition) -> AsyncGenerator[Row | Lost, None]:
         """Yield the next rows and gaps of keys in a partition, after one request per key.
 
-        ``position`` moves once all of them were received; a caller that may stop earlier moves it by :meth:`.ShardPosition.had`.
+        Args:
+            partition: Partition of the source.
+            keys: Keys as the journal stores them.
+            position: Where to continue. It moves once all rows and gaps were received. A caller that may stop earlier moves it by
+                :meth:`.ShardPosition.had`.
         """
         of_partition = self._keys_of(partition)
         taken = position.take(keys, [await self._scripts.read(of_partition, key, position.offset) for key in keys])
@@ -66,7 +70,10 @@ class SharedShards:
         return await self._scripts.status(self._keys_of(partition))
 
     async def partitions(self) -> int:
-        """Return how many partitions the source has, as stored with its first one, up to 5 s old; 0 if that one has no state."""
+        """Return the number of partitions of the source, as partition 0 stores it; 0 if that partition has no state.
+
+        The number may be :data:`PARTITIONS_MS` old.
+        """
         async with self._asking:
             if not self._partitions or self._clock.monotonic_ms() - self._counted_ms >= PARTITIONS_MS:
                 status = await self.status(0)
@@ -75,9 +82,9 @@ class SharedShards:
             return self._partitions
 
     async def ranges(self, partitions: Collection[int]) -> dict[int, tuple[int | None, int | None]]:
-        """Read partition → (fence, floor) from Redis; (None, None) for a partition without state.
+        """Read the fence and the floor of each partition from Redis; both are None for a partition without state.
 
-        The two are not atomic: the floor may be newer.
+        They are not read atomically: the floor may be newer than the fence.
         """
         pipeline = self._redis.pipeline(transaction=False)
         for number in partitions:
@@ -92,7 +99,7 @@ class SharedShards:
         return ranges
 
     async def fences(self, partitions: Collection[int]) -> dict[int, int | None]:
-        """Return partition → fence, at most :data:`SHARED_MS` old; the fence is None for a partition without state."""
+        """Return the fence of each partition, at most :data:`SHARED_MS` old; None for a partition without state."""
         async with self._asking:
             if not self._fences.keys() >= set(partitions) or self._clock.monotonic_ms() - self._fences_ms >= SHARED_MS:
                 pipeline = self._redis.pipeline(transaction=False)

@@ -22,23 +22,23 @@ from streams_app.journal.store.segment import Segment, packed_segment, segments_
 SCRIPTS: Final = ("claim", "append", "read", "scan", "stage", "swap", "drop")
 
 REPLY_BYTES: Final = 300_000
-"""Maximum bytes of a reply to *read* or *scan*, plus one block."""
+"""Maximum size of a reply of the scripts *read* and *scan* in bytes; only its last block may exceed it."""
 
 STAGED_BYTES: Final = 300_000
-"""Target bytes of one call of *stage*."""
+"""Size of the blocks in one call of the script *stage*, in bytes; a single larger block is allowed."""
 
 SMALL_BLOCKS_BYTES: Final = 4_000_000
-"""Maximum number of bytes of blocks that are read without a script; nearly always they have far fewer."""
+"""Maximum size in bytes of the blocks that one command reads without a script; it nearly always returns far less."""
 
 MIN_SMALL_BLOCKS: Final = 100
-"""Fewer blocks are read by the script in one request, instead of a command and a request that checks the segment."""
+"""Minimum number of blocks for a read without a script: it takes two requests, because the segment is checked after the command."""
 
 MAX_STAGED: Final = 1_000
-"""Maximum number of blocks of one call of *stage*."""
+"""Maximum number of blocks in one call of the script *stage*."""
 
 
 class Beginning(NamedTuple):
-    """Initial values of the state of a shard that has none.
+    """State that a claim creates if the shard has none.
 
     Attributes:
         fence: Offset before the first event.
@@ -55,9 +55,9 @@ class Claimed(NamedTuple):
     Attributes:
         fence: Highest appended offset.
         clock_ms: Clock of the shard.
-        topic_id: Id of the source that the first claim with an id has stored; "" if the broker gave none.
+        topic_id: Id of the source, as stored by the first claim for which the broker gave one; "" if there was none.
         log: Fingerprints of appended records, up to the fence.
-        segments: In the order of their offsets.
+        segments: All segments, in the order of their offsets.
         is_new: Whether the claim created the state.
     """
 
@@ -75,11 +75,11 @@ class ShardStatus(NamedTuple):
     Attributes:
         partitions: Number of partitions of the source, as the owner of this shard stored it.
         fence: Highest appended offset.
-        floor: First offset of the oldest segment; the offset after the fence if there is none.
+        floor: First offset of the oldest segment; the offset after the fence if there is no segment.
         clock_ms: Clock of the shard.
-        topic_id: Id of the source.
-        segments: In the order of their offsets.
-        owner: Worker of the last claim.
+        topic_id: Id of the source; "" if the broker gave none.
+        segments: All segments, in the order of their offsets.
+        owner: Name of the worker that claimed the shard last.
     """
 
     partitions: int
@@ -93,7 +93,7 @@ class ShardStatus(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Reply to a reader: the journal has removed the events after its offset; the first stored offset is ``floor``."""
+    """Reply to a reader: the journal has removed events after the reader's offset. The first stored offset is ``floor``."""
 
     floor: int
     fence: int
@@ -101,7 +101,10 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class GapReply:
-    """Reply to a reader: offsets are missing, because the source had lost them (``retention``) or Redis has (``damaged``)."""
+    """Reply to a reader: the journal does not have the offsets from ``first`` to ``last``.
+
+    With ``retention``, the source had removed them before they were appended; with ``damaged``, Redis has lost them.
+    """
 
     first: int
     last: int
@@ -112,9 +115,9 @@ class GapReply:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Reply to a reader: the next blocks of its key, in the order of events; the key has no other event up to ``up_to``.
+    """Reply to a reader: the next blocks with events of its key. The key has no event up to ``up_to`` besides those in the blocks.
 
-    The reader must filter by key and offset: blocks may begin at or below its offset, and contain other keys.
+    The reader must filter the rows by key and offset: a block may contain other keys, and offsets that were read before.
     """
 
     blocks: list[bytes]
@@ -125,7 +128,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """Reply to a reader: its key has no further event up to ``up_to``; if that is below the fence, the next read may find some."""
+    """Reply to a reader: its key has no further event up to ``up_to``.
+
+    If ``up_to`` is below the fence, there may be events after ``up_to``, which the next read returns.
+    """
 
     up_to: int
     fence: int
@@ -141,7 +147,7 @@ Reply = Gone | GapReply | Found | Nothing | NoState
 
 
 class JournalScripts:
-    """The Lua scripts of journals by name, registered once per process, with the Redis client for plain commands."""
+    """The Lua scripts of journals by name, registered with a Redis client, and this client, which also runs plain commands."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
         self.redis = redis
@@ -149,7 +155,7 @@ class JournalScripts:
 
 
 class _ShardAccess:
-    """Base of the classes for owner and readers of a shard: calls scripts, and reads the blocks of a segment."""
+    """Base of :class:`JournalStore` and :class:`JournalShardReader`: calls scripts, and reads the blocks of a segment."""
 
     def __init__(self, scripts: JournalScripts) -> None:
         self._scripts = scripts.by_name
@@ -159,20 +165,18 @@ class _ShardAccess:
         return await self._scripts[script](keys.in_order, arguments)
 
     async def _scan(self, keys: JournalKeys, segment: Segment, after: bytes, max_bytes: int) -> list[bytes] | None:
-        """Read the next members (encoded blocks) of a segment, in the order of (key, last offset).
-
-        A script that failed half-way may have left duplicates in a raw segment, or rows after its last offset; callers skip them.
+        """Read the next blocks of a segment, in the order of key and last offset.
 
         Args:
             keys: Keys of the shard.
-            segment: As its owner or ``status`` returns it, or its new state while blocks are staged.
-            after: Last member that was read, or a position: ``block.position(key, offset)``; b"": from the beginning.
-            max_bytes: No further member is returned after this many bytes, or :data:`REPLY_BYTES`. From that size on, small blocks
-                may have up to :data:`SMALL_BLOCKS_BYTES`.
+            segment: The segment as its owner or ``status`` returns it. To read staged blocks, its state after they are swapped in.
+            after: The last block that was read, or a position from ``block.position(key, offset)``; b"": read from the beginning.
+            max_bytes: No further block is returned after this many bytes, or :data:`REPLY_BYTES` if that is less. If ``max_bytes``
+                is not less, a reply with small blocks may have up to :data:`SMALL_BLOCKS_BYTES`.
 
         Returns:
-            Empty at the end; None if the segment was removed or has other blocks now. Then read its status, and continue from the
-            position of the last row.
+            The blocks; an empty list after the last one. None if the segment was removed or rewritten. A raw segment may contain
+            duplicates, or rows after its last offset, from a script that failed half-way; callers skip them.
         """
         count = _small_blocks(segment) if max_bytes >= REPLY_BYTES else 0
         if count >= MIN_SMALL_BLOCKS:
@@ -193,11 +197,12 @@ class _ShardAccess:
 class JournalStore(_ShardAccess):
     """Changes the state of one journal and partition in Redis, under the token of one claim.
 
-    Every method except :meth:`claim` and :meth:`scan` raises :class:`.FencedError`, without a write, if another owner has claimed
-    the shard or Redis has lost it.
+    Every method except :meth:`claim` and :meth:`scan` raises :class:`.FencedError`, without a write, if another worker has claimed
+    the shard, or Redis has lost its state.
 
     Attributes:
-        changed: Number of the last change that does not move the fence. A lower number in Redis means that it lost the change.
+        changed: Number of the last successful change that did not move the fence. If Redis has a lower number, it has lost the
+            change.
     """
 
     def __init__(self, scripts: JournalScripts, keys: JournalKeys, token: str, owner: str = "") -> None:
@@ -207,7 +212,7 @@ class JournalStore(_ShardAccess):
             scripts: The scripts in the application's Redis.
             keys: Keys of the journal and partition.
             token: Token of the claim.
-            owner: Name of the worker, for people.
+            owner: Name of the worker, shown to operators.
         """
         super().__init__(scripts)
         self._keys = keys
@@ -219,17 +224,18 @@ class JournalStore(_ShardAccess):
     async def claim(
         self, topic_id: str, partitions: int, *, begin: Beginning | None = None, fence_at_most: int | None = None
     ) -> Claimed | None:
-        """Take over the state of the shard, or create it; remove staged blocks, and segments that begin above the fence.
+        """Take over the state of the shard, or create it. Remove staged blocks, and segments that begin above the fence.
 
         Args:
             topic_id: Id of the source; "" if the broker gives none. The stored id of another topic is not replaced.
             partitions: Number of partitions of the source.
-            begin: Initial values if there is no state; None: create none.
-            fence_at_most: Offset from which on the log differs, as ``Claim.common_end`` returns it; None: it does not differ. The
-                segment with this offset and all later ones are removed, to be appended from the log again.
+            begin: State to create if Redis has none, or has lost a part of it; None: create no state.
+            fence_at_most: First offset at which the log may differ from what was appended, as ``Claim.common_end`` returns it;
+                None: the log does not differ. The segment with this offset and all later ones are removed, to be appended from the
+                log again.
 
         Returns:
-            None if there is no state and ``begin`` is None.
+            The claimed state; None if there was no complete state and ``begin`` is None.
         """
         fence, clock_ms = begin or (0, 0)
         while True:
@@ -255,16 +261,17 @@ class JournalStore(_ShardAccess):
         Args:
             fence: The fence that is expected in Redis.
             to: Last offset of the range, which becomes the fence.
-            blocks: Members of one chunk, see ``core/block.py``; empty for a gap, or if the range has no records.
-            segment: State of the segment after the append; it is opened if its first offset is new and right after the fence.
+            blocks: Blocks of one chunk, see ``core/block.py``; empty for a gap, or if the range has no records.
+            segment: State of the segment after the append. If Redis has no segment with this first offset, the append opens it.
             clock_ms: Clock of the shard after the append.
             log: Fingerprints of appended records.
 
         Returns:
-            Whether the range was appended by an earlier call, whose reply was lost.
+            True if an earlier call appended the range and its reply was lost; False if this call appended it.
 
         Raises:
-            FencedError: Also if the segment is closed (``closed``), or is new and does not begin right after the fence (``first``).
+            FencedError: Another worker has claimed the shard, Redis has lost its state or has another fence, the segment is closed,
+                or it is new and does not begin right after the fence.
         """
         reply = await self._call(
             "append", self._keys, token=self._token, fence=str(fence), to=str(to), first=str(segment.first),
@@ -273,16 +280,16 @@ class JournalStore(_ShardAccess):
         return bool(reply[0] == b"already")
 
     async def close(self, first: int) -> bool:
-        """Close a segment, so that it receives no more events; return whether it exists."""
+        """Close a segment, so that it receives no more events; return False if the segment was removed."""
         return await self._stage(first, "", [], begins=False)
 
     async def stage(self, segment: Segment, blocks: Sequence[bytes], *, begins: bool) -> bool:
         """Write the blocks that will replace those of a segment, and close the segment.
 
         Args:
-            segment: Its new state, with the generation of the new blocks.
-            blocks: New blocks, with about :data:`STAGED_BYTES` in total, at most :data:`MAX_STAGED` of them.
-            begins: Whether this is the first call for these blocks, which removes earlier staged ones.
+            segment: State of the segment after the replacement, with the generation of the new blocks.
+            blocks: Some of the new blocks, of about :data:`STAGED_BYTES` in total; at most :data:`MAX_STAGED` blocks.
+            begins: Whether this is the first call for these blocks, which removes blocks that were staged before.
 
         Returns:
             False if the segment was removed or is not raw, or if other blocks are staged.
@@ -299,11 +306,12 @@ class JournalStore(_ShardAccess):
         """Replace the raw blocks of a segment by the staged ones; may be repeated after a lost reply.
 
         Args:
-            segment: Its new state.
-            blocks: Number of staged blocks.
+            segment: State of the segment after the replacement.
+            blocks: Expected number of staged blocks.
 
         Returns:
-            False if the segment was removed, or other blocks, or another number of them, are staged.
+            True if the segment has the new blocks now. False if the segment was removed, other blocks are staged, or their number
+            differs.
         """
         return self._is_changed(change := next(self._changes), await self._call(
             "swap", self._keys, token=self._token, first=str(segment.first), about=packed_segment(segment), blocks=blocks,
@@ -313,8 +321,11 @@ class JournalStore(_ShardAccess):
     async def drop(self, first: int) -> bool:
         """Remove the oldest segment; may be repeated after a lost reply.
 
+        Args:
+            first: First offset of the segment.
+
         Returns:
-            True if the segment is removed; False if it is not the oldest one, or is open.
+            True if the segment is removed now; False if it is not the oldest one, or is open.
         """
         return self._is_changed(change := next(self._changes), await self._call(
             "drop", self._keys, token=self._token, first=str(first), change=change,
@@ -325,7 +336,18 @@ class JournalStore(_ShardAccess):
         return bool(reply[0] == b"ok")
 
     async def scan(self, segment: Segment, after: bytes, max_bytes: int = REPLY_BYTES) -> list[bytes] | None:
-        """Read members of a segment: empty at the end, None if it was removed or has other blocks now; see :meth:`_scan`."""
+        """Read the next blocks of a segment, in the order of key and last offset.
+
+        Args:
+            segment: The segment as its owner or ``status`` returns it. To read staged blocks, its state after they are swapped in.
+            after: The last block that was read, or a position from ``block.position(key, offset)``; b"": read from the beginning.
+            max_bytes: No further block is returned after this many bytes. With the default, a reply with small blocks may have up
+                to :data:`SMALL_BLOCKS_BYTES`.
+
+        Returns:
+            The blocks; an empty list after the last one. None if the segment was removed or rewritten. A raw segment may contain
+            duplicates, or rows after its last offset, from a script that failed half-way; skip them.
+        """
         return await self._scan(self._keys, segment, after, max_bytes)
 
 
@@ -356,7 +378,7 @@ class JournalShardReader(_ShardAccess):
     async def status(self, keys: JournalKeys) -> ShardStatus | None:
         """Read fence, floor and segments of a shard; None if it has no state.
 
-        One pipeline reads the fence first; segments that begin above it are left out.
+        The requests are not atomic. Segments above the fence, which were opened after it was read, are left out.
         """
         pipeline = self._redis.pipeline(transaction=False)
         pipeline.hmget(keys.meta, ["fence", "clock", "topic_id", "partitions", "owner"])
@@ -377,7 +399,20 @@ class JournalShardReader(_ShardAccess):
         return None if found is None else int(found)
 
     async def scan(self, keys: JournalKeys, segment: Segment, after: bytes, max_bytes: int = REPLY_BYTES) -> list[bytes] | None:
-        """Read members of a segment: empty at the end, None if it was removed or has other blocks now; see :meth:`_scan`."""
+        """Read the next blocks of a segment, in the order of key and last offset.
+
+        Args:
+            keys: Keys of the shard.
+            segment: The segment as :meth:`status` returns it.
+            after: The last block that was read, or a position from ``block.position(key, offset)``; b"": read from the beginning.
+            max_bytes: No further block is returned after this many bytes. With the default, a reply with small blocks may have up
+                to :data:`SMALL_BLOCKS_BYTES`.
+
+        Returns:
+            The blocks; an empty list after the last one. None if the segment was removed or rewritten since its status was read:
+            read the status again, and continue from the position of the last row. A raw segment may contain duplicates, or rows
+            after its last offset, from a script that failed half-way; skip them.
+        """
         return await self._scan(keys, segment, after, max_bytes)
 
 
@@ -392,9 +427,9 @@ def script_text(name: str) -> str:
 
 
 def _small_blocks(segment: Segment) -> int:
-    """Return how many blocks of a segment surely have at most :data:`SMALL_BLOCKS_BYTES` together; 0 if that is unknown.
+    """Return how many blocks of a segment can be read without exceeding :data:`SMALL_BLOCKS_BYTES`; 0 if that is unknown.
 
-    A block of a raw segment has at most what its largest key has received.
+    Each block of a raw segment is assumed to have as many bytes as the segment has received for its largest key.
     """
     if segment.form != "raw" or not segment.largest:
         return 0

@@ -6,14 +6,14 @@ key (after ``{app/journal.NAME/topic/part}:v1:``)       type  holds
 ``meta``                                               hash  token, owner, fence, clock, topic_id, partitions, log (fingerprints
                                                              of the appended records), change (number of the owner's last change
                                                              that did not move the fence)
-``segments``                                           zset  first offset of a segment → itself
-``about``                                              hash  first offset of a segment → its description, see ``Segment``;
-                                                             staged: names of the blocks that are being written
-``blocks:<first>:<generation>``                        zset  blocks of a segment, all scores 0, see ``core/block.py``
+``segments``                                           zset  first offsets of the segments; each is its own score
+``about``                                              hash  description of each segment by its first offset, see ``Segment``;
+                                                             ``staged``: names of the blocks that are being written
+``blocks:<first>:<generation>``                        zset  blocks of a segment, all with score 0, see ``core/block.py``
 =====================================================  ====  ====================================================================
 
-The only writer is the process whose token is in ``meta``: a worker, or ``journal drop``. The keys do not expire, ``reset`` removes
-them; blocks are stored until their segment is removed. All of them can be rebuilt from the topic, as far back as its retention
+The only writer is the process whose token is in ``meta``: a worker, or ``journal drop``. The keys do not expire. Blocks are removed
+with their segment, and ``reset`` removes all keys; their content can be rebuilt from the topic, as far back as its retention
 reaches. ``about`` names every key of blocks. The dot in ``journal.NAME`` distinguishes these hash tags from those of folds and
 subscribers, whose names have no dot.
 """
@@ -28,7 +28,7 @@ STATE_VERSION: Final = "v1"
 
 @dataclass(frozen=True, slots=True)
 class JournalKeys:
-    """The Redis keys of one journal and partition, in the order of script arguments; the last is a prefix."""
+    """The Redis keys of one journal and partition, in the order of script arguments; the last is a prefix of keys."""
 
     meta: str
     segments: str

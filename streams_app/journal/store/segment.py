@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgpack
 
 LARGEST_BYTES: Final = 600
-"""Maximum bytes of the list of largest keys of a segment: a claim reads the lists of all segments."""
+"""Maximum total size in bytes of the keys in a segment's list of largest keys: a claim reads the lists of all segments."""
 
 Form = Literal["raw", "packed", "gap"]
 
@@ -20,18 +20,18 @@ class Segment:
 
     Attributes:
         first: First offset, which identifies the segment.
-        day: Its UTC day, as in ``2026-08-20``.
-        part: Number within the day, from 0 on.
-        form: ``raw``: blocks as they were appended; ``packed``: compressed blocks of neighbouring keys; ``gap``: the source had
-            lost these offsets.
-        generation: Random name of its set of blocks; staged blocks get a new one.
-        is_closed: Whether it receives no more events, even if no other segment follows.
+        day: UTC day of the segment, as in ``2026-08-20``.
+        part: Number of the segment within the day, from 0 on.
+        form: ``raw`` if the blocks are as they were appended; ``packed`` if they were replaced by compressed blocks, which
+            neighbouring keys share; ``gap`` if the source had lost the offsets, so that there are no blocks.
+        generation: Random name of the segment's set of blocks; staged blocks get a new one.
+        is_closed: Whether the segment receives no more events although it may be the last one. Earlier segments never receive any.
         entries: Number of events.
         received_bytes: Size of the keys, values and headers of its events.
-        stored_bytes: Bytes that its blocks need in Redis, see ``core/block.py``.
-        newest_ms: Clock of the shard after the last event: its newest record time, limited by the wall clock.
-        largest: The keys with the most received bytes, each with their number; at most ten, limited by :data:`LARGEST_BYTES`.
-        last: Last offset; the fence for the open segment.
+        stored_bytes: Estimated bytes that its blocks need in Redis, see ``core/block.py``.
+        newest_ms: Clock of the shard after the last event: the newest record time so far, limited by the trusted wall clock.
+        largest: The keys with the most received bytes, each with this number. At most ten keys, limited by :data:`LARGEST_BYTES`.
+        last: Last offset, which for the open segment is the fence; None before the first append.
     """
 
     first: int
@@ -49,7 +49,7 @@ class Segment:
 
 
 def packed_segment(segment: Segment) -> bytes:
-    """Encode the description of a segment as a msgpack map, without its first offset, under which Redis stores it."""
+    """Encode the description of a segment as a msgpack map, without its first offset, under which Redis stores the description."""
     about = {name: getattr(segment, name) for name in Segment.__slots__ if name not in ("first", "last")}
     while sum(len(key) for key, _ in about["largest"]) > LARGEST_BYTES:
         about["largest"] = about["largest"][:-1]
@@ -58,7 +58,12 @@ def packed_segment(segment: Segment) -> bytes:
 
 
 def segments_of(about: Mapping[bytes, bytes], fence: int) -> tuple[Segment, ...]:
-    """Decode first offset → description; return the segments in order, each ending before the next one, the last at ``fence``."""
+    """Decode the descriptions of segments; return the segments in the order of their offsets.
+
+    Args:
+        about: The description of each segment by its first offset; the entry ``staged`` is ignored.
+        fence: Highest appended offset. The last segment ends at the fence; segments above it are left out.
+    """
     firsts = sorted(int(first) for first in about if first != b"staged" and int(first) <= fence)
     lasts = [*(first - 1 for first in firsts[1:]), fence][: len(firsts)]
     return tuple(_segment(first, last, about[b"%d" % first]) for first, last in zip(firsts, lasts, strict=True))

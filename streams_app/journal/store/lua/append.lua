@@ -7,12 +7,13 @@
 -- to      text: last offset of the range; the fence afterwards
 -- first   text: first offset of the segment; a new one begins right after the fence
 -- about   text: description of the segment with these blocks; a segment of the form "gap" has no blocks
--- blocks  array: members, at most some thousand
+-- blocks  array: encoded blocks, at most some thousand
 -- clock   text: clock of the shard afterwards, ms
 -- log     text: fingerprints of the appended records
 --
--- Returns {"ok"}; {"already"} if an earlier call, whose reply was lost, has done it; or {"refused", "no-state" | "token" | "fence" |
---         "closed" | "first"}. "closed": the segment receives no more events; "first": it is new and does not begin after the fence.
+-- Returns {"ok"}; {"already"} if an earlier call, whose reply was lost, has appended the range; or {"refused", "no-state" | "token" |
+--         "fence" | "closed" | "first"}. "closed": the segment receives no more events; "first": it is new and does not begin after
+--         the fence.
 -- Cost    O(blocks * log(blocks of the segment)): about 3 us each, and 1 ms a MB.
 -- include segments.lua
 
@@ -24,7 +25,7 @@ local known, segment = segment_at(arg.first), unpacked(arg.about)
 local is_new = not call('ZSCORE', segments, arg.first)
 if not is_new and ((known and known.is_closed) or first_after(arg.first)) then return {'refused', 'closed'} end
 if is_new and arg.first ~= text(tonumber(state.fence) + 1) then return {'refused', 'first'} end
--- First, because the removal of this segment finds its blocks by it.
+-- The description comes first, because the removal of the segment finds the blocks by it.
 call('HSET', about, arg.first, arg.about)
 if is_new then call('ZADD', segments, arg.first, arg.first) end
 local blocks, members = blocks_key(arg.first, segment), {}
@@ -35,6 +36,6 @@ for i, block in ipairs(arg.blocks) do
     members = {}
   end
 end
--- Last: a script that failed half-way is repeated from the same fence.
+-- The fence comes last: a script that failed half-way is repeated from the same fence.
 call('HSET', meta, 'clock', arg.clock, 'log', arg.log, 'fence', arg.to)
 return {'ok'}

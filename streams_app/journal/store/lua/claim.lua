@@ -3,7 +3,7 @@
 --
 -- KEYS           of the shard, see keys.py
 -- token          text: of the claimant, random
--- owner          text: name of the worker, for people
+-- owner          text: name of the worker, shown to operators
 -- topic_id       text: id of the source at the broker; "" = unknown. Stored if the state has none; a different one stays and is returned
 -- partitions     number of partitions of the source, for readers of the whole journal
 -- begin          text: fence of a new state; "" = do not create one
@@ -39,7 +39,7 @@ local fence, is_known = tonumber(state.fence), outcome == 'ok'
 if is_known and arg.fence_at_most ~= '' and tonumber(arg.fence_at_most) <= fence then
   local other = tonumber(arg.fence_at_most)
   fence = tonumber(first_up_to(other) or other) - 1
-  -- First: the events above the fence count as not appended before their segments are removed.
+  -- The fence comes first, so that events above it count as not appended before their segments are removed.
   call('HSET', meta, 'fence', text(fence))
 end
 remove_staged()

@@ -2,7 +2,7 @@
 -- Reads the next blocks of a key after an offset, from all segments, raw or packed.
 --
 -- KEYS       of the shard, see keys.py
--- prefix     text: the key and its terminator, as members begin with it
+-- prefix     text: the escaped key and its terminator, with which the blocks of the key begin
 -- after      number: last offset that was read; -1 = none
 -- max_bytes  number: no further block is returned after this many bytes
 --
@@ -39,7 +39,7 @@ local function collect(blocks, last, is_packed)
       if is_packed then found[#found + 1], bytes = block, bytes + #block end
       return true
     end
-    -- Left by a script that failed half-way: its events up to the fence are in other blocks, too.
+    -- This block was left by a script that failed half-way: its events up to the fence are also in other blocks.
     if to > last then return true end
     found[#found + 1], bytes = block, bytes + #block
     up_to, start = to, '[' .. prefix .. struct.pack('>I8', to + 1)

@@ -7,7 +7,7 @@
 -- after       text: position after which to continue, see block.scan_position(); "" = from the start
 -- max_bytes   number: no further block is returned after this many bytes
 --
--- Returns {"ok", array of blocks}, empty at the end; {"none"} if these are no longer the blocks of the segment.
+-- Returns {"ok", array of blocks}, with an empty array after the last block; {"none"} if the segment was removed or has other blocks now.
 -- Cost    O(blocks): about 2 us each, at most 1 000 per call, and 3 ms a MB.
 -- include segments.lua
 

@@ -5,8 +5,8 @@
 -- token       text
 -- first       text: first offset of the segment
 -- generation  text: generation of the new blocks; "" = only close the segment
--- begins      boolean: the first call for these blocks, which removes the blocks that were staged before
--- blocks      array: members, at most some thousand
+-- begins      boolean: whether this is the first call for these blocks, which removes the blocks that were staged before
+-- blocks      array: encoded blocks, at most some thousand
 -- change      number: of this change, see segments.lua
 --
 -- Returns {"ok"}; {"gone"} if the segment was removed or is not raw, or if other blocks are staged; or {"refused", "no-state" | "token"}.

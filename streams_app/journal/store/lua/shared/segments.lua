@@ -11,7 +11,7 @@ local function segment_at(first)
   return found and unpacked(found)
 end
 
--- Stores the number of a change that does not move the fence. Call it last: a script that failed half-way is repeated.
+-- Stores the number of a change that does not move the fence. Call this last, because a script that failed half-way is repeated.
 local function changed(number)
   if number > tonumber(call('HGET', meta, 'change') or 0) then call('HSET', meta, 'change', number) end
 end
