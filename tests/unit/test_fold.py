@@ -329,3 +329,8 @@ def test_quiet_period_by_event_has_a_default_and_a_limit() -> None:
 
     assert (3_600_000, 60_000) == (declared.quiet_period_ms, declared.default_quiet_period_ms)
     assert "by wait, 1m by default, 1h at most" == str(rule)
+
+
+def test_name_may_not_end_with_a_newline() -> None:
+    with pytest.raises(ValueError, match="the name"):
+        fold(name="f\n")

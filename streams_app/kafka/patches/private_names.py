@@ -1,7 +1,7 @@
 """Private names of aiokafka, Faust, mode and asyncio that this project uses.
 
 If a release renamed one of them, a patch would have no effect, or a worker would fail while it folds. So this table lists them with
-the parameters of calls and replacements, and ``tests/unit/kafka/test_private_names.py`` compares the table with the code.
+the parameters of calls and replacements, and ``tests/unit/kafka/patches/test_private_names.py`` compares the table with the code.
 """
 
 from __future__ import annotations

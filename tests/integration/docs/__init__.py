@@ -1,1 +1,1 @@
-"""Integration tests of the docs, the examples and what is deployed."""
+"""Tests of the docs, the examples, the distributions, and what is deployed: alerts and the dashboard."""

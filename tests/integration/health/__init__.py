@@ -1,1 +1,1 @@
-"""Integration tests of metrics, status and reported outages."""
+"""Tests of `streams_app.health`: the HTTP server, its pages, and the metrics of a worker that is not ready."""

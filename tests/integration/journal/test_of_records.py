@@ -9,7 +9,7 @@ from collections import Counter
 from tests.checker import event
 from tests.helpers import wait_until
 from tests.integration.commands import run
-from tests.integration.http.asking import get
+from tests.integration.health.asking import get
 from tests.integration.site import Site, metric
 
 EVENTS = 400

@@ -1,1 +1,1 @@
-"""Integration tests of the Kafka clients."""
+"""Tests of `streams_app.kafka`, and of whole workers whose topics, brokers or rights change."""

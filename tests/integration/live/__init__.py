@@ -1,1 +1,1 @@
-"""Integration tests of live views."""
+"""Tests of whole workers that keep live views, and of commands; each subfolder tests one room of `streams_app.live`."""

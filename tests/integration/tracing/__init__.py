@@ -1,0 +1,1 @@
+"""Tests of whole traces, from publishers to subscribers and records."""

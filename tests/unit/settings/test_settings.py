@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from streams_app.errors import ConfigurationError
+from streams_app.fold import Fold
 from streams_app.settings import RedisSettings, Settings
 from tests.settings_file import MINIMAL, READ_STORE, SECOND, faults, load
 
@@ -260,3 +262,46 @@ def test_unknown_fold_is_a_fault_that_lists_the_declared_ones(file: Path) -> Non
 
 def test_shared_source_of_several_folds_is_listed_once(file: Path) -> None:
     assert ("post-metric-updated",) == load(file, MINIMAL + SECOND).sources
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "expected"),
+    [
+        ('quiet_period = "99999999999999d"', {}, "too long a duration"),
+        (f'quiet_period = "{"9" * 400}s"', {}, "too long a duration"),
+        ('quiet_period = "1s"\nname = "g"', {}, "folds.f.name: unknown key"),
+        ('quiet_period = "1s"', {"STREAMS_APP_KAFKA_PARTITIONS": "4"}, "kafka is not a table"),
+    ],
+)
+def test_settings_beyond_their_bounds_are_faults(text: str, environ: dict[str, str], expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "streams.toml"
+    section = 'kafka = "x"\n' if environ else ""
+    path.write_text(f'app_id = "a"\n{section}[folds.f]\nsource = "s"\ngroup_key = "g"\nchanged = "c"\n{text}\n')
+
+    with pytest.raises(ConfigurationError) as caught:
+        Settings.load(path, environ)
+
+    assert expected in str(caught.value)
+
+
+def test_dead_letter_topic_of_one_fold_may_not_be_the_output_of_another() -> None:
+    declared: dict[str, Any] = {"source": "s", "group_key": "g", "changed": "c", "quiet_period": "1s"}
+    one = Fold(name="one", **declared)
+    two = Fold(name="two", dead_letters=one.output, **declared)
+
+    with pytest.raises(ValueError, match="dead-letter topic and a source or an output"):
+        Settings(app_id="a", folds=(one, two))
+
+
+def test_value_of_the_wrong_kind_is_one_fault_that_names_the_expected_kind(tmp_path: Path) -> None:
+    path = tmp_path / "streams.toml"
+    path.write_text('app_id = "a"\n[folds.f]\nsource = "s"\ngroup_key = 5\nchanged = ["x"]\nquiet_period = "1s"\ndecode = "x"\n')
+
+    with pytest.raises(ConfigurationError) as caught:
+        Settings.load(path, {})
+
+    assert [
+        'folds.f.group_key: must be a field, a dotted path, a list of them, or "@key"',
+        "folds.f.changed: must be the name of a field",
+        "folds.f.decode: a function, only in Python",
+    ] == caught.value.faults

@@ -15,11 +15,11 @@ from tests.chaos.mutants import Mutant
 from tests.chaos.mutants_live import NAMED
 from tests.conftest import Names, RedisServer
 from tests.integration.hubs import RunningHub, running_hub
-from tests.integration.live import test_polling as of_polling
 from tests.integration.live.hub import test_access as access
+from tests.integration.live.hub import test_polling as of_polling
 from tests.unit.delivery import test_acknowledged_until as of_clock
-from tests.unit.live import test_operations as of_operations
-from tests.unit.live import test_state as of_state
+from tests.unit.live.core import test_operations as of_operations
+from tests.unit.live.core import test_state as of_state
 
 MISSING, NEWEST_CLOCK, HIDDEN, CONNECT_ONLY, FORGOTTEN, FAILED_POLL, STAYS, ONE_NUMBER, UNSEEN_EXPIRY = NAMED
 LATE_MS = of_state.NOW_MS - 10_001

@@ -142,3 +142,10 @@ def test_every_name_of_a_rendered_record_is_a_change(names: dict[str, int], keep
     assert [
         CellChange(Cell("f", group, name), sealed.version, names[name] if keep == "last" else None) for name in sorted(names)
     ] == changes
+
+
+def test_carried_value_too_deep_to_be_stored_is_rejected_and_not_raised() -> None:
+    deep = b"[" * 300 + b"]" * 300
+    value = b'{"g": "x", "c": {"a": ' + deep + b'}, "fold": {"name": "f", "version": 1}}'
+
+    assert Rejected("a value is nested too deeply") == parse(b"x", value, Expected("f", "c", ("g",), carries_values=True))

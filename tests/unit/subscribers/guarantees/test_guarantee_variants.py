@@ -15,8 +15,8 @@ from tests.chaos.mutants_promises import IN_PARTS
 from tests.unit.events import test_headers
 from tests.unit.subscribers.execution import test_replayed_events, test_retries
 from tests.unit.subscribers.guarantees import test_guarantees
+from tests.unit.subscribers.running import test_subscriber_isolation
 from tests.unit.subscribers.state import test_offset_metadata, test_offset_tracker
-from tests.unit.worker import test_subscriber_isolation
 
 LOW = test_offset_metadata.LOW
 

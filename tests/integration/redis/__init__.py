@@ -1,1 +1,0 @@
-"""Integration tests of Redis as it is deployed."""

@@ -1,0 +1,1 @@
+"""Tests of `streams_app.folding.store`."""
