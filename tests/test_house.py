@@ -1,4 +1,4 @@
-"""The rules of the house that a program can check: imports, sizes, docstrings, script headers, clocks."""
+"""The rules of the house that a program can check: imports, sizes, docstrings, script headers, clocks, folders of tests."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ PURE = [path for path in MODULES if label(path.parent) in PURE_FOLDERS or says_i
 
 
 @pytest.mark.parametrize("path", PURE, ids=label)
-def test_what_is_pure_reaches_nothing_that_touches_the_world(path: Path) -> None:
+def test_pure_module_reaches_no_io_module(path: Path) -> None:
     needed = imported(path.read_text("utf-8")) | reached(module_of(path))
 
     assert set() == {name.partition(".")[0] for name in needed} & BANNED_IN_PURE
@@ -153,7 +153,7 @@ OF_FILES = {module: (needed & OURS.keys()) - {module} for module, needed in NAME
 
 
 @pytest.mark.parametrize("needed", [OF_FILES, rooms()], ids=["files", "folders"])
-def test_no_circle_of(needed: dict[str, set[str]]) -> None:
+def test_imports_have_no_cycle(needed: dict[str, set[str]]) -> None:
     list(TopologicalSorter(needed).static_order())
 
 
@@ -169,7 +169,7 @@ def test_folders_import_downward_only() -> None:
     assert set() == {name for name in rooms() if "/" in name or not name.startswith("streams_app.")} - set(FLOORS)
 
 
-def test_the_delivery_knows_nothing_of_what_stands_on_it() -> None:
+def test_delivery_imports_only_the_listed_modules() -> None:
     found = {name for module in OURS if module.startswith("streams_app.delivery") for name in NAMES[module] & OURS.keys()}
 
     assert {"backoff", "clock", "errors", "health.progress", "health.status", "reasons", "redis_access.client"} == {
@@ -183,7 +183,7 @@ def test_numpy_is_imported_with_tuning_alone() -> None:
     assert set() == {module for module in found if not module.startswith("streams_app.tuning.")}
 
 
-def test_no_clock_is_read_outside_clock_py() -> None:
+def test_clock_is_read_in_clock_py_only() -> None:
     """Ruff rejects the names that ``pyproject.toml`` bans; the only permitted exception is the rest of a wait."""
     texts = {label(path): path.read_text("utf-8") for path in MODULES}
     of_loops = {name: re.findall(r"loop(?:\(\))?\.time\b", text) for name, text in texts.items()}
@@ -193,14 +193,14 @@ def test_no_clock_is_read_outside_clock_py() -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in LUA if label(path) not in BY_REDIS_TIME], ids=label)
-def test_no_script_reads_the_clock_of_redis(path: Path) -> None:
+def test_script_does_not_read_the_clock_of_redis(path: Path) -> None:
     assert None is re.search(r"call\(\s*['\"]TIME['\"]|os\.time|os\.clock", path.read_text("utf-8"), re.IGNORECASE)
 
 
 # Files
 
 
-def test_nothing_that_a_trial_has_left_at_the_top_is_kept() -> None:
+def test_top_level_has_exactly_the_listed_files() -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("this is no checkout of git")
     kept = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
@@ -275,3 +275,51 @@ def test_the_store_calls_a_script_with_what_its_header_says_and_the_script_uses_
 
 def test_every_script_is_called_and_every_call_has_a_script() -> None:
     assert {label(path) for path in SCRIPTS} == {f"{folder}/{name}.lua" for folder, found in CALLS.items() for name in found}
+
+
+# Tests
+
+TESTS = ROOT / "tests"
+WITHOUT_ROOM = {"benchmarks", "chaos", "docs"}
+"""Folders of tests that test no room of the package: the benchmarks, the chaos runs, and the docs with what is deployed."""
+FEW = 3
+
+
+def folders_of_tests(kind: str) -> list[str]:
+    """Return the folders of unit or integration tests as the names of their rooms, with the root as ``.``."""
+    return [str(path.parent.relative_to(TESTS / kind)) for path in sorted((TESTS / kind).rglob("__init__.py"))]
+
+
+def is_divided(room: Path) -> bool:
+    return any(room.glob("*/*.py"))
+
+
+@pytest.mark.parametrize("kind", ["unit", "integration"])
+def test_folder_of_tests_is_named_after_the_room_or_module_that_it_tests(kind: str) -> None:
+    unknown = {name for name in folders_of_tests(kind) if not (PACKAGE / name).is_dir() and not (PACKAGE / f"{name}.py").exists()}
+
+    assert set() == unknown - WITHOUT_ROOM
+
+
+def test_unit_tests_of_a_divided_room_are_in_its_subfolders() -> None:
+    """Only the modules that are directly in a room, or a few tests of the room as a whole, justify tests beside its subfolders."""
+    found = {
+        name: len(list((TESTS / "unit" / name).glob("test_*.py")))
+        for name in folders_of_tests("unit")
+        if is_divided(PACKAGE / name)
+    }
+    modules = {name: len(list((PACKAGE / name).glob("[!_]*.py"))) for name in found}
+
+    assert {} == {name: number for name, number in found.items() if number > max(FEW, modules[name])}
+
+
+def test_unit_test_named_after_a_module_is_in_the_folder_of_its_room() -> None:
+    misplaced = {
+        str(path.relative_to(TESTS))
+        for path in (TESTS / "unit").rglob("test_*.py")
+        for room in [PACKAGE / path.parent.relative_to(TESTS / "unit")]
+        for module in [path.name.removeprefix("test_")]
+        if not (room / module).exists() and any(room.glob(f"*/{module}"))
+    }
+
+    assert set() == misplaced

@@ -167,7 +167,7 @@ def test_topics_are_created_once_and_then_exist(place: Place) -> None:
     assert [f"exists   {name}" for name in sorted(place.topics)] == second.out.splitlines()
 
 
-async def test_only_missing_topics_are_created(place: Place) -> None:
+async def test_topics_create_creates_only_missing_topics(place: Place) -> None:
     source, output, dead = place.topics
     await create_topics(place.bootstrap, [output], 1)
     ran = await asyncio.to_thread(run, "topics", "create", "--config", place.config(), STREAMS_APP_KAFKA_PARTITIONS="2")

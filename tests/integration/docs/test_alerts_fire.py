@@ -325,7 +325,7 @@ def test_alert_fires_in_its_case(alert: str, case: Case, promtool: Promtool, tmp
 
 
 @pytest.mark.parametrize("normal", SILENT)
-def test_no_alert_fires_in_normal_operation(normal: str, promtool: Promtool, tmp_path: Path) -> None:
+def test_alerts_do_not_fire_in_normal_operation(normal: str, promtool: Promtool, tmp_path: Path) -> None:
     silent = [
         {"eval_time": f"{minute}m", "alertname": alert, "exp_alerts": []}
         for minute in range(1, 91)

@@ -156,7 +156,7 @@ MISSING = [
 ]
 
 
-def test_no_command_creates_a_topic(broker: ApacheKafka, site: Site) -> None:
+def test_commands_create_no_topic(broker: ApacheKafka, site: Site) -> None:
     config = str(site.config(site.fold("folded", "events")))
     codes = [(command, run(*command, "--config", config).code) for command, _ in MISSING]
     faust = subprocess.run(

@@ -221,7 +221,7 @@ async def test_interrupted_replay_reports_its_progress_and_the_next_one_continue
 
 
 @pytest.mark.apache
-async def test_only_acknowledged_events_count_as_replayed(
+async def test_replay_counts_only_acknowledged_events(
     kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path
 ) -> None:
     site = Site(names, kafka.bootstrap_servers, redis_server.url, tmp_path)
@@ -283,7 +283,7 @@ async def test_replay_suspended_beyond_its_lease_repeats_nothing(desk: Desk) -> 
     assert count == len(found) == len({record.value for record in found})
 
 
-async def test_nothing_is_replayed_without_redis(desk: Desk) -> None:
+async def test_replay_sends_nothing_without_redis(desk: Desk) -> None:
     await desk.write((*event("a", "x"), desk.dead_letter(1)))
     text = desk.config.read_text().replace(desk.site.redis_url, f"redis://127.0.0.1:{free_port()}/0")
     blind = desk.config.with_name("blind.toml")

@@ -147,7 +147,7 @@ async def test_retired_fold_is_emitted_to_its_former_topic(site: Site) -> None:
 
 
 @pytest.mark.apache
-async def test_nothing_is_removed_before_the_broker_has_acknowledged_all(site: Site) -> None:
+async def test_reset_removes_nothing_before_the_broker_has_acknowledged_all(site: Site) -> None:
     config = await opened(site)
     await delete_topic(site.bootstrap, site.names.topic("folded"))
     failed = await with_yes(config)
@@ -198,7 +198,7 @@ async def test_embedded_broker_receives_the_open_groups_too(site: Site) -> None:
 
 
 @pytest.mark.parametrize("words", [["--live", "made"], ["--subscriber", "ship", "--at", "latest"]])
-def test_only_a_fold_has_groups_to_emit(site: Site, words: list[str]) -> None:
+def test_emit_option_requires_a_fold(site: Site, words: list[str]) -> None:
     ran = run("reset", *words, "--emit", "--config", str(site.config(site.fold("folded", "events"))))
 
     assert (1, True) == (ran.code, "--emit requires --fold" in ran.err)

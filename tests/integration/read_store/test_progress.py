@@ -54,7 +54,7 @@ async def test_partition_may_begin_anywhere_with_any_progress(target: StoreHarne
     assert Counts(written=1) == await target.store.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, 4, 9), 0)
 
 
-async def test_only_one_of_several_owners_at_the_same_progress_advances_it(target: StoreHarness) -> None:
+async def test_progress_is_advanced_by_only_one_of_several_owners(target: StoreHarness) -> None:
     await write(target.store, [], 3)
 
     async def go_on(number: int) -> int | None:

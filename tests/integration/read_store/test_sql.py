@@ -34,7 +34,7 @@ async def test_initialising_creates_only_the_missing_table(target: SqlTarget) ->
 
 
 @of_sql
-async def test_only_one_of_two_concurrent_initialisations_creates_each_table(bare: SqlTarget) -> None:
+async def test_table_is_created_by_only_one_of_two_concurrent_initialisations(bare: SqlTarget) -> None:
     said = await asyncio.gather(bare.store.initialise(), bare.another().initialise())
     await bare.close()
 
@@ -123,7 +123,7 @@ async def test_failure_in_the_middle_writes_neither_changes_nor_progress(target:
 
 
 @of_sql
-async def test_only_one_of_several_owners_at_the_same_progress_is_accepted(target: SqlTarget) -> None:
+async def test_step_is_accepted_from_only_one_of_several_owners_at_the_same_progress(target: SqlTarget) -> None:
     await write(target.store, [], 3)
 
     async def go_on(number: int) -> str:

@@ -193,7 +193,7 @@ async def test_credentials_are_sent_and_appear_in_no_message(tmp_path: Path) -> 
     assert "canary" not in str(caught.value)
 
 
-def test_only_formats_with_schemas_need_a_registry() -> None:
+def test_registry_is_required_only_by_formats_with_schemas() -> None:
     settings = Settings.model_validate({"app_id": "a", "events": {"catalogue": "a:b"}})
 
     assert None is registry_of(settings, ["json", "debezium"])

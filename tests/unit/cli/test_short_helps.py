@@ -19,7 +19,7 @@ LISTS = [
 
 
 @pytest.mark.parametrize("words", LISTS, ids=" ".join)
-def test_no_sentence_in_a_command_list_is_truncated(words: list[str]) -> None:
+def test_command_list_truncates_no_sentence(words: list[str]) -> None:
     shown = CliRunner().invoke(group, [*words, "--help"], terminal_width=80).output
     _, _, commands = shown.partition("Commands:\n")
 

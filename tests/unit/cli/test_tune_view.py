@@ -39,7 +39,7 @@ def shown(one: Curve, width: int, *, configured_ms: int = 900_000, recommended_m
 
 
 @pytest.mark.parametrize("width", [50, 60, 80, 100, 120, 200])
-def test_no_line_exceeds_the_terminal_width_and_no_number_is_truncated(width: int) -> None:
+def test_lines_fit_the_terminal_width_and_numbers_are_not_truncated(width: int) -> None:
     text = shown(curve(), width)
     header = next(at for at, line in enumerate(text.splitlines()) if line.split()[:2] == ["X", "RECORDS"])
     rows = text.splitlines()[header + 1 : header + 1 + len(WINDOWS_MS)]

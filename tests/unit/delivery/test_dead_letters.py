@@ -72,7 +72,7 @@ class Broker:
         return self.answers.pop(0)
 
 
-async def test_only_unacknowledged_dead_letters_are_resent_after_a_failure_and_truncation_persists() -> None:
+async def test_retry_resends_only_unacknowledged_dead_letters_and_keeps_truncation() -> None:
     too_large, away = MessageSizeTooLargeError(), KafkaTimeoutError()
     broker = Broker([None, too_large, away], [away], [None, None])
     kept: list[Reason] = []

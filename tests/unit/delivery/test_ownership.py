@@ -65,7 +65,7 @@ def test_paused_partition_is_not_watched() -> None:
         pytest.param(batch(10, 12, seek_number=2), [], None, id="fetched before the seek, from where it is wanted"),
     ],
 )
-def test_only_the_next_range_is_delivered(delivered: Batch, taken: list[Any], cause: str | None) -> None:
+def test_partition_delivers_only_the_next_range(delivered: Batch, taken: list[Any], cause: str | None) -> None:
     taker = Taker()
     ranges = Ranges({"a": Served(taker, 10)})
     ranges.begin(10, 3, 0)

@@ -23,7 +23,7 @@ from tests.ownership import HERE, TP0, Taker, Worker, never
         pytest.param([None, 30], None, "", id="the other has none"),
     ],
 )
-async def test_nothing_is_committed_until_every_processor_has_state(
+async def test_partition_is_not_committed_until_every_processor_has_state(
     lows: list[int | None], offset: int | None, metadata: str
 ) -> None:
     worker = Worker()

@@ -58,7 +58,7 @@ def test_rebalance_during_a_stop_waits_for_the_last_commit() -> None:
     assert [60.0, 10.0] == slow.given
 
 
-def test_nothing_is_claimed_while_a_worker_stops() -> None:
+def test_stopping_worker_claims_nothing() -> None:
     worker = Worker()
     worker.host.assigned = {TP0}
 

@@ -49,13 +49,13 @@ def test_displayed_command_reproduces_the_displayed_figures(
     assert "in this demo it was 3s, and max_hold 10s" in second
 
 
-def test_only_the_two_files_of_the_command_remain(folder: Path) -> None:
+def test_folder_keeps_only_the_two_files_of_the_command(folder: Path) -> None:
     lines_of(folder, Load(groups=50, rate=300).until(1_000))
 
     assert {FOLDER / "events.jsonl", FOLDER / "streams.toml"} == {path for path in Path().rglob("*") if path.is_file()}
 
 
-def test_no_command_is_shown_if_nothing_can_be_written(folder: Path) -> None:
+def test_command_is_not_shown_if_nothing_can_be_written(folder: Path) -> None:
     Path(".cache").write_text("in the way")
     lines = lines_of(folder, Load(groups=50, rate=300).until(1_000))
 

@@ -16,13 +16,13 @@ JOBS: dict[str, Any] = WORKFLOW["jobs"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
-def test_nothing_is_published_untested() -> None:
+def test_release_publishes_only_what_was_tested() -> None:
     assert JOBS["publish"]["needs"] == "try"
     assert JOBS["try"]["needs"] == "build"
     assert [] == [step for step in JOBS["publish"]["steps"] if "run" in step or "checkout" in step["uses"]]
 
 
-def test_only_the_publishing_job_may_request_a_token_and_none_has_a_secret() -> None:
+def test_token_may_be_requested_by_the_publishing_job_only_and_jobs_have_no_secret() -> None:
     assert WORKFLOW["permissions"] == {"contents": "read"}
     assert {name: job["permissions"] for name, job in JOBS.items() if "permissions" in job} == {"publish": {"id-token": "write"}}
     assert not re.search(r"secrets\.|password", TEXT)

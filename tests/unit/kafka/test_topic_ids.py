@@ -20,5 +20,5 @@ def test_tagged_fields_are_skipped_with_any_content(sent: bytes, tags: dict[int,
     assert b"next" == data.read()
 
 
-def test_no_tagged_field_is_sent() -> None:
+def test_request_has_no_tagged_field() -> None:
     assert b"\x00" == _Tags.encode({})

@@ -81,7 +81,7 @@ a of fold f is open, and due in 14 min if no event arrives.
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_no_line_exceeds_the_terminal_width(width: int) -> None:
+def test_lines_fit_the_terminal_width(width: int) -> None:
     lines = lay_out(width=width, now_ms=NOW + 3_600_000, end=50, group="k" * 300, key="k" * 300, waiting=3).splitlines()
 
     assert max(map(len, lines)) <= min(width, 120)

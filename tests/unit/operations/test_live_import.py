@@ -5,7 +5,7 @@ from __future__ import annotations
 from streams_app.operations.live_import import SHOWN_FAULTS, BadLines
 
 
-def test_only_the_first_bad_lines_are_kept_and_all_are_counted() -> None:
+def test_bad_lines_are_all_counted_and_only_the_first_are_kept() -> None:
     found = BadLines()
     for number in range(1, 100_001):
         found.add(number, "no JSON")

@@ -25,7 +25,7 @@ def test_reset_of_one_fold_keeps_the_offsets_of_the_others(start: int) -> None:
 
 
 @pytest.mark.parametrize("start", [0, 99])
-def test_only_fold_restarts_at_the_initial_offset(start: int) -> None:
+def test_single_fold_restarts_at_the_initial_offset(start: int) -> None:
     assert commit_of({"likes": OffsetAndMetadata(start)}) == without_fold(
         commit_of({"likes": OffsetAndMetadata(5)}), ["likes"], "likes", start
     )

@@ -110,13 +110,13 @@ def test_distant_candidates_are_judged_by_the_curve_between_them() -> None:
     assert 1_000 == recommend(curve({1: 0.9, 1_024: 0.98})).quiet_ms
 
 
-def test_no_events_yield_no_recommendation() -> None:
+def test_recommendation_requires_events() -> None:
     found = recommend(curve({5: 0.0, 10: 0.0}, events=0), target_ratio=0.9)
 
     assert (5_000, True) == (found.quiet_ms, found.why.startswith("There are no events"))
 
 
-def test_no_candidates_yield_no_recommendation() -> None:
+def test_recommendation_requires_candidates() -> None:
     assert "No candidate was tried." == recommend(curve({})).why
 
 

@@ -59,7 +59,7 @@ async def test_open_groups_stay_open_while_the_broker_does_not_acknowledge(redis
     assert (True, 1, 2) == (failed.failed is not None, waiting, done.records)
 
 
-async def test_only_acknowledged_records_of_a_batch_are_finished(redis_client: Redis, names: Names) -> None:
+async def test_batch_finishes_only_its_acknowledged_records(redis_client: Redis, names: Names) -> None:
     shard = await claimed_shard(redis_client, names)
     await fold_some(shard, [FoldEvent(number, 1_000, b"s%d" % number, {"u": 1}) for number in range(5)])
     emitter = emitter_of(shard, Answering([None, KafkaError(), None, KafkaError(), None]))
@@ -76,7 +76,7 @@ async def test_only_acknowledged_records_of_a_batch_are_finished(redis_client: R
 # Changed definition
 
 
-async def test_nothing_is_folded_before_groups_of_the_former_definition_are_emitted(redis_client: Redis, names: Names) -> None:
+async def test_groups_of_the_former_definition_are_emitted_before_anything_is_folded(redis_client: Redis, names: Names) -> None:
     former = await claimed_shard(redis_client, names)
     await fold_some(former, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
     other = Fold(name="f", source="t", group_key=("a", "b"), changed="n", keep="last", quiet_period=timedelta(seconds=1))

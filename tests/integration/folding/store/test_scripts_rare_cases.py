@@ -38,7 +38,7 @@ async def store(redis_client: Redis, names: Names) -> ShardStore:
 # Clock and positions
 
 
-async def test_no_script_turns_the_clock_back(store: ShardStore) -> None:
+async def test_script_never_turns_the_clock_back(store: ShardStore) -> None:
     await fold(store, -1, one(0, stamp=5_000))
     sealed = await seal(store, 0, 3_000)
     folded = await send(store, 0, one(1, stamp=2_000), packed(one(1, stamp=2_000)))

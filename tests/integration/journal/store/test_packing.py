@@ -108,7 +108,7 @@ async def test_stage_closes_the_segment_and_removes_blocks_staged_before(shard: 
     assert {"meta", "segments", "about", "blocks:10:a", "blocks:20:a", "blocks:30:a", "blocks:30:aq"} == await shard.names()
 
 
-async def test_only_the_oldest_closed_segment_is_dropped(shard: Shard) -> None:
+async def test_drop_removes_only_the_oldest_closed_segment(shard: Shard) -> None:
     store = await three_days(shard)
     await pack(shard, store)
 

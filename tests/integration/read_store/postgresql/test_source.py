@@ -147,7 +147,7 @@ async def test_slow_query_is_cancelled_by_the_server(source: Source) -> None:
         await source.current("SELECT 'a', 'likes', pg_sleep(30)::text", LIKES, timeout="2s")
 
 
-async def test_no_group_or_name_becomes_sql(source: Source) -> None:
+async def test_group_or_name_never_becomes_sql(source: Source) -> None:
     odd = "'); DROP TABLE post_metrics; --"
     await source.run("INSERT INTO post_metrics VALUES ($odd$" + odd + "$odd$, $odd$" + odd + "$odd$, 5)")
 

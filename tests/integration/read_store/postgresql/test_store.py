@@ -248,7 +248,7 @@ async def test_password_in_the_url_appears_in_no_message(guarded_url: str) -> No
     assert "s3cret" not in await waiting_for_label(settings_of(guarded_url.replace("reader@", "reader:s3cret-8@")))
 
 
-async def test_only_a_server_with_a_certificate_of_the_authority_is_trusted(postgresql: PostgreSQL, tmp_path: Path) -> None:
+async def test_server_is_trusted_only_with_a_certificate_of_the_authority(postgresql: PostgreSQL, tmp_path: Path) -> None:
     ours, other = Authority.make(tmp_path / "ours"), Authority.make(tmp_path / "other")
     async with tls_front(postgresql.port, ours.sign("server")) as port:
         url = f"postgresql://app@127.0.0.1:{port}/postgres"

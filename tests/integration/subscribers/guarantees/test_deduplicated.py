@@ -91,7 +91,7 @@ async def test_every_error_except_retry_makes_a_dead_letter_at_once(shop: Shop) 
     assert {"fails": [1], "hangs": [1], "rejects": [1], "always waits": [1, 2, 3], "waits": [1, 2, 3]} == shop.calls
 
 
-async def test_nothing_starts_while_redis_is_away(shop: Shop, redis_server: RedisServer) -> None:
+async def test_event_does_not_start_while_redis_is_unavailable(shop: Shop, redis_server: RedisServer) -> None:
     def ship(event: Received[Paid]) -> None:
         shop.called(event)
 

@@ -153,7 +153,7 @@ clocks = st.builds(Clocks, small, small, small)
 
 @BOTH
 @given(stored=clocks, cap_ms=small, arrived_ms=st.none() | small, last_ms=small, has_events=st.booleans())
-def test_no_range_turns_a_clock_back(
+def test_clock_is_never_turned_back_by_a_range(
     backlog: str, stored: Clocks, cap_ms: int, arrived_ms: int | None, last_ms: int, has_events: bool
 ) -> None:
     clock = clock_of(backlog, stored)

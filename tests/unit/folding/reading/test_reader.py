@@ -234,7 +234,7 @@ def test_tombstone_is_skipped_if_the_fold_ignores_tombstones(value: bytes | None
     assert DecodedRange() == reading
 
 
-def test_only_empty_values_are_ignored_as_tombstones() -> None:
+def test_json_null_is_not_ignored_as_a_tombstone() -> None:
     assert ["not-an-object"] == reasons(read_value(b"null", tombstones="ignore"))
 
 

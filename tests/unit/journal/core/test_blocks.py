@@ -74,7 +74,7 @@ def test_rows_are_stored_as_msgpack_that_older_workers_read(rows: list[Row]) -> 
 
 
 @given(ROWS)
-def test_only_row_is_serialized_as_when_it_is_decoded(rows: list[Row]) -> None:
+def test_single_row_is_serialized_as_when_it_is_decoded(rows: list[Row]) -> None:
     for row in rows:
         found = block.only_row_of(block.encode([row]))
         is_plain = not row.headers and b"\0" not in row.key and len(row.value or b"") < 900

@@ -53,7 +53,7 @@ def test_record_is_compared_with_a_versioned_cell_that_is_not_newer(stored: Stor
 
 
 @given(st.lists(st.tuples(cells, values), max_size=12), st.data())
-def test_only_corrupted_cells_differ_in_a_store_synced_in_any_order(
+def test_store_synced_in_any_order_differs_only_in_corrupted_cells(
     announced: list[tuple[Cell, Value]], data: st.DataObject
 ) -> None:
     records = [CellChange(cell, version, value) for version, (cell, value) in enumerate(announced)]

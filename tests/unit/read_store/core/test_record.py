@@ -106,7 +106,7 @@ looks_like_json = st.builds(json.dumps, scalars | st.lists(scalars, max_size=2))
 
 
 @given(scalars | looks_like_json, scalars | looks_like_json)
-def test_no_two_groups_share_a_read_store_key(left: Any, right: Any) -> None:
+def test_groups_never_share_a_read_store_key(left: Any, right: Any) -> None:
     members = member_of((left,)), member_of((right,))
 
     assert (members[0] == members[1]) == (group_column(members[0]) == group_column(members[1]))

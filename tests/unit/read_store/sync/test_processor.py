@@ -66,7 +66,7 @@ async def test_range_without_records_advances_the_offset(store: Store) -> None:
     assert 0 == processor.in_flight
 
 
-async def test_nothing_is_committed_before_the_store_has_answered(store: Store) -> None:
+async def test_commit_waits_for_the_answer_of_the_store(store: Store) -> None:
     assert None is await store.processor().position_to_commit()
 
 

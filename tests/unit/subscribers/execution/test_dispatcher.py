@@ -246,7 +246,7 @@ def test_number_of_events_queued_for_slots_follows_the_ahead_policy(seconds: flo
 
 
 @pytest.mark.parametrize("ahead", [Ahead.NONE, Ahead.SOON])
-def test_nothing_is_queued_for_a_hanging_slot_if_begins_are_logged(ahead: Ahead) -> None:
+def test_hanging_slot_has_no_queue_if_begins_are_logged(ahead: Ahead) -> None:
     async def schedule() -> None:
         async def ship(event: InFlightEvent) -> None:
             while not may_end:

@@ -226,7 +226,7 @@ def test_stopped_worker_no_longer_has_a_share() -> None:
     in_no_time(schedule())
 
 
-def test_nothing_starts_before_the_first_answer_of_redis() -> None:
+def test_attempt_does_not_start_before_the_first_answer_of_redis() -> None:
     async def schedule() -> None:
         application = Application()
         application.server.is_away = True

@@ -126,7 +126,7 @@ async def test_partition_without_a_commit_is_not_claimed_for_at_most_once() -> N
 
 
 @NEVER_TWICE
-def test_only_an_attempt_that_reports_no_effect_is_retried(idempotent: Any) -> None:
+def test_attempt_is_retried_only_if_it_reports_no_effect(idempotent: Any) -> None:
     calls: list[str] = []
     one = recording(idempotent, calls)
     with SubscriberTester(one) as kit:

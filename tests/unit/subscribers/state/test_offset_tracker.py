@@ -232,7 +232,7 @@ class Consumer:
 
 @pytest.mark.parametrize("must", [False, True], ids=["every offset is recorded", "required offsets are recorded"])
 @given(data=st.data(), log=st.sets(st.integers(0, 14)), schedule=st.lists(st.sampled_from("rrbbfffcx"), max_size=60))
-def test_no_event_is_repeated_or_skipped_in_any_schedule(
+def test_events_are_neither_repeated_nor_skipped_in_any_schedule(
     data: st.DataObject, log: set[int], schedule: list[str], must: bool
 ) -> None:
     consumer = Consumer(log, 15, lambda most: data.draw(st.integers(0, most)), must=must)
