@@ -51,7 +51,7 @@ class ListedDeadLetter:
 
     @property
     def is_event(self) -> bool:
-        """Whether the dead letter has a rejected event; False: it reports a folded record that is too large for the broker."""
+        """Whether the dead letter contains a rejected event. If not, it reports a folded record too large for the broker."""
         return self.reason != RECORD_TOO_LARGE
 
     @property
@@ -61,7 +61,7 @@ class ListedDeadLetter:
 
     @property
     def source(self) -> str:
-        """Where the event was read, as ``topic/partition/offset``."""
+        """Position at which the event was read, as ``topic/partition/offset``."""
         return "/".join(self.headers.get(name, "") for name in ("source-topic", "source-partition", "source-offset"))
 
     @property
@@ -71,7 +71,7 @@ class ListedDeadLetter:
 
     @property
     def identity(self) -> str:
-        """Id of the dead letter, equal for duplicates. A worker that dies before the acknowledgement causes a duplicate."""
+        """Id that all duplicates of the dead letter share. A worker that dies before the acknowledgement causes a duplicate."""
         return self.headers.get("letter-id") or f"{self.partition}/{self.offset}"
 
     @property
@@ -82,7 +82,7 @@ class ListedDeadLetter:
 
     @property
     def dropped_part(self) -> str:
-        """The part of the event that was dropped for its size: ``value``, ``key`` or ``headers``; empty if none was."""
+        """The part of the event that was dropped for its size: ``value``, ``key`` or ``headers``; empty if nothing was dropped."""
         marked = next((what for what, header in NOT_KEPT.items() if header in self.headers), "")
         if marked or "app-id" in self.headers:
             return marked
@@ -90,7 +90,7 @@ class ListedDeadLetter:
         return found[1] if found else ""
 
     def receipt(self, address: str) -> list[str]:
-        """If this record is a receipt for ``address``, return the digests of replayed events in it; otherwise an empty list."""
+        """Return the digests of replayed events if this record is a receipt for ``address``; otherwise return an empty list."""
         is_one = self.headers.get(RECEIPT_HEADER) == address
         return (self.value or b"").decode("ascii", "replace").split() if is_one else []
 
@@ -105,7 +105,7 @@ class ListedDeadLetter:
         """Return the dead letter as one row, for a table or JSON.
 
         Args:
-            max_bytes: Longer values are truncated and end with "…"; None: no limit.
+            max_bytes: Maximum size of the value. A longer value is truncated and ends with "…". None: no limit.
         """
         given = self.value or b""
         value = given[:max_bytes].decode("utf-8", "backslashreplace")
@@ -118,7 +118,7 @@ class ListedDeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSelection:
-    """Filter by which a command selects dead letters of one component. An empty set does not restrict the selection.
+    """Filter by which a command selects dead letters of one component. Empty sets do not restrict the selection.
 
     Attributes:
         app_id: Name of the application that rejected the events. Dead letters without an application name match, too.
@@ -126,10 +126,11 @@ class DeadLetterSelection:
         reasons: Only dead letters with these reasons.
         positions: Only events at these partitions and offsets of the source.
         keys: Only events with these record keys.
-        kind: Kind of the component, also the name of the header with its name: ``fold``, ``store``, ``subscriber`` or ``view``.
+        kind: Kind of the component: ``fold``, ``store``, ``subscriber`` or ``view``. The header of this name has the name of the
+            component.
         event_ids: Only events with these ids.
         event_sources: Only events with these ``ce_source`` values.
-        since_ms: Only dead letters that were written at this time or later.
+        since_ms: Only dead letters that were written at this time or later; 0: all.
         renamed: Current name of the component; empty if it was not renamed.
     """
 
@@ -167,7 +168,7 @@ class DeadLetterSelection:
         return headers.get(self.kind) == self.fold and headers.get("app-id", self.app_id) == self.app_id
 
     def matches(self, dead_letter: ListedDeadLetter) -> bool:
-        """Return whether a dead letter meets all options of the selection; its component is not checked."""
+        """Return whether a dead letter meets all options of the selection. :meth:`concerns` checks its component."""
         return (
             (not self.reasons or dead_letter.reason in self.reasons)
             and (not self.positions or dead_letter.position in self.positions)
@@ -184,7 +185,7 @@ def header_texts(headers: Headers) -> dict[str, str]:
 
 
 def split_headers(headers: Headers) -> tuple[dict[str, str], Headers]:
-    """Split the headers of a dead letter: its own, as name → text, and those of the rejected event, as received."""
+    """Return the headers of the dead letter itself, as text by name, and the headers of the rejected event, as received."""
     at = next((at for at, (name, _) in enumerate(headers) if name == RECEIVED_HEADER), len(headers))
     count = header_texts(headers[at : at + 1]).get(RECEIVED_HEADER, "")
     behind = at + 1 + (int(count) if count.isdecimal() else 0)

@@ -24,7 +24,7 @@ from streams_app.settings import Settings
 
 PAGE_RECORDS: Final = 500
 BEFORE_MS: Final = 3_600_000
-"""Time, in ms, by which reading begins before the requested start: ``finished-late`` may be written before ``interrupted``."""
+"""Reading begins this much, in ms, before the requested start, because ``finished-late`` may be written before ``interrupted``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,10 @@ class DeadLetterTopic:
 
     Attributes:
         name: Name of the topic.
-        source_partitions: Number of partitions of the topic for replayed events; 0: it does not exist, or none was given.
-        begins: First offset of each partition.
-        ends: End of each partition when the command began; later records are not read.
+        source_partitions: Number of partitions of the topic into which events would be replayed; 0: no topic was given, or it does
+            not exist.
+        begins: Offset of each partition from which it is read.
+        ends: Last stable offset of each partition when the command began; later records are not read.
     """
 
     name: str
@@ -50,7 +51,9 @@ class DeadLetterTopic:
         return sum(self.ends[tp] - begin for tp, begin in self.begins.items())
 
     async def pages(self) -> AsyncIterator[list[ListedDeadLetter]]:
-        """Yield pages of the dead letters and receipts below :attr:`ends`, ordered within each partition. A page may be empty.
+        """Yield all dead letters and receipts in pages, ordered within each partition. A page may be empty.
+
+        Each call reads the topic again, from :attr:`begins` to :attr:`ends`.
 
         Raises:
             TryAgainError: The broker has stopped answering.
@@ -141,8 +144,8 @@ class DeadLetterListing(NamedTuple):
     """The selected dead letters of one component, and which of them were replayed.
 
     Attributes:
-        shown: The oldest of them, up to the limit; oldest first.
-        late: Source positions of interrupted or timed-out events that finished afterwards.
+        shown: The oldest of the selected dead letters, up to the limit; oldest first.
+        late: Positions, as ``topic/partition/offset``, of interrupted or timed-out events that finished afterwards.
         replayed: Digests of events that were replayed.
         total: Number of selected dead letters, including those beyond the limit.
         has_others: Whether the component has dead letters that were not selected.
@@ -173,8 +176,8 @@ async def read_dead_letters(
         settings: Settings of the application.
         topic_name: The dead-letter topic.
         selection: The component, and which of its dead letters are wanted.
-        limit: Maximum number of dead letters.
-        show: Called with a text, the number of records read so far, and their total.
+        limit: Maximum number of dead letters that are returned; all are counted.
+        show: Called with a message, the number of records read so far, and the number of offsets to read.
 
     Raises:
         TryAgainError: Kafka does not answer.
@@ -202,7 +205,7 @@ class OldestDeadLetters:
     """Collects the oldest dead letters of a stream in bounded memory, without duplicates (pure).
 
     Attributes:
-        total: Number of dead letters added, without duplicates. Once a dead letter is discarded, its duplicate counts again.
+        total: Number of dead letters that were added, without duplicates. A duplicate of a discarded dead letter counts again.
     """
 
     def __init__(self, limit: int) -> None:

@@ -29,12 +29,12 @@ MAX_NAMES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Number of groups and events that a request to drop a group has removed.
+    """Result of a request to drop a group.
 
     Attributes:
         groups: Number of groups that were dropped, one in each partition.
         events: Number of events in these groups.
-        late: Number of groups that had closed before the owner read the request.
+        late: Number of groups that were not dropped, because they had closed before the owner read the request.
     """
 
     groups: int

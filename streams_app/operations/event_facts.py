@@ -40,7 +40,7 @@ _WAITING_FOR: Final = "streams_app_waiting_for"
 _ASKED: Final = ("waiting_events", "running_events", "retrying_events", "suspended")
 
 AT_ONCE_MS: Final = 1
-"""Stored due time, in ms, of an event whose attempt was cut off without a failure: it runs again immediately."""
+"""Due time, in ms, that is stored for an event whose attempt was cut off without a failure: the event runs again at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +55,17 @@ class EventFacts:
         high: High watermark; an open transaction hides the records between ``end`` and it.
         committed: Committed offset of the group; None: the group has no commit.
         metadata: Decoded metadata of that commit; None: it cannot be decoded, or there is no commit.
-        event_id: Id of the event; "": there is no record at this offset.
-        type: Event type set by the producer; "": none.
-        timestamp_ms: Timestamp of the record.
+        event_id: Id of the event; "": the log has no record at this offset.
+        type: Event type that the producer set; "": the producer set none, or the event was replayed.
+        timestamp_ms: Timestamp of the record; 0: the log has no record at this offset.
         is_ours: Whether the event is for this subscriber: it has the type that the subscriber handles, or no type, or was
             replayed for it.
         kept: Attempts of the event as stored in Redis; None: Redis has none.
         redis_fault: Why the state in Redis is unknown; "": Redis answered.
         dead_letters: Dead letters of the event, oldest first.
         replayed: Digests of events that were replayed.
-        is_none_waiting: Whether all replayed copies of the event are finished; also False if this was not checked.
+        is_none_waiting: Whether a complete search of the replay topic found no unfinished copy of the event. False if there was no
+            such search.
     """
 
     tp: TP
@@ -173,7 +174,7 @@ def _search_text(searched: SearchedOffsets) -> str:
 
 
 def worker_text(page: Page | None, name: str, idempotent: Idempotent = "unknown") -> str:
-    """Describe how many events of a subscriber wait, run or are retried, by the metrics of the worker on this machine."""
+    """Describe how many events of a subscriber wait, run or are retried in the worker on this machine, or why this is unknown."""
     if page is None:
         return "no worker was asked, as http.port is 0"
     if page.text is None:
@@ -233,7 +234,7 @@ def _is_under_way(kept: AttemptEntry) -> bool:
 
 
 def _ended(found: EventFacts, one: Subscription) -> str | None:
-    """Return the verdict on an event that is not due to run: finished, rejected, lost or not readable yet. None if it is due."""
+    """Return the verdict on an event that no worker will run now: finished, rejected, lost or not readable yet. Otherwise None."""
     rejected = [dead_letter for dead_letter in found.dead_letters if not dead_letter.is_late]
     late = ", and has ended well after all" if len(rejected) < len(found.dead_letters) else ""
     reason = escaped(rejected[-1].reason) if rejected else ""

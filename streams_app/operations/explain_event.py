@@ -39,7 +39,7 @@ from streams_app.subscribers.state.offset_metadata import decoded
 from streams_app.subscribers.state.store import AttemptEntry
 
 Ranges: TypeAlias = Mapping[TP, tuple[int, int]]
-"""Partition → range of offsets [begin, end)."""
+"""Range of offsets of each partition: the first offset, and the offset after the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class SearchScope:
     """Limits of a search for an event by its id.
 
     Attributes:
-        since_ms: Finished events since this time are searched, too; None: only unfinished events are searched.
+        since_ms: Time from which finished events are searched as well; None: only unfinished events are searched.
         max_offsets: Maximum number of offsets to search; unfinished events are searched first.
-        show: Called with a text, the progress and the total.
-        source: Only events with this ``ce_source``; event ids are unique within a source. None: all.
+        show: Called with a message, the number of records searched so far, and the number of offsets to search.
+        source: The ``ce_source`` of the event, because event ids are unique only within a source. None: any source.
     """
 
     since_ms: int | None
@@ -132,7 +132,11 @@ class EventLog:
         return self._found(tp, offset)
 
     async def with_id(self, wanted: str, scope: SearchScope) -> tuple[EventFacts | None, SearchedOffsets]:
-        """Search by event id, first from the committed offsets on, then below; return the first match and what was searched."""
+        """Search for an event by its id. Offsets that may be unfinished are searched first.
+
+        Returns:
+            The facts about the first match, or None; and the offsets that were to be searched.
+        """
         above = {tp: (self._from(tp), end) for tp, (_, end) in self._log_bounds.items()}
         at = {} if scope.since_ms is None else await self._offsets_at(scope.since_ms)
         below = {tp: (min(at.get(tp, begin), begin), begin) for tp, (begin, _) in above.items()}
@@ -156,16 +160,16 @@ class EventLog:
 
     @property
     def hidden(self) -> dict[TP, tuple[int, int]]:
-        """Partition → offsets [begin, end) that an open transaction hides; partitions without an open transaction are omitted."""
+        """Ranges of offsets that open transactions hide; partitions without an open transaction are omitted."""
         return {tp: (end, self._high[tp]) for tp, (_, end) in self._log_bounds.items() if self._high[tp] > end}
 
     async def hidden_with_id(self, consumer: AIOKafkaConsumer, wanted: str, scope: SearchScope) -> EventFacts | None:
-        """Search by event id among the events that open transactions hide; return the facts about the first match, or None.
+        """Search for an id among the events that open transactions hide; return the facts about the first match, or None.
 
         Args:
             consumer: A consumer from :func:`.log_reader.log_reader` that also reads uncommitted records.
             wanted: The id.
-            scope: Limits of the search.
+            scope: Limits of the search; its ``since_ms`` has no effect.
         """
         async with aclosing(read_ranges(consumer, first_of(self.hidden, scope.max_offsets))) as read:
             async for batch in read:
@@ -243,7 +247,7 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
     """Explain one event of one subscriber; return a verdict and five labelled lines of facts as text.
 
     Args:
-        settings: Settings of the application. Only the broker has to answer; for an event of a fold's source, Redis, too.
+        settings: Settings of the application. The broker has to answer. Redis has to answer only for an event of a fold's source.
         one: The subscriber.
         which: Id of the event, or TOPIC:PARTITION:OFFSET.
         clock: Wall clock.
@@ -251,10 +255,10 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
         scope: Limits of a search by id.
 
     Raises:
-        TryAgainError: The broker does not answer, or does not return the committed offsets; for an event of a fold's source also:
-            Redis or the schema registry does not answer.
-        ConfigurationError: The topic or the partition does not exist. Or the topic is neither read by the subscriber nor the
-            source of the fold whose records it reads.
+        TryAgainError: The broker does not answer, or does not return the committed offsets. Or the event is from the source of a
+            fold, and Redis or the schema registry does not answer.
+        ConfigurationError: The topic or the partition does not exist. Or ``which`` names a topic that is neither read by the
+            subscriber nor the source of the fold whose records the subscriber reads.
     """
     topics = [one.topic, replay_topic(settings.app_id)]
     position = POSITION.fullmatch(which)
@@ -283,7 +287,11 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
 async def _searched(
     settings: Settings, one: Subscription, which: str, counts: Mapping[str, int], scope: SearchScope
 ) -> tuple[EventFacts | None, DeadLetterListing, list[SearchedOffsets]]:
-    """Search for an id, first among replayed events; return the event, its dead letters and the searched offsets."""
+    """Search for an id among replayed events, then in the subscriber's topic, then in its dead letters.
+
+    Returns:
+        The facts about the event, or None; its dead letters; and the offsets that were to be searched, for each topic.
+    """
     searches: list[SearchedOffsets] = []
     for topic, far in ((replay_topic(settings.app_id), replace(scope, since_ms=None)), (one.topic, scope)):
         if topic not in counts:
@@ -320,7 +328,7 @@ async def _log(settings: Settings, one: Subscription, topic: str, counts: Mappin
 async def _dead_letters(
     settings: Settings, one: Subscription, which: str, found: EventFacts | None, scope: SearchScope
 ) -> DeadLetterListing:
-    """Return the dead letters of an event and of its replayed copy, oldest first."""
+    """Return the dead letters of an event and of its replayed copies. If the event was not found, search by the id ``which``."""
     mine = DeadLetterSelection(settings.app_id, one.subscriber.name, kind="subscriber")
     if found is None:
         sources = frozenset(() if scope.source is None else {scope.source})
@@ -349,7 +357,7 @@ def _from(topic: str, listed: DeadLetterListing) -> DeadLetterListing:
 
 
 async def _kept(settings: Settings, one: Subscription, found: EventFacts) -> EventFacts:
-    """Return the facts, with the event's attempts as stored in Redis added; if Redis does not answer, with its error."""
+    """Add the stored attempts of the event to its facts. If Redis does not answer, add the error instead."""
     keys = SubscriberKeys(settings.app_id, one.subscriber.name, *found.tp)
     try:
         async with redis_of(settings) as redis:

@@ -27,7 +27,7 @@ _GONE: Final = "the log no longer has a record at this offset, so its group is u
 
 
 async def explain_folded_event(settings: Settings, fold: Fold, partition: int, offset: int, width: int) -> str:
-    """Describe where an event of a fold's source is now: in a record, in an open group, in a dropped group, or a dead letter.
+    """Describe what became of an event of a fold's source: it is in a record, an open group or a dropped group, or a dead letter.
 
     Args:
         settings: Settings of the application.
@@ -66,7 +66,7 @@ async def explain_folded_event(settings: Settings, fold: Fold, partition: int, o
 
 
 async def _record(settings: Settings, fold: Fold, partition: int, offset: int) -> tuple[Any, int]:
-    """Return the record at an offset (None: there is no record) and the last stable offset of the partition."""
+    """Return the record at an offset, or None if the log has none there; and the last stable offset of the partition."""
     async with admin_client(settings.kafka) as client:
         count = (await partition_counts(client, [fold.source])).get(fold.source, 0)
     if partition >= count:
@@ -81,7 +81,7 @@ async def _record(settings: Settings, fold: Fold, partition: int, offset: int) -
 
 
 async def _group(settings: Settings, fold: Fold, partition: int, record: Any) -> tuple[bytes | None, str]:
-    """Return the group key of an event; or None, and the reason why the event has no group."""
+    """Return the group key of an event, and "". If the event has no group, return None and the reason."""
     registry = registry_of(settings, [fold.format])
     if registry is not None:
         await registry.prepare((record.key, record.value))

@@ -26,7 +26,7 @@ from streams_app.settings import Settings
 
 
 async def find(redis: Redis, stored: list[StoredShard], group: str) -> list[FoundGroup]:
-    """Return the state of a group in each shard in which it is open or waits in the outbox."""
+    """Return the state of a group in each shard in which the group is open or has records in the outbox."""
     found = []
     for shard in stored:
         sealed = await outbox_counts(redis, shard)
@@ -45,7 +45,7 @@ async def explain(settings: Settings, fold: Fold, group: str, clock: Clock, widt
     """Explain the state of a group; return a verdict and labelled lines of facts as text.
 
     Args:
-        settings: Settings of the application. Only Redis has to answer, not the broker or a worker.
+        settings: Settings of the application. Redis has to answer. The broker and a worker need not answer.
         fold: The fold of the group.
         group: Group key as typed, see :func:`.keys_typed`.
         clock: Wall clock.
@@ -53,7 +53,7 @@ async def explain(settings: Settings, fold: Fold, group: str, clock: Clock, widt
 
     Raises:
         TryAgainError: Redis does not answer.
-        ConfigurationError: The fold has no state in any partition: no worker ever claimed one.
+        ConfigurationError: The fold has no state, because no worker has ever claimed a partition of its source.
     """
     async with redis_of(settings) as redis:
         stored = await stored_shards(redis, settings, fold.name)
@@ -75,7 +75,7 @@ async def explain(settings: Settings, fold: Fold, group: str, clock: Clock, widt
 
 
 async def _dropped(redis: Redis, stored: list[StoredShard], group: str) -> dict[tuple[int, bytes], str]:
-    """Map (partition, group key) to a description of the last drop of a group."""
+    """Describe the last drop of a group, by partition and stored group key. Partitions without a drop are omitted."""
     found = {}
     for shard in stored:
         for member in keys_typed(group):

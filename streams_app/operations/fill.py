@@ -1,8 +1,8 @@
 """Fills a read store with groups that have not changed since their fold began, so that no folded record names them.
 
-The operator lists a group and its names per line, in the form of an event. Current values are read from the value source of the
-store. They are written with a version below that of every record, so values that workers write always win, before or after the
-fill.
+Each input line is a JSON object with a group and some of its names, like a folded record. Their current values are read from the
+value source of the store, and written with a version below that of every record. So a value that a worker writes always wins, no
+matter which of the two is written first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LINES: Final = 500
 
 @dataclass(slots=True)
 class Filled:
-    """Number of lines that a fill has read, and of those that it has rejected.
+    """Counts of a fill.
 
     Attributes:
         lines: Number of lines, without empty ones.
@@ -42,7 +42,7 @@ class Filled:
 
 @dataclass(slots=True)
 class _Line:
-    """Input line in the shape of an output record; its offset is the line number."""
+    """Input line with the attributes of an output record; the offset is the line number."""
 
     offset: int
     value: bytes | None
@@ -71,10 +71,11 @@ class Fill:
             fold: Fold of the groups; None if the store has only one.
             clock: Clock for the column ``updated_ms``.
             on_rejected: Called with the number of a rejected line and the reason.
-            on_progress: Called with a text, the progress and the total.
+            on_progress: Called with a message, the number of lines read so far, and None, because their total is unknown.
 
         Raises:
-            ConfigurationError: The store has no value source or not this fold, or ``fold`` is None and the store has several folds.
+            ConfigurationError: The store has no value source, or it does not have this fold. Or ``fold`` is None, and the store has
+                several folds.
         """
         if declared.source == "carried":
             carried = f'{declared.section}.source = "carried": values are in the records alone, there is no source to be asked'
@@ -90,7 +91,9 @@ class Fill:
         self._on_progress = on_progress
 
     async def run(self, lines: Iterable[bytes]) -> Filled:
-        """Write the cells that lines name. Newer values in the store are not overwritten, so a run may be repeated.
+        """Write the current values that lines name. Newer values in the store are not overwritten, so a run may be repeated.
+
+        Invalid lines are counted and passed to ``on_rejected``.
 
         Args:
             lines: JSON objects with the group fields and the changed field of the fold.

@@ -25,11 +25,11 @@ POLL_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """Number of groups that a request to emit covers, and of their partitions.
+    """Result of a request to emit groups.
 
     Attributes:
-        groups: Number of requested groups that were open.
-        partitions: Number of partitions in which they were open.
+        groups: Number of requested groups that were open. A group that is open in two partitions counts twice.
+        partitions: Number of partitions in which requested groups were open.
     """
 
     groups: int
@@ -46,7 +46,7 @@ async def flush(settings: Settings, fold: Fold, group: str | None, timeout_secon
         timeout_seconds: Maximum time to wait.
 
     Raises:
-        ConfigurationError: The group is not open.
+        ConfigurationError: The group of the key ``group`` is not open.
         TryAgainError: Redis does not answer, or no worker has emitted the groups in time; the request then remains in Redis.
     """
     async with redis_of(settings) as redis:

@@ -29,7 +29,7 @@ EXAMPLE: Final = "account-metrics:post-metric-updated:3:1041-1077"
 
 @dataclass(frozen=True, slots=True)
 class RecordRange:
-    """Fold, source partition and offsets of a folded record.
+    """The range of source offsets from which a record was folded.
 
     Attributes:
         fold: Name of the fold.
@@ -52,8 +52,9 @@ class RawEvent:
 
     Attributes:
         entry: Journal entry of the event.
-        changed: Names that the event changed; empty if it was not folded; None if it was, and the fold keeps whole events.
-        rejected: Why the event was not folded; empty if it was.
+        changed: Names that the event changed; empty if the event was not folded. None if the event was folded and the fold keeps
+            whole events.
+        rejected: Why the event was not folded; empty if the event was folded.
     """
 
     entry: Entry
@@ -63,7 +64,7 @@ class RawEvent:
 
 @dataclass(slots=True)
 class _Record:
-    """Journal entry in the shape of a consumer record, as the reader of a fold expects it."""
+    """Journal entry with the attributes that the reader of a fold needs of a consumer record."""
 
     offset: int
     timestamp: int | None
@@ -88,7 +89,7 @@ def check_fold(settings: Settings, journal: JournalSettings, where: RecordRange)
     """Return the fold of a record, after a check that the journal stores the events of the fold under the same key.
 
     Raises:
-        ConfigurationError: The fold does not exist, or has another source or key.
+        ConfigurationError: The fold does not exist, or the journal has another source or key than the fold.
     """
     fold = settings.fold(where.fold)
     faults = []
@@ -121,12 +122,12 @@ def pointer_to_journal(settings: Settings, fold: Fold, group: str) -> str:
 async def raw_events(
     settings: Settings, journal: JournalSettings, keys: tuple[bytes, ...], where: RecordRange
 ) -> AsyncGenerator[RawEvent | Gap, None]:
-    """Yield the raw events of a record, each with the names that it changed, and gaps where the journal does not have the events.
+    """Yield the raw events of a record, with the names that each event changed, and gaps where the journal lacks events.
 
     Args:
         settings: Settings of the application.
         journal: A journal with the source and key of the fold.
-        keys: Journal key of the group.
+        keys: Journal keys of the group; there are several if a key that was typed may be a number or text.
         where: The range of the record.
 
     Raises:

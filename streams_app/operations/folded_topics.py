@@ -26,9 +26,9 @@ class Announced:
     Attributes:
         tp: The partition.
         changes: The newest change of each cell.
-        begin: First offset of these records.
-        end: Offset after the last of these records.
-        records: Number of records, without those that a reset excludes.
+        begin: First offset that these records cover.
+        end: Offset after the last one that they cover, including offsets without a record.
+        records: Number of records, without skipped records from before a reset.
         rejected: Number of records that are not folded records.
     """
 
@@ -75,7 +75,7 @@ class FoldedTopics:
             yield cls(expected, readers, asker)
 
     async def log_bounds(self) -> dict[TP, tuple[int, int]]:
-        """Return partition → (first offset, last stable offset), as they are now.
+        """Return the current first offset and last stable offset of each partition.
 
         Raises:
             TryAgainError: Kafka does not answer.
@@ -85,12 +85,14 @@ class FoldedTopics:
         return {TP(*tp): (begins[tp], ends[tp]) for tp in tps}
 
     async def read(self, ranges: Mapping[TP, tuple[int, int]], former: Mapping[TP, int]) -> AsyncGenerator[Announced, None]:
-        """Yield the cell changes of the records in ranges of offsets, in parts of the size of one sync; partitions stay in order.
+        """Read ranges of offsets, and yield the cell changes of their records, in parts of the size of one sync.
+
+        The parts of a partition arrive in the order of their offsets.
 
         Args:
-            ranges: Partition → offsets to read, [begin, end).
-            former: Partition → offset below which records are older than the last reset. Such records are skipped if they carry
-                values. Otherwise they yield their cells, with a version below every record that was folded since.
+            ranges: First offset to read in each partition, and the offset after the last one.
+            former: Offset in each partition below which records are older than the last reset of their fold. Such records are
+                skipped if they carry values. Otherwise their cells have a version below that of every record folded since.
 
         Raises:
             TryAgainError: Kafka stops answering.
@@ -104,7 +106,7 @@ class FoldedTopics:
                     yield self._announced(part, former.get(part.tp, 0))
 
     async def has_records(self, ranges: Mapping[TP, tuple[int, int]]) -> bool:
-        """Return whether any range has a record: the last offsets of a log may be transaction markers, not records.
+        """Return whether any range contains a record. The last offsets of a log may be transaction markers instead of records.
 
         Raises:
             TryAgainError: Kafka stops answering.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SHOWN_NAMES: Final = 8
 STALLED_MS: Final = 10_000
-"""Minimum difference between partition clock and wall clock, in ms, that the text mentions."""
+"""Difference between partition clock and wall clock, in ms, from which the text mentions it."""
 
 WIDEST: Final = 120
 """Maximum number of columns: longer lines are hard to read."""
@@ -39,7 +39,7 @@ class FoundGroup:
         shard: The shard.
         member: The group key, as stored in Redis.
         row: Row of the group, see :func:`streams_app.operations.groups.rows_of`; None if the group is not open.
-        names: Changed names of the group; not names if the fold keeps whole events.
+        names: Changed names of the group. They mean nothing if the fold keeps whole events.
         waiting: Number of records of the group among the first 10 000 in the outbox.
     """
 
@@ -68,11 +68,12 @@ def describe(
         fold: Fold of the group.
         meta: Redis hash ``meta`` of the shard.
         end: Last stable offset of the partition and its high watermark; None: unknown.
-        reopening: See :func:`reopening_text`.
+        reopening: How often groups reopen, from :func:`reopening_text`.
         now_ms: Wall clock.
         width: Columns of the terminal.
-        journal: Command that shows all its events; empty if no journal has them.
-        dropped: Description of the group's last drop within a week, see :func:`dropped_text`; empty if there was none.
+        journal: Command that shows all events of the group; empty if no journal has the events.
+        dropped: Description of the group's last drop, from :func:`dropped_text`; empty if no drop is stored. Drops are stored for a
+            week.
     """
     fence = int(meta.get(b"fence", b"-1"))
     lag = None if end is None else max(0, end[0] - fence - 1)
@@ -107,10 +108,11 @@ def describe_none(
         group: Group key as typed.
         fold: The fold.
         partitions: Number of partitions with state.
-        reopening: See :func:`reopening_text`.
+        reopening: How often groups reopen, from :func:`reopening_text`.
         width: Columns of the terminal.
-        journal: Command that shows all its events; empty if no journal has them.
-        dropped: Description of the group's last drop within a week, see :func:`dropped_text`; empty if there was none.
+        journal: Command that shows all events of the group; empty if no journal has the events.
+        dropped: Description of the group's last drop, from :func:`dropped_text`; empty if no drop is stored. Drops are stored for a
+            week.
     """
     last = "last record or drop" if dropped else "last record"
     lines = {
@@ -128,7 +130,7 @@ def describe_none(
 
 
 def reopening_text(page: Page | None, fold: Fold) -> str:
-    """Describe how often groups reopen soon after their record, as counted by a worker since its start.
+    """Describe how many records were soon followed by a new event of their group, as counted by a worker since its start.
 
     Args:
         page: The metrics of the worker; None: its address is unknown.
@@ -155,7 +157,7 @@ def reopening_text(page: Page | None, fold: Fold) -> str:
 
 
 def lay_out(verdict: str, lines: Mapping[str, str], width: int) -> str:
-    """Format a verdict and, below it, the lines with their labels; empty lines are omitted."""
+    """Return a verdict and, below it, the lines with their labels, wrapped to the width. Lines without text are omitted."""
     columns = max(2 * LABEL, min(width, WIDEST))
     return "\n".join(
         [
@@ -202,7 +204,7 @@ def _events(found: FoundGroup) -> str:
 
 
 def _ahead_ms(found: FoundGroup, now_ms: int) -> int:
-    """Return by how many ms the partition clock, which then pauses, is ahead of the wall clock; 0 if it is below 10 s."""
+    """Return how long, in ms, the partition clock stands still until the wall clock reaches it; 0 if less than 10 s."""
     ahead_ms = found.shard.clock_ms - now_ms
     return ahead_ms if ahead_ms >= STALLED_MS else 0
 
@@ -234,7 +236,7 @@ def _due(found: FoundGroup, fold: Fold, now_ms: int) -> str:
 
 
 def _quiet_text(fold: Fold) -> str:
-    """Describe how long a group must be quiet before it closes."""
+    """Describe how long a group must be without events before it closes."""
     if isinstance(fold.quiet_period, QuietPeriod):
         return "as long as its last event says"
     return span(fold.quiet_period_ms)

@@ -29,8 +29,8 @@ MAX_SCANNED: Final = 100_000
 """Maximum number of groups of one shard that are read if Redis has no index for the sort order."""
 
 WORKER_SCANNED: Final = 10_000
-"""Maximum number of groups of one shard that a worker reads for its page. Stored timers of busy groups may be too early, so more
-groups are read than shown."""
+"""Maximum number of groups of one shard that a worker reads for its page. More groups are read than shown, because the stored
+timers of busy groups may be too early."""
 
 PAGE: Final = 1_000
 PARTITIONS_ASKED: Final = 1_000
@@ -42,7 +42,7 @@ SORTS: Final = {
     "events": ("events", True),
     "largest": ("names", True),
 }
-"""Sort order → (column, whether descending)."""
+"""Column of each sort order, and whether the order is descending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class StoredShard:
     clock_ms: int
     fence: int
     late_ms: int = 0
-    """With ``sessions``, how far record time is behind the clock, in ms; ``max_hold`` counts from record times."""
+    """With ``backlog = "sessions"``, how far record time is behind the clock, in ms: ``max_hold`` counts from record times."""
 
     def quiet_in_ms(self, silent_from_ms: float) -> int:
-        """Return the time in ms until the quiet period that began at ``silent_from_ms`` ends; 0 or less: the group is due."""
+        """Return the time in ms until the quiet period that began at ``silent_from_ms`` ends; if 0 or less, the group is due."""
         return int(silent_from_ms) + self.fold.quiet_period_ms - self.clock_ms
 
     @property
@@ -105,8 +105,9 @@ async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[byte
 
         * ``fold``, ``source``, ``partition``, ``events``, ``first_offset``, ``last_offset``;
         * ``group``: record key of its records, as text; ``key``: the same with its JSON type, so that ``1`` and ``"1"`` differ;
-        * ``names``: number of changed names; ``bytes``: size of the stored events, 0 if the fold does not store them;
-        * ``first_event_ms``, ``last_event_ms``: record times;
+        * ``names``: number of changed names, 0 if the fold keeps whole events;
+        * ``bytes``: size of the stored events, 0 if the fold does not keep whole events;
+        * ``first_event_ms``, ``last_event_ms``: earliest and latest record time;
         * ``quiet_in_ms``, ``hold_in_ms``: time until quiet period and ``max_hold`` end; 0 or less: the group is due.
     """
     fold, keys = shard.fold, shard.keys
@@ -145,7 +146,9 @@ async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[byte
 async def groups_of_worker(
     shards: Sequence[Shard], settings: Settings, redis: Redis, fold: str | None, limit: int
 ) -> list[dict[str, Any]]:
-    """Return rows of the open groups in this worker's partitions, by the end of their quiet period; reads a bounded number.
+    """Return rows of the open groups in this worker's partitions, ordered by the end of their quiet period.
+
+    To bound the cost, only the groups of each shard with the earliest timers are read.
 
     Raises:
         UnknownFoldError: The fold is not declared.
@@ -164,7 +167,7 @@ async def groups_of_worker(
 
 
 async def groups_in_redis(settings: Settings, fold: str | None, limit: int, sort: str = "quiet") -> list[dict[str, Any]]:
-    """Return rows of the open groups of the application from Redis; no worker has to run.
+    """Return rows of the open groups of the application. They are read from Redis, so no worker has to run.
 
     Args:
         settings: Settings of the application.
@@ -219,14 +222,14 @@ async def _stored_shards(redis: Redis, app_id: str, fold: Fold) -> list[StoredSh
 async def collect(
     redis: Redis, stored: Sequence[StoredShard], limit: int, sort: str, scanned: int = MAX_SCANNED
 ) -> list[dict[str, Any]]:
-    """Return rows of the first open groups of some shards, in a sort order; for the rows see :func:`rows_of`.
+    """Return the rows, as of :func:`rows_of`, of the open groups of some shards that come first in a sort order.
 
     Args:
         redis: Client of the application's Redis.
         stored: The shards.
         limit: Maximum number of rows.
         sort: One of :data:`SORTS`.
-        scanned: Maximum number of groups of one shard that are read.
+        scanned: Maximum number of groups of one shard that are read. If a shard has more, the result may lack some.
     """
     limit = min(limit, MAX_ROWS)
     column, descending = SORTS[sort]
@@ -259,9 +262,10 @@ _Pages = AsyncIterator[tuple[list[tuple[bytes, float]], float]]
 
 
 async def _by_timer(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
-    """Yield pages of group keys with their timers, earliest first, and the time in ms until a group of a later page may be due.
+    """Yield pages of group keys with their timers, the earliest timer first.
 
-    Pages are read by score, not by rank: the owner moves timers meanwhile, which shifts ranks.
+    Each page comes with a time in ms: no group of a later page becomes due sooner. Pages are read by score, not by rank, because
+    the owner moves timers meanwhile, which shifts ranks.
     """
     after, ties = float("-inf"), 0
     seen: set[bytes] = set()
@@ -279,7 +283,7 @@ async def _by_timer(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
 
 
 async def _by_opening(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
-    """Yield pages of group keys with their timers, in the order in which the groups were opened."""
+    """Yield pages of group keys with their timers, in the order in which the groups were opened. The time of each page is 0."""
     for begin in range(0, scanned, PAGE):
         members: Any = await redis.zrange(shard.keys.first, begin, min(begin + PAGE, scanned) - 1)
         timers: Any = await redis.zmscore(shard.keys.due, members) if members else []
@@ -293,7 +297,7 @@ ASKED: Final = 1_000
 
 
 async def open_groups(settings: Settings, fold: str, columns: Collection[str]) -> set[str]:
-    """Return which of the given groups are open or wait in the outbox.
+    """Return which of the given groups are open, or have a record among the first 10 000 of an outbox.
 
     Args:
         settings: Settings of the application.

@@ -25,7 +25,7 @@ from streams_app.settings import JournalSettings, Settings
 DAY_EXAMPLE: Final = "2026-08-20"
 
 MAX_CLAIMS: Final = 5
-"""Maximum number of claims of a partition in a row without a removal; a claim fails if the worker claims the partition back."""
+"""Maximum number of successive claims of a partition that the worker takes back before the command has removed a segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class JournalStatus:
 
     Attributes:
         journal: Settings of the journal.
-        shards: Partition → its status; None: no worker has read the partition yet, or Redis has lost its state.
+        shards: Status of each partition; None: no worker has read the partition yet, or Redis has lost its state.
     """
 
     journal: JournalSettings
@@ -42,7 +42,7 @@ class JournalStatus:
 
     @property
     def segments(self) -> list[tuple[int, Segment]]:
-        """Pairs of partition and segment, the newest day first."""
+        """All segments, each with its partition; the newest day first."""
         found = [(number, one) for number, status in self.shards.items() if status is not None for one in status.segments]
         return sorted(found, key=lambda pair: (pair[1].day, -pair[0], pair[1].first), reverse=True)
 
@@ -58,7 +58,7 @@ async def journal_status(settings: Settings, journal: JournalSettings) -> Journa
 
 
 async def statuses_of(redis: Redis, app_id: str, journal: JournalSettings) -> dict[int, ShardStatus | None]:
-    """Return partition → status. Partition 0 stores the number of partitions; if it has no state, only partition 0 is returned."""
+    """Return the status of each partition. Partition 0 stores their number; if it has no state, return only its status, None."""
     reader = JournalShardReader(JournalScripts(redis))
     first = await reader.status(journal_keys(app_id, journal.name, journal.source, 0))
     found = {0: first}
@@ -111,11 +111,11 @@ def size_text(size: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DayOfJournal:
-    """Number and size of the segments of a journal for one day.
+    """Numbers and sizes of the segments of a journal for one UTC day.
 
     Attributes:
-        day: UTC day.
-        segments: Number of segments, without gaps.
+        day: The day, such as ``2026-08-20``.
+        segments: Number of segments; gaps do not count.
         packed: Number of compressed segments.
         entries: Number of events.
         received_bytes: Bytes of keys, values and headers of the events.
@@ -145,7 +145,10 @@ def days_of(segments: Iterable[tuple[int, Segment]]) -> Iterator[DayOfJournal]:
 
 
 def largest_keys(status: JournalStatus, most: int) -> list[tuple[bytes, int]]:
-    """Return the keys with the most received bytes, each with a lower bound: a segment lists only its ten largest keys (pure)."""
+    """Return the keys with the most received bytes, and at least how many bytes each has (pure).
+
+    The number of bytes is a lower bound, because a segment lists only its ten largest keys.
+    """
     sizes: Counter[bytes] = Counter()
     for _, segment in status.segments:
         for key, size in segment.largest:
@@ -192,7 +195,7 @@ def check_day(text: str, now_ms: int) -> str:
 
 
 def segments_before(status: JournalStatus, day: str) -> dict[int, list[Segment]]:
-    """Map each partition to its closed segments of earlier days, in order (pure)."""
+    """Map each partition to its segments of days before ``day``, the oldest first; a segment that still grows is omitted (pure)."""
     found: dict[int, list[Segment]] = {}
     for number, shard in status.shards.items():
         segments = () if shard is None else shard.segments
@@ -206,18 +209,19 @@ def segments_before(status: JournalStatus, day: str) -> dict[int, list[Segment]]
 async def drop_segments(
     settings: Settings, journal: JournalSettings, chosen: Mapping[int, Sequence[Segment]], on_dropped: Callable[[Segment], None]
 ) -> None:
-    """Remove the oldest segments of a journal, by partition.
+    """Remove the oldest segments of a journal, one partition after another.
 
-    The command claims each partition, which fences its worker. The worker claims it back, possibly before all segments are removed.
+    The command claims each partition, which fences its worker. The worker then claims the partition again, possibly before all
+    segments are removed; in this case the command claims it once more.
 
     Args:
         settings: Settings of the application.
         journal: The journal.
-        chosen: Partition → its segments, the oldest first.
+        chosen: Segments to remove in each partition, the oldest first.
         on_dropped: Called with each segment that was removed.
 
     Raises:
-        TryAgainError: Redis does not answer, has lost the state of a partition, or a worker keeps claiming one back. The call
+        TryAgainError: Redis does not answer or has lost the state of a partition, or a worker keeps claiming a partition. The call
             may be repeated.
     """
     async with redis_of(settings) as redis:

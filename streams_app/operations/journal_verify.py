@@ -1,6 +1,6 @@
 """Compares a journal with its topic: decodes every block, and compares every event that Kafka still has.
 
-Workers may keep running meanwhile. Memory holds one segment at a time, as one hash per entry.
+Workers may run meanwhile. The comparison holds one segment at a time in memory, as one hash for each entry.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Progress = Callable[[str, int, int | None], None]
 
 @dataclass(slots=True)
 class JournalComparison:
-    """Counts and faults from the comparison of a journal with its topic.
+    """Result of the comparison of a journal with its topic.
 
     Attributes:
         segments: Number of segments that were read.
         entries: Number of events in these segments.
         compared: Number of events that Kafka still has and that were compared.
-        faults: Number of faults.
+        faults: Number of faults: damaged blocks, and events that are missing or differ.
         named: Descriptions of the first faults.
     """
 
@@ -106,7 +106,7 @@ class _ShardComparison:
         self._values = ValueReader(journal.format, self._schemas)
 
     async def compare(self, segment: Segment, status: ShardStatus) -> None:
-        """Compare one segment. If it has been compressed meanwhile, compare its new blocks; if it has been removed, skip it."""
+        """Compare one segment. If it was compressed meanwhile, compare its new blocks; if it was removed meanwhile, skip it."""
         last = status.fence if segment.last is None else segment.last
         now: Segment | None = segment
         while now is not None:
@@ -126,7 +126,10 @@ class _ShardComparison:
         await self._compare_with_log(segment, hashes, last)
 
     async def _hashes(self, segment: Segment, last: int) -> dict[int, int] | None:
-        """Map the offset of each kept event to its hash; None if the segment has other blocks now."""
+        """Return the hash of each event of a segment, by offset, and count damaged blocks as faults.
+
+        Return None if the segment was removed or compressed meanwhile.
+        """
         hashes: dict[int, int] = {}
         damaged: list[str] = []
         after = b""

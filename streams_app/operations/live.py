@@ -37,11 +37,12 @@ class PageOfView:
 
     Attributes:
         view: The view.
-        state: The state that a hub sends.
+        state: The state that a hub sends to browsers.
         why: Why the state is not ``ok``; empty if it is.
-        items: Items of the page, newest first, also in a view that only counts. For presence: open tabs, each with its expiry time.
-        next_ms: Time at which the oldest item expires; None: there are no items.
-        now_ms: Current time of Redis.
+        items: Items of the page, newest first. They are present even if the view only counts. For presence, the items are open tabs
+            with their expiry times.
+        next_ms: Time at which the next item expires; None: there are no items.
+        now_ms: Time of Redis when the page was read.
     """
 
     view: LiveView
@@ -88,13 +89,13 @@ async def _page_of(redis: Redis, app_id: str, view: LiveView, page: str, most: i
 
 
 def _as_shown(view: LiveView, pages: Sequence[ShardPage]) -> list[ShardPage]:
-    """Return the pages of all partitions with only the items that browsers receive."""
+    """Return the page in each partition with only the items that browsers receive."""
     most = view.show if view.kind == "list" else 0
     return [ShardPage(page.version, page.count, page.items[:most]) for page in pages]
 
 
 async def shards_of(redis: Redis, app_id: str, view: LiveView) -> list[ViewKeys]:
-    """Return the Redis keys of each shard of a live view; only those of shard 0 until a worker has stored the number of shards."""
+    """Return the Redis keys of each shard of a live view. Until a worker has stored the number of shards, only shard 0 counts."""
     first = view_keys(app_id, view.name, view.source, 0)
     _, (head,) = await heads_of(redis, [first])
     count = 1 if head is None else max(1, head.partitions)
@@ -131,7 +132,7 @@ def why(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> str:
 
 
 async def keys_of_view(settings: Settings, name: str) -> list[bytes]:
-    """List every Redis key of a view, even if the view is no longer declared; keys that have a fence come first.
+    """List every Redis key of a view, even if the view is no longer declared. The keys ``meta``, which have the fences, come first.
 
     Raises:
         ConfigurationError: No view can have this name, or it has no keys.
@@ -150,7 +151,7 @@ async def keys_of_view(settings: Settings, name: str) -> list[bytes]:
 
 
 async def stored_sources(settings: Settings) -> dict[str, set[str]]:
-    """Map each view that has state in Redis, declared or not, to the topics of this state.
+    """Map each view that has state in Redis, declared or not, to the topics from which the state was read.
 
     Raises:
         TryAgainError: Redis does not answer.
@@ -166,7 +167,8 @@ async def stored_sources(settings: Settings) -> dict[str, set[str]]:
 async def remove_keys(settings: Settings, keys: Sequence[bytes]) -> None:
     """Remove the keys of a view. Workers that run the view rebuild it from its source.
 
-    The state is removed by the script that workers use for this, because the listed keys may belong to a newer state by now.
+    The whole state of each shard is removed, by the script with which workers claim it, because workers may have added keys since
+    the keys were listed.
 
     Raises:
         TryAgainError: Redis does not answer. The call may be repeated.
@@ -183,7 +185,7 @@ async def remove_keys(settings: Settings, keys: Sequence[bytes]) -> None:
 
 
 def _shard_of(key: bytes) -> ViewKeys | None:
-    """Return the keys of the shard to which a key belongs; None for a key of presence or of another state version."""
+    """Return the keys of the shard to which a key belongs. Return None for a key of presence or of another state version."""
     tag, _, rest = key.removeprefix(b"{").partition(b"}:")
     app_id, view, *place = tag.decode().split("/")
     if not place or not rest.startswith(f"{STATE_VERSION}:".encode()):

@@ -1,7 +1,7 @@
 """Imports past events into the source of a live view, with their own timestamps.
 
 The imported events are records in the source topic: they survive a loss of Redis, later removals apply to them, and every other
-consumer of the topic reads them, too. The file is read twice: nothing is sent before every line has been checked.
+consumer of the topic reads them as well. The file is read twice, so that nothing is sent before every line has been checked.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class ImportPlan:
         put: Number of records with an item for the view.
         removed: Number of records that remove an item.
         other: Number of records that are not for this view.
-        late: Number of records that are older than the expiry of the view.
+        late: Number of records whose items have expired already, so that the view does not show them.
         unkept: Number of records older than ``retention.ms`` of the topic, which the broker removes soon.
-        kept_ms: Retention of the topic; None: unlimited.
-        oldest_ms: Oldest timestamp.
-        readers: Other components of this application that read the topic, except journals, as text.
+        kept_ms: Retention of the topic, in ms; None: unlimited.
+        oldest_ms: Timestamp of the oldest record; None: the file has no lines.
+        readers: Kinds and names of other components of this application that read the topic; journals are omitted.
     """
 
     lines: int = 0
@@ -90,9 +90,9 @@ class _Ages:
     """Limits of a topic on the age of records.
 
     Attributes:
-        setting: The topic setting that limits timestamps.
-        taken_ms: Value of this setting, the maximum age.
-        kept_ms: Retention; None: unlimited.
+        setting: Name of the topic setting that limits the age of new records; empty: the topic has no such limit.
+        taken_ms: Value of this setting, the maximum age in ms.
+        kept_ms: Retention of the topic, in ms; None: unlimited.
     """
 
     setting: str = ""
@@ -102,7 +102,7 @@ class _Ages:
 
 @dataclass(frozen=True, slots=True)
 class _ImportRecord:
-    """Input line in the shape of the record that will be sent."""
+    """Input line as the record that will be sent, with the attributes of a consumed record."""
 
     outgoing: Outgoing
 
@@ -131,8 +131,8 @@ async def plan_import(settings: Settings, name: str, path: Path, clock: Clock) -
     """Check every line and the topic; return the effect of the import.
 
     Raises:
-        ConfigurationError: The view or its topic does not exist, the view has no topic, its values are framed, or the topic does
-            not accept the timestamps. Or lines are invalid: the message describes the first ones.
+        ConfigurationError: The view or its topic does not exist, the view has no topic, the values of the topic are framed, or the
+            topic does not accept the timestamps. Or lines are invalid: the message describes the first ones.
         TryAgainError: Kafka does not answer.
     """
     view = view_of_topic(settings, name)
@@ -183,7 +183,7 @@ async def send_import(settings: Settings, name: str, path: Path, plan: ImportPla
 
 
 async def _send(producer: AckedProducer, batch: Mapping[int, Outgoing], sent: int, lines: int, view: LiveView) -> int:
-    """Produce a batch (line number → record); return the number of its records.
+    """Produce a batch of records by line number. Return their number once all are acknowledged.
 
     Raises:
         ConfigurationError: The topic rejects a line.
@@ -222,7 +222,7 @@ def _is_rejection(error: BaseException) -> bool:
 
 
 def view_of_topic(settings: Settings, name: str) -> LiveView:
-    """Return a live view by its name; it must have a source topic.
+    """Return a live view that has a source topic, by its name.
 
     Raises:
         ConfigurationError: The view does not exist, or shows presence.
@@ -234,7 +234,7 @@ def view_of_topic(settings: Settings, name: str) -> LiveView:
 
 
 def readers_of(settings: Settings, view: LiveView) -> list[str]:
-    """Return kind and name of each other component of the application that reads the source of a view; journals are omitted."""
+    """Return the kinds and names of other components of the application that read the source of a view, except journals."""
     source = view.source
     found = [f"fold {fold.name}" for fold in settings.folds if fold.source == source]
     outputs = {fold.name for fold in settings.folds if fold.output == source}
@@ -288,7 +288,7 @@ def _checked(settings: Settings, view: LiveView, path: Path, now_ms: int, ages: 
 
 
 def _reject(path: Path, view: LiveView, faults: BadLines, too_old: BadLines, ages: _Ages) -> None:
-    """Raise if any line of the import file is invalid, or too old for the topic.
+    """Raise an error if any line of the import file is invalid, or too old for the topic.
 
     Raises:
         ConfigurationError: Lines are invalid, or the topic does not accept their timestamps.
@@ -304,7 +304,7 @@ def _reject(path: Path, view: LiveView, faults: BadLines, too_old: BadLines, age
 
 
 def _read_lines(path: Path, topic: str, faults: BadLines | None = None) -> Iterator[tuple[int, _ImportRecord]]:
-    """Yield the lines of a file with their numbers. Invalid lines go to ``faults``; if it is None, they raise an error."""
+    """Yield the lines of a file with their numbers. An invalid line is added to ``faults``, or raises an error if that is None."""
     try:
         with path.open("rb") as file:
             for number, text in enumerate(file, 1):

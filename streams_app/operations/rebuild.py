@@ -42,21 +42,21 @@ MAX_TRIES: Final = 100
 """Maximum number of attempts to switch; an attempt fails only if a worker is ahead at that moment."""
 
 FREE_TRIES: Final = 3
-"""Number of attempts that do not block workers; later attempts block them."""
+"""Number of attempts to switch that do not block workers. Later attempts block the writes of workers if the database can."""
 
 ALONE: Final = "there is no store in use of this form: what retention has removed from the topics will not be in the new one"
 
 
 @dataclass(slots=True)
 class Rebuilt:
-    """Counts of a rebuild: records read, cells copied, and cells and records that were skipped.
+    """Result of a rebuild.
 
     Attributes:
         records: Number of folded records that were read.
         kept: Number of cells copied from the store in use, because their records are gone or their version is newer.
-        unstorable: Number of cells that the store can never hold, or whose source fails.
-        rejected: Number of records that are not folded records.
-        is_alone: Whether there was no readable store in use.
+        unstorable: Number of cells that were skipped, because the store can never hold their values or the source fails for them.
+        rejected: Number of records that were skipped, because they are not folded records.
+        is_alone: Whether there was no store in use that could be read.
     """
 
     records: int = 0
@@ -85,7 +85,7 @@ class Rebuild:
             declared: The store.
             clock: Clock for the column ``updated_ms``.
             on_found: Called before the fill with one sentence for each fact that an operator should know.
-            on_progress: Called with a text, the progress and the total.
+            on_progress: Called with a message, the amount of work done, and the total; None: the total is unknown.
 
         Raises:
             ConfigurationError: The store or its value source cannot be used for a rebuild.
@@ -108,7 +108,7 @@ class Rebuild:
         """Fill the new store and switch to it.
 
         Raises:
-            ConfigurationError: A topic does not exist, or a dependent object would not survive the switch.
+            ConfigurationError: A topic does not exist, or the switch would remove an object that depends on the table.
             TryAgainError: The store, its source or Kafka does not answer, or another rebuild is in progress; nothing was switched.
         """
         try:
@@ -167,7 +167,7 @@ class Rebuild:
         self._stands[part.tp] = part.end
 
     async def _write(self, changes: Sequence[CellChange], step: ProgressStep) -> Collection[Cell]:
-        """Write changes into the new store. If the store cannot hold some of the cells, write nothing and return these cells."""
+        """Write changes into the new store. If it cannot hold some of their values, write nothing and return these cells."""
         try:
             await with_retries(lambda: self._writer.apply(changes, step))
         except NotStorableError as error:
@@ -177,14 +177,14 @@ class Rebuild:
         return ()
 
     async def _possible(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Return changes with current values; omit and count those whose source fails, or that the store can never hold."""
+        """Return the changes with current values. Count and omit those that the store can never hold or whose source fails."""
         current, _ = await with_retries(lambda: self._source.of(changes))
         possible = [change for change in current if self._new.rejection(change) is None]
         self.done.unstorable += len(changes) - len(possible)
         return possible
 
     async def _keep(self) -> None:
-        """Copy cells from the store in use if their records are gone from the topics, or their version is newer."""
+        """Copy those cells from the store in use for which :func:`is_kept` is true."""
         if self.done.is_alone:
             return
         progress = await with_retries(self._old.progress)
@@ -232,7 +232,7 @@ class Rebuild:
         raise TryAgainError(f"read store {self._declared.name}: workers stay ahead of the new table; nothing was switched")
 
     async def _try_to_switch(self, topics: FoldedTopics) -> Collection[TP]:
-        """Apply new records, then switch; if a worker is ahead, do not switch, and return the partitions in which it is."""
+        """Apply new records, then switch. Do not switch if a worker is ahead in some partitions; return these partitions."""
         # Progress first, then the ends: progress above an end is from another log, so the topic was created again.
         taken = {} if self.done.is_alone else await with_retries(self._old.progress)
         log_bounds = await topics.log_bounds()
@@ -244,14 +244,16 @@ class Rebuild:
 def is_kept(old: Stored, new: Stored | None, *, is_level: bool, is_carried: bool) -> bool:
     """Return whether the new store takes a cell over from the store in use (pure).
 
+    The new store does so if it lacks the cell or has an older version. Otherwise, ``is_level`` and ``is_carried`` decide.
+
     Args:
         old: The cell in the store in use.
         new: The cell in the new store, which has read the topics; None: it does not have the cell.
-        is_level: Whether the store in use has applied everything that the new one has. If its version is older nevertheless, its
-            versions were reset because the source topic was created again, or the newer record became a dead letter. In both cases
-            its value is current. After a reset, the version of an earlier record would reject everything that is folded later.
-        is_carried: Whether values are carried by records. Then an older version has an older value, which is wrong after a dead
-            letter; only a version below 0 proves a reset.
+        is_level: Whether the store in use has applied everything that the new one has. If its cell has an older version
+            nevertheless, then the versions were reset, or the newer record became a dead letter. In both cases the cell has the
+            current value. After a reset, the version in the new store would also reject everything that is folded later.
+        is_carried: Whether records carry the values. Then a cell with an older version may have an older value, because the newer
+            record became a dead letter. Only a version below 0 proves that the versions were reset.
     """
     if new is None or old.version > new.version:
         return True

@@ -14,15 +14,16 @@ from streams_app.read_store.core.store import NotStorableError, ReadableStore, R
 async def repaired(
     store: ReadableStore, repairs: Sequence[Repair], now_ms: Callable[[], int], *, is_trial: bool = False
 ) -> tuple[int, dict[Cell, str]]:
-    """Write all corrected cells in one batch; if the store rejects all of it, write row by row, and a rejected row cell by cell.
+    """Write corrected cells into a store, in one batch if possible.
 
-    A batch that times out is split in half.
+    If the store rejects the batch, each row is written separately, and the cells of a rejected row one by one. A batch that times
+    out is split in half.
 
     Args:
         store: The store.
         repairs: The cells to write.
         now_ms: Wall clock.
-        is_trial: Whether to roll back, see :meth:`.ReadableStore.repair`.
+        is_trial: Whether to roll every batch back, so that only rejected cells are found, see :meth:`.ReadableStore.repair`.
 
     Returns:
         The number of written cells, and the cells that the store can never hold, each with the reason.

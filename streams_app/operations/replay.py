@@ -3,12 +3,12 @@
 A :class:`.replay_destinations.Destination` decides which dead letters can be replayed, and where they go. Only the component that
 rejected an event receives it again.
 
-Receipts record what was replayed. After each page the replay appends a receipt to the dead-letter topic: a record without
-``reason``, whose header ``streams-app-put-back`` names the application and the fold or subscriber, and whose value has a digest
+Receipts record what was replayed. After each page the replay appends receipts to the dead-letter topic. A receipt is a record
+without ``reason``. Its header ``streams-app-put-back`` names the application and the fold or subscriber, and its value has a digest
 of each replayed event, one per line. A receipt follows its dead letters in their partition, so retention removes it after them. A
 committed offset could not replace receipts: replays select events, and a broker deletes the offset after a week without a member.
 
-If a replay is killed between the acknowledgement of a page and that of its receipt, the next replay sends this page again: a
+If a replay is killed after the acknowledgement of a page and before that of its receipts, the next replay sends this page again: a
 duplicate is better than a loss. Concurrent replays would not see each other's receipts, so :mod:`.replay_lease` allows one at a
 time.
 """
@@ -39,18 +39,18 @@ class ReplayProgress:
     """Progress of a replay; in a dry run, what the replay would do.
 
     Attributes:
-        is_begun: Whether both topics exist, so that the replay has begun.
+        is_begun: Whether the replay has found its topics and begun.
         offsets: Number of offsets in the dead-letter topic, including those without a record.
-        searched: Number of records that were searched for receipts, in the first pass.
-        read: Number of records that were processed as dead letters, in the second pass.
-        replayed: Events that the broker has acknowledged; in a dry run, events that would be replayed.
-        rejected: Reason → events that the present definition would reject again.
-        not_replayable: Cause → events that cannot be replayed.
-        already_replayed: Selected events that an earlier replay has sent.
-        duplicates: Dead letters of an event that has another dead letter.
-        unselected: Dead letters that were not selected, without those that were replayed before.
-        unacknowledged: Events that were sent without an acknowledgement: they may have arrived.
-        unrecorded: Events that were replayed without an acknowledged receipt.
+        searched: Number of records that the first pass has searched for receipts; 0 in the replay of a read store.
+        read: Number of records that were read as dead letters, after the first pass.
+        replayed: Number of events that were replayed; in a dry run, of those that would be replayed.
+        rejected: Number of events that the present definition would reject again, by reason.
+        not_replayable: Number of events that cannot be replayed, by the cause as text.
+        already_replayed: Number of selected events that an earlier replay has sent.
+        duplicates: Number of dead letters that were skipped, because another dead letter has the same event.
+        unselected: Number of dead letters that were not selected. Events that were replayed before do not count.
+        unacknowledged: Number of events that were sent without an acknowledgement, so that they may have arrived.
+        unrecorded: Number of events that were replayed without an acknowledged receipt.
         is_limited: Whether the limit has ended the replay.
         is_stopped: Whether a signal has ended the replay.
     """
@@ -72,10 +72,10 @@ class ReplayProgress:
 
 
 def summary(done: ReplayProgress, *, dry_run: bool, failed: bool) -> list[str]:
-    """Describe the result of a replay for an operator, in lines; the last line has the counts.
+    """Describe the result of a replay for an operator. The last line has the numbers of replayed and rejected events.
 
     Args:
-        done: What the replay has done.
+        done: Progress of the replay at its end.
         dry_run: Whether nothing was sent.
         failed: Whether the replay ended with an error.
     """
@@ -103,20 +103,20 @@ def summary(done: ReplayProgress, *, dry_run: bool, failed: bool) -> list[str]:
 
 ATTEMPTS: Final = 3
 RECEIPT_EVENTS: Final = 100
-"""Maximum number of events in one receipt: 2.5 kB, which is below the record limit of any topic."""
+"""Maximum number of events in one receipt, which then has 2.5 kB, less than the record limit of any topic."""
 
 
 class ReplayFilter:
-    """Decides which dead letters are replayed. Pure, except that it calls functions of the application."""
+    """Decides which dead letters are replayed. It is pure, except that it calls functions of the application."""
 
     def __init__(self, destination: Destination, selection: DeadLetterSelection, partitions: int, before: Iterable[str]) -> None:
         """Create a filter for one replay.
 
         Args:
-            destination: Where events are replayed.
-            selection: Which dead letters are wanted.
-            partitions: Number of partitions of the destination.
-            before: Digests of events that were replayed earlier.
+            destination: Destination of the replay.
+            selection: The dead letters that the operator has selected.
+            partitions: Number of partitions of the destination topic.
+            before: Digests of events that were replayed earlier and are not replayed again.
         """
         self._destination = destination
         self._selection = selection
@@ -125,9 +125,9 @@ class ReplayFilter:
         self._taken: set[str] = set()
 
     def selects(self, dead_letter: ListedDeadLetter, done: ReplayProgress) -> bool:
-        """Return whether a dead letter is replayed; if not, count the cause in ``done``.
+        """Return whether a dead letter is replayed. If not, count the cause in ``done``.
 
-        Dead letters of other components, and those that only report a late finish, are not counted.
+        Not counted are dead letters of other components, and dead letters that only report a late finish.
         """
         if dead_letter.is_late or not self._selection.concerns(dead_letter):
             return False
@@ -175,9 +175,9 @@ class DeadLetterReplay:
 
         Args:
             settings: Settings of the application.
-            destination: Where events are replayed.
-            selection: Which dead letters are wanted.
-            clock: Clock for the start time, which a concurrent replay shows to its user.
+            destination: Destination of the replay.
+            selection: The dead letters that the operator has selected.
+            clock: Clock for the start time of this replay. If another replay is tried meanwhile, its user sees this time.
             limit: Maximum number of replayed events; None: no limit.
             again: Whether to repeat events that were replayed before.
             dry_run: Whether to count only and send nothing.
@@ -202,7 +202,7 @@ class DeadLetterReplay:
 
         Raises:
             TryAgainError: Kafka or Redis does not answer, or another replay is in progress; :attr:`done` has the progress so far.
-            ConfigurationError: The dead-letter topic or the destination does not exist.
+            ConfigurationError: The dead-letter topic or the destination topic does not exist, or Redis rejects the connection.
         """
         if self._dry_run:
             await self._replay(None)
@@ -234,9 +234,10 @@ class DeadLetterReplay:
         return self.done.is_limited or self.done.is_stopped
 
     async def _receipts(self, topic: DeadLetterTopic) -> set[str]:
-        """Return the digests of events that were replayed before, from a first pass over the topic: receipts follow dead letters.
+        """Read the whole topic once, and return the digests of events that were replayed before.
 
-        In this pass the destination observes every dead letter of its component, because ``finished-late`` concerns an earlier one.
+        This needs a pass of its own, because receipts follow their dead letters. In this pass the destination observes every dead
+        letter of its component, because a dead letter ``finished-late`` may follow the one that it concerns.
         """
         found: set[str] = set()
         async for page in topic.pages():
@@ -267,7 +268,7 @@ class DeadLetterReplay:
                 await self._replay_events(chosen)
 
     async def _replay_events(self, dead_letters: list[ListedDeadLetter]) -> None:
-        """Send events, then their receipts. An error of either ends the replay."""
+        """Send events, then the receipts of acknowledged events. Raise an error if any of them is not acknowledged."""
         self.done.unacknowledged += len(dead_letters)  # counted until they are acknowledged, also if this call is cancelled
         gone, failed = await self._send(dead_letters)
         self.done.unacknowledged -= len(dead_letters) - len(failed)
@@ -277,7 +278,10 @@ class DeadLetterReplay:
             raise TryAgainError(f"{self._destination.topic} does not acknowledge events: {failed[0]!r}") from failed[0]
 
     async def _send(self, dead_letters: list[ListedDeadLetter]) -> tuple[list[ListedDeadLetter], list[BaseException]]:
-        """Send events; return the acknowledged ones, and the errors of those that may or may not have arrived."""
+        """Send events; return the acknowledged ones, and the errors of those that may have arrived.
+
+        Events that are too large for the topic are counted as not replayable.
+        """
         gone: list[ListedDeadLetter] = []
         failed: list[BaseException] = []
         for _ in range(ATTEMPTS):

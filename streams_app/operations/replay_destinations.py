@@ -1,8 +1,9 @@
 """Destinations of a replay: which dead letters can be replayed, into which topic, and as which record. Connects to no server.
 
-An event of a fold is replayed into the partition it came from. A header tells the other folds of the source to skip it, see
-:mod:`streams_app.folding.reading.replay_routing`. An event of a subscriber is replayed into a topic of its application, see
-:mod:`streams_app.subscribers.declaration.original_position`, because other consumers of the original topic do not know the header.
+An event of a fold is replayed into the partition from which it came. A header makes the other folds of the source skip it, see
+:mod:`streams_app.folding.reading.replay_routing`. An event of a subscriber is replayed into the replay topic of the application,
+see :mod:`streams_app.subscribers.declaration.original_position`, because other consumers of the original topic do not know the
+header.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Destination(Protocol):
     Attributes:
         dead_letters: The dead-letter topic of the fold or subscriber.
         topic: The topic into which events are replayed.
-        address: Name of the fold or subscriber in receipts.
+        address: Name of the fold or subscriber in receipts, ``app_id/name``.
     """
 
     dead_letters: str
@@ -42,10 +43,10 @@ class Destination(Protocol):
     address: bytes
 
     def observe(self, dead_letter: ListedDeadLetter) -> None:
-        """Collect facts from a dead letter. Called once for each dead letter, before anything is replayed."""
+        """Collect facts from a dead letter. Call it once for each dead letter of the component, before any is replayed."""
 
     def obstacle(self, dead_letter: ListedDeadLetter, partitions: int) -> str:
-        """Return why a dead letter cannot, or should not, be replayed as the original event; empty if it can.
+        """Return why a dead letter cannot or should not be replayed as the original event; empty if it can be replayed.
 
         Args:
             dead_letter: A dead letter of this fold or subscriber.
@@ -56,11 +57,11 @@ class Destination(Protocol):
         """Return the reasons for which the present declaration would reject the event again."""
 
     def event(self, dead_letter: ListedDeadLetter) -> Outgoing:
-        """Return the record to produce for a dead letter without an obstacle."""
+        """Return the record that replays a dead letter. Call it only if :meth:`obstacle` has returned an empty text."""
 
 
 class _Event(NamedTuple):
-    """A dead letter in the shape of a consumed record."""
+    """A dead letter with the attributes of a consumed record."""
 
     offset: int
     timestamp: int | None
@@ -78,10 +79,10 @@ class FoldDestination(Destination):
         self._reader = reader_of(fold, limits, schemas)
 
     def observe(self, dead_letter: ListedDeadLetter) -> None:
-        """Do nothing: no dead letter of a fold concerns another one."""
+        """Do nothing, because the dead letters of a fold are independent of each other."""
 
     def obstacle(self, dead_letter: ListedDeadLetter, partitions: int) -> str:
-        """Return why a dead letter cannot, or should not, be replayed as the original event; empty if it can."""
+        """Return why a dead letter cannot or should not be replayed as the original event; empty if it can be replayed."""
         topic = dead_letter.headers.get("source-topic")
         if not dead_letter.is_event:
             return "a folded record that was too large for the broker: no event"
@@ -105,7 +106,7 @@ class FoldDestination(Destination):
             return []  # only workers query the schema registry
 
     def event(self, dead_letter: ListedDeadLetter) -> Outgoing:
-        """Return the record to produce for a dead letter without an obstacle."""
+        """Return the record that replays a dead letter. Call it only if :meth:`obstacle` has returned an empty text."""
         headers = [(REPLAY_HEADER, self.address)]
         return Outgoing(
             self.topic, dead_letter.key, dead_letter.value, headers, partition=dead_letter.position and dead_letter.position[0]
@@ -119,12 +120,13 @@ def empty_cache(settings: Settings) -> SchemaCache | None:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOverride:
-    """Events that an operator replays although they may have been handled.
+    """Which events an operator wants to replay although they may have been handled.
 
     Attributes:
         interrupted: Whether interrupted events are replayed, except those that finished late.
         event_ids: Ids of events that are replayed even if they were interrupted or finished late.
-        is_exact: Whether the source or position of the events is given, too. An id is unique only within one source.
+        is_exact: Whether the operator has also given the source or position of the events. Otherwise an id that several sources
+            use is rejected as ambiguous.
     """
 
     interrupted: bool = False
@@ -154,7 +156,7 @@ class SubscriberDestination(Destination):
             self._sources[event_id].add(dead_letter.event_source)
 
     def obstacle(self, dead_letter: ListedDeadLetter, partitions: int) -> str:
-        """Return why a dead letter cannot, or should not, be replayed as the original event; empty if it can."""
+        """Return why a dead letter cannot or should not be replayed as the original event; empty if it can be replayed."""
         if why := self._unconfirmed(dead_letter):
             return why
         if dead_letter.dropped_part:
@@ -167,7 +169,10 @@ class SubscriberDestination(Destination):
         return "" if self._read(dead_letter) else "it is another event than the one the subscriber takes now"
 
     def _unconfirmed(self, dead_letter: ListedDeadLetter) -> str:
-        """Return why the operator must confirm the replay: the event may have been handled, or its id is ambiguous; else empty."""
+        """Return why the operator must confirm the replay, or an empty text if it needs no confirmation.
+
+        Confirmation is needed if the event may have been handled, or if the given id is ambiguous.
+        """
         event_id = dead_letter.headers.get("event-id", "")
         if not self._override.is_exact and len(self._sources[event_id]) > 1:
             sources = ", ".join(repr(source) for source in sorted(self._sources[event_id]))
@@ -190,13 +195,13 @@ class SubscriberDestination(Destination):
         return []
 
     def event(self, dead_letter: ListedDeadLetter) -> Outgoing:
-        """Return the record to produce for a dead letter without an obstacle."""
+        """Return the record that replays a dead letter. Call it only if :meth:`obstacle` has returned an empty text."""
         found = self._origin(dead_letter)
         assert found is not None  # otherwise `obstacle` is not empty
         return Outgoing(self.topic, dead_letter.key, dead_letter.value, replay_headers(self._name, *found))
 
     def _origin(self, dead_letter: ListedDeadLetter) -> tuple[OriginalPosition, Headers] | None:
-        """Return the original position and the headers of the event; None if the dead letter does not have them."""
+        """Return the original position and the headers of the event; None if the dead letter does not have the position."""
         if dead_letter.headers.get("source-topic") == self.topic:
             return parse_replay(dead_letter.received)
         timestamp = dead_letter.headers.get("source-timestamp-ms", "")

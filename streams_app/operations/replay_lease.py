@@ -1,8 +1,8 @@
 """Lease in the application's Redis that allows one replay at a time for each fold and each subscriber.
 
 A replay reads the receipts of earlier replays once, at its start. Two concurrent replays would not see each other's receipts and
-would send every event twice. So a replay holds a lease, renews it, and checks it right before each request with events: a replay
-that was suspended until its lease expired sends no more events.
+would send every event twice. So a replay holds a lease, renews it, and checks it right before each request with events. A replay
+that was suspended until its lease expired therefore sends no more events.
 
 One case remains. If a replay is suspended between that check and the reply of the broker for longer than the lease, and another
 replay runs to its end meanwhile, then the events of one page are sent twice. Only a transactional producer could prevent that, and
@@ -34,7 +34,7 @@ from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, why_u
 from streams_app.settings import Settings
 
 LEASE_SECONDS: Final = 30.0
-"""Lifetime of the lease after its replay was killed; longer than a producer waits for an acknowledgement."""
+"""Time after which the lease of a killed replay expires; longer than a producer waits for an acknowledgement."""
 
 RENEWALS: Final = 3
 """Number of renewals within the lifetime of a lease."""
@@ -52,10 +52,10 @@ class ReplayLease:
         self._lock: Lock = redis.lock(key, timeout=seconds, blocking=False, thread_local=False)
 
     async def require(self) -> None:
-        """Renew the lease for its whole lifetime. Called before events are sent.
+        """Renew the lease for its whole lifetime. Call it right before events are sent.
 
         Raises:
-            TryAgainError: The lease has expired, so another replay may have begun. Or Redis does not answer for some seconds.
+            TryAgainError: The lease has expired, so that another replay may have begun. Or Redis does not answer for some seconds.
             ConfigurationError: Redis rejects the connection.
         """
         if not await with_retries(self._is_renewed):
@@ -66,6 +66,9 @@ class ReplayLease:
 
     async def take(self, holder: dict[str, Any]) -> None:
         """Acquire the lease.
+
+        Args:
+            holder: Facts about this replay, which the user of a concurrent replay sees; with a random token.
 
         Raises:
             TryAgainError: Another replay holds the lease, or Redis does not answer.
@@ -114,8 +117,8 @@ async def replay_lease(
     Args:
         settings: Settings of the application.
         address: Name of the component in receipts.
-        clock: Clock for the start time, which a concurrent replay shows to its user.
-        seconds: Lifetime of the lease after the process was killed.
+        clock: Clock for the start time of this replay. If another replay is tried meanwhile, its user sees this time.
+        seconds: Time after which the lease expires if the process was killed.
 
     Raises:
         TryAgainError: Another replay holds the lease, or Redis does not answer.

@@ -1,7 +1,7 @@
 """Removes the state of a fold, to uninstall the fold or after its source topic was deleted and created again.
 
 A reset removes the fold's keys in Redis and its offset in the commits. The fold then starts like a new one, and its records may
-have lower versions than before: read stores are reset, too, so that they accept them, see
+have lower versions than before. So that read stores accept these records, the versions in them are reset as well, see
 :mod:`streams_app.operations.reset_read_store`. The workers of the application must be stopped, because Kafka rejects commits by
 others for a group that has members. On request, :func:`emit_all` emits the open groups first.
 """
@@ -60,12 +60,13 @@ class ResetPlan:
         keys: Keys in Redis to remove.
         open_groups: Number of open groups, which are lost unless they are emitted first.
         outbox: Number of records in the outbox, which may not have been sent.
-        emittable: Shards from which records can be emitted, each with the fold that names the output topic.
-        partitions: Source → number of partitions with state.
-        is_stranded: Whether no worker can emit the groups and records: the source log is gone, or no declared fold reads it.
-        offsets: Partition → the new commit, offset and metadata.
-        missing: Source topics that do not exist; their committed offsets are gone, too.
-        read_stores: Work of the reset in each read store.
+        emittable: Partitions whose open groups and records can be emitted, each with the fold that names the output topic.
+        partitions: Number of partitions of each source, derived from the highest partition with state.
+        is_stranded: Whether some groups and records can be emitted by no worker, because their source log is gone or no declared
+            fold reads it.
+        offsets: The new commit of each partition.
+        missing: Source topics that do not exist, so that their committed offsets are gone as well.
+        read_stores: What the reset would do in each read store.
     """
 
     keys: list[bytes] = field(default_factory=list)
@@ -80,15 +81,15 @@ class ResetPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether this fold has nothing to remove."""
+        """Whether there is nothing of this fold to remove or reset."""
         return not (self.keys or self.offsets or any(store.values for store in self.read_stores))
 
 
 async def plan(settings: Settings, fold: str) -> ResetPlan:
-    """Return what a reset of a fold would remove and change; changes nothing itself.
+    """Return what a reset of a fold would remove and change. Nothing is changed yet.
 
     Args:
-        settings: Settings of the application. They may no longer declare the fold.
+        settings: Settings of the application. They need not declare the fold any more.
         fold: Name of the fold.
 
     Raises:
@@ -128,13 +129,13 @@ async def plan(settings: Settings, fold: str) -> ResetPlan:
 
 
 async def emit_all(settings: Settings, planned: ResetPlan) -> int:
-    """Emit all open groups and unsent records of the fold before it is removed; no worker may be running.
+    """Emit all open groups and unsent records of the fold before the fold is removed. No worker may be running.
 
     Returns:
-        Number of groups that were emitted.
+        Number of groups that were emitted, including those that were already in the outbox.
 
     Raises:
-        ConfigurationError: Some groups or records cannot be emitted, or another owner has claimed a shard.
+        ConfigurationError: Some groups or records cannot be emitted, or a worker or another reset has claimed a shard.
         TryAgainError: Redis does not answer, or the broker has not acknowledged everything. The call may be repeated.
     """
     emitted = await emit(settings, planned.emittable, planned.partitions)
@@ -153,7 +154,9 @@ async def emit_all(settings: Settings, planned: ResetPlan) -> int:
 
 
 async def carry_out(settings: Settings, fold: str, planned: ResetPlan) -> None:
-    """Reset a fold as planned: first its commits, which Kafka rejects while a worker runs, then read stores, Redis keys last.
+    """Reset a fold as planned: first its commits, then the read stores, and its Redis keys last.
+
+    The commits come first because Kafka rejects them while a worker runs; in this case nothing was changed.
 
     Raises:
         ConfigurationError: A worker of the application is running.
@@ -172,7 +175,7 @@ async def carry_out(settings: Settings, fold: str, planned: ResetPlan) -> None:
 
 
 async def members(settings: Settings) -> int:
-    """Return the highest member count of the consumer groups of folds and read stores; 0 if the broker does not report it.
+    """Return the number of members in the largest consumer group of the folds and read stores; 0 if the broker does not report it.
 
     Raises:
         TryAgainError: Kafka does not answer.
@@ -199,8 +202,8 @@ async def _is_stranded(
         settings: Settings of the application.
         consumer: A connected consumer.
         fold: Name of the fold.
-        folded: Partition with open groups or unsent records → id of the topic that was folded; "" if unknown.
-        there: Existing topics.
+        folded: Partitions with open groups or unsent records, each with the id of the topic that was folded; "": the id is unknown.
+        there: Names of the existing topics.
     """
     read = {declared.source for declared in settings.folds if declared.name == fold} & set(there)
     if any(tp.topic not in read for tp in folded):
@@ -239,7 +242,8 @@ def without_fold(current: Committed, declared: Iterable[str], fold: str, start: 
         start: Offset at which the fold would start as a new fold.
 
     Returns:
-        The new commit; if no other fold has an offset, it is at ``start``. None: the current commit has no offset of the fold.
+        The new commit. If no other fold has an offset, the new commit is at ``start``. None if the current commit has no offset of
+        the fold.
     """
     positions = offsets_of(current, declared)
     if fold not in positions:
@@ -256,13 +260,16 @@ NOTHING_REMOVED: Final = "nothing was removed"
 
 
 async def emittable_shards(redis: Redis, settings: Settings, name: str, tps: Collection[TP]) -> dict[TP, Fold]:
-    """Return partition → fold for the shards of a fold from which records can be emitted; the fold names the output topic.
+    """Find the shards of a fold from which records can be emitted.
 
     Args:
         redis: Client of the application's Redis.
         settings: Settings of the application.
         name: Name of the fold, declared or not.
         tps: Partitions with state of the fold.
+
+    Returns:
+        The partition of each such shard, with the fold that names the output topic: as declared, or else as stored in Redis.
     """
     scripts = FoldScripts(redis)
     declared = {fold.source: fold for fold in settings.folds if fold.name == name}
@@ -286,14 +293,14 @@ async def emit(settings: Settings, emittable: Mapping[TP, Fold], partitions: Map
     Args:
         settings: Settings of the application.
         emittable: The result of :func:`emittable_shards`.
-        partitions: Source → number of its partitions, which is part of a record's version.
+        partitions: Number of partitions of each source, which is part of a record's version.
 
     Returns:
-        Number of groups that were emitted.
+        Number of groups that were emitted, including those that were already in the outbox.
 
     Raises:
         TryAgainError: Redis does not answer, or the broker has not acknowledged everything.
-        ConfigurationError: Another owner has claimed a shard.
+        ConfigurationError: A worker or another reset has claimed a shard.
     """
     producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-reset")
     try:

@@ -1,4 +1,4 @@
-"""Removes the state of a journal. Workers rebuild it from the source topic, as far as retention has left records there."""
+"""Removes the state of a journal. Workers fill the journal again from the records that its source topic still has."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def keys_of_journal(settings: Settings, name: str) -> list[bytes]:
 
 
 async def remove_journal(settings: Settings, name: str, keys: Sequence[bytes]) -> None:
-    """Remove the keys listed by :func:`keys_of_journal`, shard by shard.
+    """Remove the keys listed by :func:`keys_of_journal`, shard by shard; also the keys that workers have added since then.
 
     Args:
         settings: Settings of the application.
@@ -76,7 +76,7 @@ async def _unlink(redis: Redis, keys: Sequence[bytes]) -> None:
 
 
 def _by_shard(keys: Iterable[bytes]) -> Iterable[Sequence[bytes]]:
-    """Group keys by shard; the keys of a shard are in one slot of a Redis cluster."""
+    """Group keys by shard, because only the keys of one shard are in the same slot of a Redis cluster."""
     shards: dict[bytes, list[bytes]] = defaultdict(list)
     for key in keys:
         shards[key[: key.index(b"}")]].append(key)

@@ -1,9 +1,10 @@
 """Resets the versions of a fold's values in a read store: values stay, and everything that is folded afterwards is newer.
 
-Versions come from source offsets. In a topic that was deleted and created again offsets start at 0, so the version guard would
-reject everything folded from it as stale. So the versions of the fold's values are reset; the values stay. Before that, the store
-applies the remaining records of the output topic: if applied later, their high versions would block new values again. The progress
-of the store also records the ends of that topic at the reset: older records do not prove what the store should contain.
+Versions come from source offsets. If a source topic was deleted and created again, its offsets start at 0, and the version guard
+would reject everything folded from it as stale. To prevent this, the versions of the fold's values are reset, while the values
+stay. Before that, the store applies the remaining records of the output topic: if applied later, their high versions would block
+new values again. The store also stores the end offsets of the output topic at the reset, because older records do not prove what
+the store should contain.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class Behind:
 
     Attributes:
         store: Name of the store.
-        values: Number of values of the fold, each guarded by a version.
-        records: Number of records on its output topic that the store has not applied yet.
+        values: Number of values of the fold whose versions would be reset.
+        records: Number of offsets in the output topic of the fold that the store has not applied yet.
     """
 
     store: str
@@ -54,7 +55,7 @@ class Behind:
 
 
 async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer) -> Behind:
-    """Return how many values and records a reset of a fold affects in a read store; changes nothing.
+    """Return how many values and records a reset of a fold would affect in a read store. Nothing is changed.
 
     Args:
         settings: Settings of the application.
@@ -63,7 +64,7 @@ async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, con
         consumer: Consumer that has joined no group; its assignment is replaced.
 
     Raises:
-        TryAgainError: The read store does not answer, or is locked.
+        TryAgainError: The read store does not answer or is locked.
     """
     store = open_store(declared)
     try:
@@ -75,9 +76,11 @@ async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, con
 
 
 async def follow(settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer) -> None:
-    """Apply unread records of a fold to a read store, store the ends of the output topic, then reset the versions of the values.
+    """Reset the versions of a fold's values in a read store, so that everything folded afterwards replaces them.
 
-    A crash in between leaves a store whose versions are not reset yet; nothing is lost, and the call may be repeated.
+    First the store applies the records of the output topic that it has not applied yet, and stores the end offsets of that topic:
+    records below them were folded before the reset. Nothing is done if the store has no tables. A crash leaves the versions as they
+    were; nothing is lost, and the call may be repeated.
 
     Args:
         settings: Settings of the application.
@@ -106,9 +109,9 @@ class Unread(NamedTuple):
     """Records of a partition that a store has not applied.
 
     Attributes:
-        stored: Progress of the store; None: it has none.
-        begin: First offset that is not applied and still in the log.
-        end: End of the log.
+        stored: Progress of the store in this partition; None: the store has no progress.
+        begin: First offset that the store has not applied and the log still has.
+        end: Last stable offset of the partition.
     """
 
     stored: int | None
@@ -119,7 +122,7 @@ class Unread(NamedTuple):
 async def _log_bounds_of(
     settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Map each partition of the output topic to its log bounds; empty if the topic does not exist or the store does not read it."""
+    """Return the log bounds of the output topic by partition; empty if there is no such topic or the store does not read it."""
     if fold not in declared.folds:
         return {}
     topic = settings.fold(fold).output
@@ -132,7 +135,7 @@ async def _log_bounds_of(
 
 
 async def _unread(log_bounds: Mapping[TopicPartition, tuple[int, int]], store: ReadStore) -> dict[TopicPartition, Unread]:
-    """Map each partition in which the store has not applied all records to its progress and the remaining offsets."""
+    """Return what the store has not applied, by partition; partitions that it has applied to their end are omitted."""
     progress = await store.progress() if log_bounds else {}
     stored = {tp: progress.get(TP(*tp)) for tp in log_bounds}
     places = {tp: Unread(stored[tp], max(begin, stored[tp] or 0), end) for tp, (begin, end) in log_bounds.items()}

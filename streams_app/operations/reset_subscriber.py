@@ -1,4 +1,4 @@
-"""Resets a subscriber to other offsets: commits them, and removes the state of its attempts and ids from Redis.
+"""Resets a subscriber to other offsets: commits the offsets, and removes the stored attempts and event ids from Redis.
 
 No worker may run the subscriber, because Kafka rejects commits by others for a group that has members.
 """
@@ -25,10 +25,10 @@ class SubscriberPlan:
     """What a reset of a subscriber would commit and remove.
 
     Attributes:
-        offsets: Partition → the offset that would be committed.
-        present: Partition → the current commit; partitions without one are omitted.
+        offsets: The commit of each partition after the reset.
+        present: The current commit of each partition; partitions without a commit are omitted.
         keys: Keys in Redis that would be removed.
-        members: Number of members of its group; 0 if the broker does not report it.
+        members: Number of members of the subscriber's consumer group; 0 if the broker does not report it.
     """
 
     offsets: dict[TP, Committed]
@@ -38,7 +38,7 @@ class SubscriberPlan:
 
 
 async def plan_subscriber(settings: Settings, one: Subscription, at: At) -> SubscriberPlan:
-    """Return what a reset of a subscriber would commit and remove; changes nothing itself.
+    """Return what a reset of a subscriber would commit and remove. Nothing is changed yet.
 
     Raises:
         ConfigurationError: A topic does not exist.
@@ -54,7 +54,9 @@ async def plan_subscriber(settings: Settings, one: Subscription, at: At) -> Subs
 
 
 async def reset_subscriber(settings: Settings, one: Subscription, planned: SubscriberPlan) -> None:
-    """Reset a subscriber as planned: first its commits, which Kafka rejects while a worker runs it, then its Redis keys.
+    """Reset a subscriber as planned: first its commits, then its Redis keys.
+
+    The commits come first because Kafka rejects them while a worker runs the subscriber; in this case nothing was changed.
 
     Raises:
         ConfigurationError: A worker runs the subscriber.

@@ -13,18 +13,18 @@ from streams_app.read_store.core.errors import AccessDeniedError, TooSlowError
 T = TypeVar("T")
 
 MAX_FAILURES: Final = 5
-"""Number of failures of a call that are retried, for about six seconds; a longer outage needs an operator."""
+"""Maximum number of retries of a call, which take about six seconds; a longer outage needs an operator."""
 
 MAX_TOO_SLOW: Final = 12
-"""Number of timeouts of a batch that are retried. It is halved each time, until a page of cells has become one cell."""
+"""Maximum number of retries of a call that times out. Its batch is halved each time, until a page of cells has become one cell."""
 
 
 async def with_retries(call: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of a call; retry it a few times, with backoff, on :class:`.TryAgainError`.
+    """Return the result of a call. If the call raises :class:`.TryAgainError`, retry it a few times, with backoff.
 
     Raises:
-        AccessDeniedError: Credentials or rights are wrong, which retries cannot mend.
-        TryAgainError: The last attempt failed, too.
+        AccessDeniedError: Credentials or rights are wrong; the call is not retried.
+        TryAgainError: The last retry failed.
     """
     backoff = Backoff(first_seconds=0.2, longest_seconds=5.0)
     while True:

@@ -1,8 +1,8 @@
 """Replays the dead letters of a read store into that store after a fix.
 
-Nothing is sent through Kafka, because a record in the output topic would reach its other consumers, too. Dead letters are written
-as their records would have been, with current values of the value source. If the store has a newer version of a value, the version
-guard rejects the older one. So a replay may be repeated and needs no receipts.
+Nothing is sent through Kafka, because a record in the output topic would also reach the other consumers of the topic. Dead letters
+are written as their records would have been, with current values of the value source. If the store has a newer version of a value,
+the version guard rejects the older one. So a replay may be repeated and needs no receipts.
 
 A dead letter from before a reset of its fold has a version of an earlier log. If records carry values, the dead letter is skipped.
 Otherwise the current value is written with a version below everything that was folded since the reset.
@@ -26,7 +26,7 @@ from streams_app.settings import ReadStoreSettings, Settings
 
 @dataclass(slots=True)
 class _Record:
-    """A dead letter in the shape of a record that the store reads."""
+    """A dead letter with the attributes of an output record."""
 
     offset: int
     timestamp: int | None
@@ -51,7 +51,7 @@ class StoreReplay:
         Args:
             settings: Settings of the application.
             store: The store that rejected the records.
-            selection: Which dead letters are wanted.
+            selection: The dead letters that the operator has selected.
             clock: Clock for the column ``updated_ms``.
             limit: Maximum number of replayed records; None: no limit.
             dry_run: Whether to count only and write nothing.
@@ -133,6 +133,6 @@ class StoreReplay:
         return False
 
     def _is_former(self, dead_letter: ListedDeadLetter) -> bool:
-        """Return whether the record of a dead letter was folded before the last reset of its fold, possibly from another log."""
+        """Return whether a dead letter is older than the last reset of its fold, so that its record may come from another log."""
         failed_at_ms = dead_letter.headers.get("failed-at-ms", "")
         return (int(failed_at_ms) if failed_at_ms.isdecimal() else 0) < self._resets[dead_letter.headers["source-topic"]]

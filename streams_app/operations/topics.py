@@ -27,8 +27,8 @@ class TopicChanges:
     Attributes:
         created: Topics that were created.
         existing: Topics that existed.
-        started: New subscriber → number of partitions with an initial offset.
-        extended: Existing subscriber → added partitions, in which it starts with the first record.
+        started: Number of partitions that got an initial offset, by new subscriber.
+        extended: Added partitions, in which the subscriber starts with the first record, by existing subscriber.
         faults: Descriptions of what failed, one sentence each.
     """
 
@@ -40,14 +40,15 @@ class TopicChanges:
 
 
 async def create_missing_topics(settings: Settings) -> TopicChanges:
-    """Create missing topics; commit the initial offsets of each new subscriber with ``idempotent = "no"``, by its ``start``.
+    """Create missing topics, and commit initial offsets for subscribers with ``idempotent = "no"``.
 
-    The dead-letter topic of a new subscriber is created after the commit, because its existence shows that the subscriber is no
-    longer new. After a crash in between, the next call does both. An existing subscriber gets offsets in added partitions.
+    A new subscriber gets initial offsets by its ``start``, an existing one only in added partitions. The dead-letter topic of a new
+    subscriber is created after the commit, because its existence shows that the subscriber is no longer new. After a crash between
+    the two, the next call does both again.
 
     Raises:
         ConfigurationError: The broker rejected a topic, or the catalogue has a fault.
-        TryAgainError: Kafka does not answer, or Redis does not answer and is needed to tell whether partitions are new.
+        TryAgainError: Kafka does not answer. Or Redis does not answer, which is needed to tell whether partitions are new.
     """
     topics = {topic.name: topic for topic in (*declared_topics(settings), *topics_of(settings))}
     async with admin_client(settings.kafka) as client:
@@ -78,10 +79,10 @@ async def create_missing_topics(settings: Settings) -> TopicChanges:
 async def _start_in_new_partitions(settings: Settings, one: Subscription) -> list[TP]:
     """Commit the offset of the first record in added partitions, because the subscriber has handled none of their records.
 
-    If the subscriber has no commit in any partition, its commits are lost. ``check`` and the worker report that.
+    If the subscriber has no commit in any partition, all its commits are lost. Then do nothing; ``check`` and the worker report it.
 
     Returns:
-        The added partitions.
+        The added partitions; empty if there are none.
 
     Raises:
         ConfigurationError: The commits of the subscriber are lost in some partitions, or a worker runs it.
@@ -101,7 +102,7 @@ async def _start_in_new_partitions(settings: Settings, one: Subscription) -> lis
 
 
 async def _has_served(settings: Settings, one: Subscription, tps: list[TP]) -> bool:
-    """Return whether Redis shows that a worker has claimed one of these partitions: then the missing commit was lost."""
+    """Return whether a worker has ever claimed one of these partitions, by its state in Redis. If so, its commit was lost."""
     keys = [SubscriberKeys(settings.app_id, one.subscriber.name, *tp).state[0] for tp in tps]
     try:
         async with redis_of(settings) as redis:

@@ -15,10 +15,11 @@ class Verified:
         cells: Number of cells of the store that were compared with the source.
         records: Number of folded records whose cells were looked up in the store.
         differences: Number of cells that differ.
-        repaired: Number of differing cells that were written.
-        on_their_way: Number of cells that differ and are still changing, or whose group is open.
-        behind: Number of records that a store without progress has not applied; they may explain differences.
-        rejected: Number of records that are not folded records.
+        repaired: Number of differing cells that were corrected.
+        on_their_way: Number of cells that differ but are no differences, because they are still changing or their group is open.
+        behind: Number of offsets that the store has not applied, because it makes no progress; their records may explain
+            differences. 0: the store is up to date.
+        rejected: Number of records that were skipped, because they are not folded records.
         open_unknown: Why the open groups are unknown; "": they are known.
         is_cut: Whether the comparison stopped early, after too many differences.
     """

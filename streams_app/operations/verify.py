@@ -4,12 +4,13 @@ There are two passes. The first pass compares the cells of the store with the va
 cells. The second pass reads the folded topics up to the progress of the store and looks up each cell there: it finds missing cells.
 If records carry the values, only the second pass runs, and compares each record with its cell unless the cell is newer.
 
-A difference may be temporary: a value has changed, and the group is still open or its record is not applied. So each difference
-is checked a second time after a wait, once the store has applied the topics up to their ends after that wait. A difference is
-reported if neither side has changed and the group is not open. If records carry the values, the second check follows at once.
+A difference may be temporary: a value has changed in the source, and its group is still open, or its record is not applied yet. So
+each difference is checked a second time. Before the second check, the comparison waits some seconds, and then until the store has
+applied the topics up to their ends. A difference is reported if neither side has changed and the group is not open. If records
+carry the values, the second check follows at once.
 
-Records from before a reset of their fold prove nothing: the source topic may have been created again since, so their versions do
-not compare and their values may be stale. They only name cells; current values are read from the value source.
+Records from before a reset of their fold prove nothing: the source topic may have been created again since, so that their versions
+are not comparable and their values may be stale. Only their cells are used; current values are read from the value source.
 """
 
 from __future__ import annotations
@@ -71,9 +72,9 @@ class Verify:
             declared: The store.
             clock: Wall clock, and monotonic clock of waits.
             is_repair: Whether to write the correct values into the store.
-            wait_seconds: Time between two checks of a difference: longer than a change takes to reach its open group.
+            wait_seconds: Time between the two checks of a difference; must be longer than a change takes to reach its open group.
             on_difference: Called with each difference.
-            on_progress: Called with a text, the progress and the total.
+            on_progress: Called with a message, the number of cells or offsets compared so far, and their total.
 
         Raises:
             ConfigurationError: The store or its source cannot be used for a comparison.
@@ -93,7 +94,7 @@ class Verify:
         self._reported: set[int] = set()
 
     async def run(self) -> Verified:
-        """Compare all cells and records; return the result.
+        """Compare all cells and records, and return the result.
 
         Raises:
             ConfigurationError: The store has no tables, or a topic does not exist.
@@ -151,7 +152,7 @@ class Verify:
         await self._settle(topics)
 
     async def _compare(self, changes: Sequence[CellChange], stored: Mapping[Cell, Stored] | None = None) -> list[Difference]:
-        """Compare cells with the value source; return the differences. Cells are read from the store unless ``stored`` has them."""
+        """Compare cells with the value source, and return the differences. Without ``stored``, read the cells from the store."""
         current, failed = await with_retries(lambda: self._source.of(changes))
         possible: list[CellChange] = []
         if stored is None:
@@ -175,7 +176,11 @@ class Verify:
         return found + differences(storable, stored, is_carried=self._source.carries_values)
 
     async def _storable(self, changes: Sequence[CellChange]) -> tuple[list[CellChange], dict[Cell, str]]:
-        """Convert values to what the store would return for them; also return the cells that it can never hold, with the reason."""
+        """Convert values to what the store would return for them.
+
+        Returns:
+            The changes with converted values, and the cells whose values the store can never hold, each with the reason.
+        """
         rejected: dict[Cell, str] = {}
         while True:
             left = [change for change in changes if change.cell not in rejected]
@@ -198,7 +203,7 @@ class Verify:
             await self._settle(topics)
 
     async def _settle(self, topics: FoldedTopics) -> None:
-        """Check all differences again, report those that remain, and repair them on request."""
+        """Check all collected differences again, report those that persist, and repair them on request."""
         suspects, self._suspects = list(self._suspects.values()), {}
         first = await self._compare_all(suspects)
         if first and not self._source.carries_values:
@@ -225,7 +230,11 @@ class Verify:
         return {one.cell: one for chunk in _chunks(changes, PAGE) for one in await self._compare(chunk)}
 
     async def _recheck(self, before: Mapping[Cell, Difference], topics: FoldedTopics) -> dict[Cell, Difference]:
-        """Wait until changes in progress have reached the store; return the differences that have not changed."""
+        """Wait until changes in progress have reached the store, then compare again; return the differences that persist.
+
+        If the store makes no progress, the wait ends after some seconds. Cells of open groups are left out, because they may still
+        change.
+        """
         await asyncio.sleep(self._wait_seconds)
         # Groups first, then the ends: the record of a group that is not open lies below the ends that the store has to pass.
         is_open = await self._open(before)
@@ -237,7 +246,7 @@ class Verify:
         return same
 
     async def _open(self, cells: Iterable[Cell]) -> set[tuple[str, str]]:
-        """Return a pair (fold, group) for each of the given cells whose group is open."""
+        """Return fold and group of each given cell whose group is open."""
         found = set()
         for changes in by_fold([CellChange(cell, 0) for cell in cells]):
             fold, columns = changes[0].cell.fold, {change.cell.group_key for change in changes}
@@ -248,7 +257,7 @@ class Verify:
         return found
 
     async def _wait_for_store(self, topics: FoldedTopics, idle_seconds: float) -> None:
-        """Wait until the store has applied the topics up to the current ends, or makes no progress for ``idle_seconds``."""
+        """Wait until the store has applied the topics up to their current ends, or has made no progress for ``idle_seconds``."""
         log_bounds = await topics.log_bounds()
         seen, since_ms = -1, self._clock.monotonic_ms()
         while True:
@@ -263,7 +272,11 @@ class Verify:
             await asyncio.sleep(0.1)
 
     async def _repair(self, found: Sequence[Difference]) -> dict[Cell, str]:
-        """Write the correct values, or try to and roll back; return the cells that the store can never hold, with the reason."""
+        """Write the correct values into the store. Without a request for repair, only try it, and roll back.
+
+        Returns:
+            The cells whose values the store can never hold, each with the reason.
+        """
 
         def repair(one: Difference) -> Repair:
             if one.stored is None:
@@ -287,7 +300,7 @@ class Verify:
 
 
 def left_of(log_bounds: Mapping[TP, tuple[int, int]], progress: Mapping[TP, int]) -> int:
-    """Return the number of offsets that a store has not applied, including offsets without a record (pure)."""
+    """Return the number of offsets that a store has not applied, in all partitions, including offsets without a record (pure)."""
     return sum(max(0, end - max(begin, progress.get(tp, begin))) for tp, (begin, end) in log_bounds.items())
 
 

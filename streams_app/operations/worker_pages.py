@@ -16,7 +16,7 @@ from streams_app.settings import HttpSettings, Settings
 ANSWER_SECONDS: Final = 3.0
 UNAUTHORIZED: Final = 401
 ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
-"""Listen address of all interfaces → address to connect to."""
+"""Listen addresses that mean all interfaces, each with the address to which a client on this machine connects."""
 
 _BUILD_INFO: Final = re.compile(r'^streams_app_build_info\{(?:.*?app_id="([^"]*)")?', re.MULTILINE)
 """Metric that names the application of a worker; older workers omit the name."""
@@ -27,9 +27,9 @@ class Page:
     """The metrics of one worker as read over HTTP, or why the request failed.
 
     Attributes:
-        url: The address.
-        text: The metrics; None: the request failed, see ``fault``.
-        fault: Why the request failed.
+        url: Address of the worker.
+        text: The metrics; None: the request failed.
+        fault: Why the request failed, as the end of a sentence that begins with the address; empty if it did not fail.
     """
 
     url: str
@@ -38,19 +38,19 @@ class Page:
 
 
 def usual_url(http: HttpSettings) -> str | None:
-    """Return the address of a worker with these settings on this machine; None if it listens on any free port."""
+    """Return the address of a worker with these settings on this machine; None if the worker listens on any free port."""
     host = ANYWHERE.get(http.host, http.host)
     return f"http://{f'[{host}]' if ':' in host else host}:{http.port}" if http.port else None
 
 
 def metrics_url(url: str) -> str:
-    """Normalize an address: ``host:8080``, ``http://host:8080/`` and ``http://host:8080/metrics`` are the same."""
+    """Return the URL of a worker's metrics, given as ``host:8080``, ``http://host:8080/`` or ``http://host:8080/metrics``."""
     whole = url if "://" in url else f"http://{url}"
     return whole.rstrip("/").removesuffix("/metrics") + "/metrics"
 
 
 def page_of(url: str, text: str, app_id: str) -> Page:
-    """Return metrics as a Page; if they are not of a worker of this application, return a Page with the fault (pure)."""
+    """Return the page of some metrics; if they are not from a worker of this application, a page with this fault (pure)."""
     found = _BUILD_INFO.search(text)
     if found is None:
         return Page(url, None, "is not a worker of streams_app")
@@ -60,10 +60,10 @@ def page_of(url: str, text: str, app_id: str) -> Page:
 
 
 async def pages(settings: Settings, urls: Sequence[str]) -> list[Page]:
-    """Read the metrics of workers concurrently; return a Page for each address, with the fault if a request failed.
+    """Read the metrics of workers concurrently, and return a page for each address. A failed request has a page with its fault.
 
     Args:
-        settings: Settings of the application: its id, and the token to send.
+        settings: Settings of the application, with its id and the token to send.
         urls: Addresses of the workers.
     """
     http = settings.http
