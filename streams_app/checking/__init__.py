@@ -1,6 +1,6 @@
 """Checks whether a worker can run: HTTP, tracing, servers, rights, logs, transactions, stores, subscribers, live views, journals.
 
-Findings are yielded as they arrive. A server that does not answer is abandoned after a few seconds. A failing check does not
+Findings are yielded as they arrive. If a server does not answer within a few seconds, its checks end. A check that fails does not
 prevent the others. Rights to write are checked by writes that are undone: a key in Redis, and a transaction in each read store.
 """
 
@@ -29,7 +29,7 @@ __all__ = ["Finding", "Level", "findings"]
 
 
 async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, None]:
-    """Run all checks and yield their findings. If Kafka or Redis does not answer, skip the checks that need them."""
+    """Run all checks and yield their findings. If Kafka or Redis does not answer, skip the checks that need one of them."""
     yield http_finding(settings.http)
     if (tracing := tracing_finding(settings)) is not None:
         yield tracing

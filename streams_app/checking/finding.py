@@ -21,10 +21,10 @@ class Finding:
     """Result of one check: severity, description and advice.
 
     Attributes:
-        level: Severity; ``error``: a worker cannot run, or would lose events.
+        level: Severity. ``error`` means that a worker cannot run, or would lose events.
         text: Description of the result.
-        advice: What to do; empty if nothing has to be done.
-        is_away: Whether a server does not answer, so that nothing more can be checked there.
+        advice: What the operator has to do; empty: nothing.
+        is_away: Whether Kafka or Redis cannot be reached, so that the checks that need it are skipped.
     """
 
     level: Level
@@ -34,6 +34,6 @@ class Finding:
 
 
 def lasting(span_ms: int) -> str:
-    """Format a duration for a finding: ``14 s``, ``1 h 10 min``."""
+    """Return a duration as text for a finding, such as ``14 s`` or ``1 h 10 min``."""
     whole_seconds, rest_ms = divmod(span_ms, 1_000)
     return f"{whole_seconds} s" if rest_ms == 0 and whole_seconds < MINUTE else span(span_ms)

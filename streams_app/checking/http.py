@@ -9,7 +9,7 @@ from streams_app.settings import HttpSettings
 
 
 def http_finding(http: HttpSettings) -> Finding:
-    """Check whether the HTTP pages of a worker are readable over the network without a token."""
+    """Check whether others can read the HTTP pages of a worker over the network without a token."""
     if _is_loopback(http.host):
         return Finding(Level.OK, f"health, metrics and groups are served on {http.host} only")
     if http.token_file is not None:

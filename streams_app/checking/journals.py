@@ -16,15 +16,15 @@ from streams_app.settings.journals import MIN_BYTES
 logger = logging.getLogger(__name__)
 
 MAX_PERCENT: Final = 80
-"""Maximum share of the memory of Redis for journals, in percent: folds, views and compression need memory, too."""
+"""Maximum share of the memory of Redis for journals, in percent. Folds, views and compression need the rest."""
 
 
 async def journal_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
-    """Check whether Redis has the memory for journals, and whether their sources retain enough.
+    """Check whether Redis has enough memory for the journals, and whether the source topics of the journals retain enough.
 
     Args:
         settings: Settings of the application.
-        asks: Whether to connect to servers; False: nothing is checked.
+        asks: Whether to connect to Kafka and Redis. If False, nothing is checked.
     """
     if not (asks and settings.journals):
         return
@@ -48,11 +48,11 @@ async def journal_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[
 
 
 def room_finding(journals: Sequence[JournalSettings], servers: Collection[Mapping[str, Any]]) -> Finding:
-    """Check whether Redis has the memory for ``max_bytes`` of all journals together (pure).
+    """Check whether Redis has enough memory for ``max_bytes`` of all journals together (pure).
 
     Args:
         journals: All journals.
-        servers: Reply to ``INFO`` of each server; in a cluster, of each primary.
+        servers: Reply to ``INFO`` of each Redis server; in a cluster, of each primary.
     """
     wanted = sum(journal.max_bytes for journal in journals)
     names = ", ".join(journal.name for journal in journals)

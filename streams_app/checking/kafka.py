@@ -18,7 +18,7 @@ LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 async def kafka_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Check whether the broker answers, topics exist, and sources retain enough; creates nothing."""
+    """Check whether the broker answers, the topics exist, and the sources of folds retain enough. Create no topic."""
     kafka = settings.kafka
     hosts = [server.strip().rsplit(":", 1)[0].strip("[]") for server in kafka.bootstrap_servers.split(",")]
     if kafka.security_protocol == "PLAINTEXT" and any(host not in LOOPBACK for host in hosts):
@@ -63,7 +63,7 @@ def _topic_finding(topic: Topic, partitions: int | None, wanted: int) -> Finding
 
 
 def _retention(settings: Settings, sources: list[str], retention: Mapping[str, int]) -> list[Finding]:
-    """Compare retention with the longest hold: a shorter log cannot restore open groups after a loss of Redis."""
+    """Check whether sources keep events longer than ``max_hold``; otherwise a loss of Redis also loses events of open groups."""
     found = []
     for source in sources:
         hold_ms = max(fold.max_hold_ms for fold in settings.folds if fold.source == source)

@@ -17,7 +17,7 @@ LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
-    """Check the settings of the live server and, if ``asks`` is set, the state in Redis and the source topics.
+    """Check the settings of the live server and, if ``asks`` is set, the state of views in Redis and their source topics.
 
     Args:
         settings: Settings of the application.
@@ -48,11 +48,11 @@ async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Fin
 
 
 def stored_findings(settings: Settings, stored: Mapping[str, Collection[str]]) -> list[Finding]:
-    """Report state in Redis of views that are not declared any more or have another source now (pure).
+    """Report views that have state in Redis, but are not declared any more or have another source now (pure).
 
     Args:
         settings: Settings of the application.
-        stored: View → topics of its state in Redis.
+        stored: Topics from which the state of each view in Redis was read, by name of the view.
     """
     sources = {view.name: view.source for view in settings.live_of_topics}
     found = []
@@ -81,7 +81,7 @@ def origin_findings(settings: Settings) -> list[Finding]:
 
 
 def descriptor_findings(settings: Settings, descriptors: int) -> list[Finding]:
-    """Check whether a process has the file descriptors for the maximum number of open pages (pure)."""
+    """Check whether a process may open enough file descriptors for the maximum number of connections (pure)."""
     wanted = descriptors_for(settings.live_server.connections)
     if not settings.live or wanted <= descriptors:
         return []

@@ -1,7 +1,8 @@
 """Detects topics that were deleted and created again, and truncated logs, by comparing logs with stored positions.
 
-A worker detects this when it claims a partition, and then stops or reads the new log. An operator should know it before the start.
-Logs are compared only if the broker has topic ids: the embedded broker has none, and reports other ends than those of its logs.
+A worker detects this when it claims a partition, and then stops or reads the new log. An operator should know it before a worker
+starts. Logs are compared only if the broker has topic ids. The embedded broker has none, and the end offsets that it reports are
+not those of its logs.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ from streams_app.subscribers.state.offset_metadata import decoded
 
 @dataclass(frozen=True, slots=True)
 class ComparedReader:
-    """Component whose stored positions are compared with logs.
+    """A component that reads topics, and whose stored positions are compared with the logs.
 
     Attributes:
         name: Name for messages, such as ``fold x``.
-        advice: What to do if its topic was created again; "": nothing, because workers read the new topic.
+        advice: What the operator has to do if the topic was created again; "": nothing, because workers read the new topic.
     """
 
     name: str
@@ -55,7 +56,7 @@ class ReadSoFar:
     """Stored position of a reader in a partition.
 
     Attributes:
-        topic_id: Id of the topic that was read; "" if it was not stored.
+        topic_id: Id of the topic that was read; "": no id was stored.
         to: Offset after the last one that was read.
         read: Fingerprints of records that were read.
     """
@@ -69,7 +70,7 @@ Read = dict[TP, ReadSoFar]
 
 
 async def log_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Compare ids and content of topics with stored positions; if Kafka or Redis does not answer, no findings or a warning."""
+    """Compare ids and content of topics with stored positions. If Kafka or Redis does not answer, yield at most a warning."""
     try:
         readers = await _readers(settings)
         topics = sorted({tp.topic for read in readers.values() for tp in read})
@@ -88,7 +89,7 @@ async def log_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
 
 
 async def _compared(settings: Settings, reader: ComparedReader, read: Read) -> list[Finding]:
-    """Compare the logs of a reader with the fingerprints of the records that it has read."""
+    """Compare the logs of a reader with the fingerprints of records that the reader has read."""
     found: list[Finding] = []
     for topic in sorted({tp.topic for tp in read}):
         tps = [tp for tp in read if tp.topic == topic]
@@ -105,7 +106,7 @@ async def _compared(settings: Settings, reader: ComparedReader, read: Read) -> l
 
 
 def recreations(reader: ComparedReader, read: Read, ids: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield a finding if a reader has read an earlier log of its topic; one finding for all partitions (pure)."""
+    """Yield one finding if a reader has read an earlier log of its topic in any partition (pure)."""
     for tp, so_far in read.items():
         if so_far.topic_id in (UNKNOWN, ids[tp.topic]):
             continue
@@ -118,13 +119,20 @@ def recreations(reader: ComparedReader, read: Read, ids: Mapping[str, str]) -> I
 
 
 def went_back(reader: ComparedReader, tp: TP, common: int, so_far: ReadSoFar) -> Finding:
-    """Return the finding about records that the broker has lost after they were read (pure)."""
+    """Return the finding about records that the broker has lost after they were read (pure).
+
+    Args:
+        reader: Component that has read the records.
+        tp: The partition.
+        common: First offset that was lost.
+        so_far: Stored position of the reader.
+    """
     text = f"{tp} went back: the broker has lost what {reader.name} had read from offset {common} to {so_far.to - 1}"
     return Finding(Level.WARNING, text, f"nothing: a worker reads again from {common}; find out why the broker lost the events")
 
 
 async def _readers(settings: Settings) -> dict[ComparedReader, Read]:
-    """Map each component that reads topics to its stored positions (partition → position)."""
+    """Return the stored positions, by partition, of each component that reads topics."""
     readers = await _in_redis(settings)
     async with admin_client(settings.kafka) as client:
         counts = await partition_counts(client, [settings.fold(fold).output for one in settings.read_stores for fold in one.folds])
@@ -160,7 +168,7 @@ async def _subscribers(settings: Settings) -> dict[ComparedReader, Read]:
 
 
 def _positions(name: str, commits: Mapping[TP, Committed]) -> dict[TP, Any]:
-    """Map partitions to the committed offset of one component, with its metadata."""
+    """Return the committed offset and metadata of one component, by partition; partitions without them are omitted."""
     return {tp: positions[name] for tp, commit in commits.items() if (positions := offsets_in(commit)) and name in positions}
 
 
@@ -169,7 +177,7 @@ def _partitions(topics: Iterable[str], counts: Mapping[str, int]) -> list[TP]:
 
 
 async def _in_redis(settings: Settings) -> dict[ComparedReader, Read]:
-    """Map each fold, live view and journal to its positions in Redis (partition → position)."""
+    """Return the positions, by partition, that Redis stores of each fold, live view and journal."""
     readers: dict[ComparedReader, Read] = defaultdict(dict)
     async with redis_of(settings) as redis:
         for place in await stored_shards(redis, settings, None):

@@ -12,7 +12,7 @@ from streams_app.settings import ReadStoreSettings, Settings
 
 
 async def read_store_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Check each read store: its tables, a transaction that is rolled back, and an empty request to its value source."""
+    """Check each read store: whether its tables exist, whether it can be written to, and whether its value source answers."""
     for declared in settings.read_stores:
         async with aclosing(_findings(declared)) as found:
             async for finding in found:

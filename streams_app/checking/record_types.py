@@ -1,6 +1,7 @@
 """Compares the JSON schema of a fold's records with the payload type of a subscriber (pure); reads no records.
 
-A mismatch is reported only if no record can have the required type. If some records may have it, that depends on the events.
+A mismatch is reported only if no record can have the required type. If some records can have the type, it depends on the events
+whether they do.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ TEXT: Final[Schema] = {"type": "string"}
 ANYTHING: Final[Schema] = {}
 
 MAX_DEPTH: Final = 20
-"""Maximum nesting of compared schemas, because a type may contain itself."""
+"""Depth of nesting at which a comparison ends, because a type may contain itself."""
 
 _TYPES: Final = {
     str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null", list: "array", dict: "object",
@@ -36,7 +37,7 @@ _SAMPLES: Final[Mapping[str, tuple[Any, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Mismatch of types: a field of a payload that no record can fill.
+    """A field of a payload that no record can fill, because the types do not match.
 
     Attributes:
         field: Name of the field in JSON, or the path to the mismatch, such as ``metrics[]``.
@@ -50,11 +51,11 @@ class Clash:
 
 
 def record_schemas(fold: Fold, event: Event[Any, Any] | None = None) -> dict[str, Schema]:
-    """Map each field of a fold's records to its JSON schema.
+    """Return the JSON schema of each field of a fold's records.
 
     Args:
         fold: The fold.
-        event: The event that the fold reads, if known: it determines the types of group fields and of last values.
+        event: The event that the fold reads; it determines the types of group fields and of last values. None: it is unknown.
     """
     declared = _DeclaredEvent(event) if event is not None and fold.format == "json" and not fold.is_by_functions else None
     groups: dict[str, Schema] = {}
@@ -72,7 +73,13 @@ def record_schemas(fold: Fold, event: Event[Any, Any] | None = None) -> dict[str
 
 
 def clashes(fold: Fold, payload: Any, event: Event[Any, Any] | None = None) -> Iterator[Clash]:
-    """Yield the fields of a payload that no record of a fold can fill; ``event`` is the event that the fold reads, if known."""
+    """Yield the fields of a payload that no record of a fold can fill.
+
+    Args:
+        fold: The fold.
+        payload: Type of the payload that a subscriber requires.
+        event: The event that the fold reads; None: it is unknown.
+    """
     schema, definitions = schema_of(payload)
     compared = _Comparison(definitions)
     for field, made in record_schemas(fold, event).items():
@@ -84,7 +91,7 @@ def clashes(fold: Fold, payload: Any, event: Event[Any, Any] | None = None) -> I
 
 
 def required_names(fold: Fold, payload: Any) -> list[str]:
-    """Return the names that a payload requires in the changed field, although a record has only the names that changed."""
+    """Return the names that a payload requires in the changed field. A record without one of them would be rejected."""
     schema, definitions = schema_of(payload)
     wanted = schema.get("properties", {}).get(fold.changed_field)
     if fold.kept in ("names", "events") or wanted is None:
@@ -95,7 +102,7 @@ def required_names(fold: Fold, payload: Any) -> list[str]:
 
 
 class _DeclaredEvent:
-    """Types of the fields of a record, derived from the payload type of its events."""
+    """Derives the types of the fields of folded records from the payload type of the folded events."""
 
     def __init__(self, event: Event[Any, Any]) -> None:
         self._fields: Schema = {}
@@ -106,7 +113,7 @@ class _DeclaredEvent:
             self._fields = schema.get("properties", {})
 
     def scalars(self, field: str) -> tuple[str, ...]:
-        """Return the possible JSON types of a group field; empty: unknown."""
+        """Return the possible JSON types of a group field; empty if they are unknown."""
         found = {kind for one in self._variants(field) for kind in _types(one)}
         return tuple(kind for kind in SCALARS if kind in found)
 
@@ -133,7 +140,14 @@ class _Comparison:
         self._definitions = definitions
 
     def clash(self, path: str, made: Schema, wanted: Any, depth: int = 0) -> Clash | None:
-        """Return the mismatch if no value of the schema ``made`` fits the schema ``wanted``; None if some value may fit."""
+        """Return the mismatch if no value of the schema ``made`` fits the schema ``wanted``; None if some value may fit.
+
+        Args:
+            path: Name of the field, or path to the compared schemas within it.
+            made: Schema of the values in records.
+            wanted: Schema that the payload requires.
+            depth: Depth of nesting.
+        """
         if wanted is False:
             return Clash(path, _description(made), "no such field")
         if depth > MAX_DEPTH or wanted is True:
@@ -175,7 +189,7 @@ class _Comparison:
 
 
 def _variants(schema: Any, definitions: Schema, depth: int = 0) -> Iterator[Schema]:
-    """Yield the alternatives of a schema, with references resolved."""
+    """Yield the alternatives that a schema allows, such as those of ``anyOf``, with references resolved."""
     if not isinstance(schema, dict) or depth > MAX_DEPTH:
         yield ANYTHING
         return
@@ -206,7 +220,7 @@ def _fits(made: str, wanted: set[str]) -> bool:
 
 
 def _description(schema: Schema) -> str:
-    """Describe the types that a schema allows, such as ``a string or null``."""
+    """Return the types that a schema allows as text, such as ``a string or null``."""
     kinds = _types(schema)
     if kinds == set(_TYPES.values()):
         return "anything"
@@ -222,7 +236,7 @@ def _description(schema: Schema) -> str:
 
 
 def _is_taken(payload: Any, field: str, made: Schema) -> bool:
-    """Return whether a pydantic model accepts some value of the schema ``made``, because pydantic or a validator converts it."""
+    """Return whether a field of a pydantic model accepts some value of the schema ``made``, which pydantic may convert."""
     return any(_takes(payload, field, sample) for sample in _samples(made))
 
 

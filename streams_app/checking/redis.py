@@ -25,11 +25,11 @@ OLDEST_REDIS: Final = (7, 0)
 SKEW_WARNING_MS: Final = 1_000
 FULL_PERCENT: Final = 80
 PROBE_SECONDS: Final = 60
-"""Expiry of the key that the check writes, in case the check dies before it removes the key."""
+"""Time after which the key that the check writes expires, in case the check is killed before it removes the key."""
 
 
 async def redis_findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, None]:
-    """Check version, memory, eviction policy, rights and clock of Redis; write one key and remove it."""
+    """Check version, memory, eviction policy, rights and clock of Redis. One key is written and removed again."""
     url = settings.redis.redacted_url
     try:
         redis = connect_briefly(settings.redis)
@@ -54,10 +54,10 @@ async def redis_findings(settings: Settings, clock: Clock) -> AsyncGenerator[Fin
 
 
 async def warn_of_servers(redis: Redis, settings: Settings) -> None:
-    """Log the findings about Redis servers that are errors: a worker can run, but may lose its state in Redis.
+    """Log those findings about Redis servers that are errors, because a worker may lose its state in Redis.
 
     Raises:
-        RedisError, OSError: Redis does not answer; nothing was logged.
+        RedisError, OSError: Redis does not answer, and nothing was logged.
     """
     for finding in await _all_server_findings(redis, settings.redis.redacted_url):
         if finding.level is Level.ERROR:
@@ -83,7 +83,7 @@ async def _all_server_findings(redis: Redis, url: str) -> list[Finding]:
 
 
 def server_findings(address: str, info: Mapping[str, Any]) -> list[Finding]:
-    """Return the findings about one server by its reply to ``INFO`` (pure).
+    """Return the findings about one Redis server: version, role, memory, eviction policy and append-only file (pure).
 
     Args:
         address: Address of the server, without credentials.
@@ -127,7 +127,7 @@ def _memory_findings(info: Mapping[str, Any]) -> list[Finding]:
 
 
 async def _probe(redis: Redis, app_id: str) -> Finding:
-    """Check whether Redis accepts writes, by a key that is written and removed."""
+    """Check whether Redis accepts writes: write a key and remove it."""
     key = probe_key(app_id)
     try:
         await redis.set(key, "", ex=PROBE_SECONDS)

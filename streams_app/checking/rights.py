@@ -14,7 +14,7 @@ from streams_app.subscribers.running.requirements import enabled_subscriptions, 
 
 
 async def rights_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Check the rights of the application's Kafka user; no findings if Kafka does not answer or does not report rights."""
+    """Check the rights of the application's Kafka user. Nothing is found if Kafka does not answer or does not report rights."""
     try:
         needed, useful = needed_rights(settings), [*_described_configs(settings), *_published(settings)]
         async with admin_client(settings.kafka) as client:
@@ -36,7 +36,7 @@ def _described_configs(settings: Settings) -> Iterator[Needed]:
 
 
 def _published(settings: Settings) -> Iterator[Needed]:
-    """Yield the right to write to each topic whose events this application may publish, but does not read."""
+    """Yield the right to write to each topic of the catalogue's events that this application does not read."""
     if settings.events.catalogue is None:
         return
     read = {*settings.sources, *(one.topic for one in enabled_subscriptions(settings))}

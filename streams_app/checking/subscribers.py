@@ -29,14 +29,14 @@ KEEPS: Final = {
     "aggregates": "an object, name to aggregate, such as dict[str, Any]",
     "events": "an array of events; records_of(fold, list[Event]) gives the list itself",
 }
-"""``keep`` of a fold → type of the changed field in its records, for advice."""
+"""Type of the changed field in folded records, by the setting ``keep`` of the fold; used in advice."""
 
 ID_BYTES: Final = 120
-"""Approximate memory of Redis for a remembered event id with its source, in bytes."""
+"""Approximate number of bytes in Redis for one remembered event id with its source."""
 
 
 async def subscriber_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
-    """Check the catalogue against the settings; with ``asks``, also check retention and commits in Kafka."""
+    """Check the catalogue against the settings and, if ``asks`` is set, the retention and the commits in Kafka."""
     if settings.events.catalogue is None:
         return
     try:
@@ -72,7 +72,7 @@ async def subscriber_findings(settings: Settings, *, asks: bool) -> AsyncGenerat
 
 
 def key_findings(events: Sequence[Event[Any, Any]], folds: Sequence[Fold]) -> Iterator[Finding]:
-    """Check whether the events that a fold reads have its group as their record key (pure)."""
+    """Check whether the events that a fold reads have the group key of the fold as their record key (pure)."""
     for event in events:
         if event.format in ("debezium", "cloudevents"):
             continue  # other programs publish these events, and the catalogue does not declare their record keys
@@ -91,7 +91,7 @@ def key_findings(events: Sequence[Event[Any, Any]], folds: Sequence[Fold]) -> It
 def field_findings(
     subscriptions: Sequence[Subscription], folds: Sequence[Fold], events: Sequence[Event[Any, Any]] = ()
 ) -> Iterator[Finding]:
-    """Check whether the records of a fold have the fields and types that their subscriber requires (pure)."""
+    """Check whether folded records have the fields and types that their subscribers require (pure)."""
     emitted = {fold.name: (*fold.group_fields, fold.changed_field, "fold") for fold in folds}
     for one in subscriptions:
         source = one.subscriber.source
@@ -115,7 +115,7 @@ def type_findings(
         one: The subscriber.
         source: Declaration of the records that the subscriber handles.
         fold: Fold of these records.
-        folded: Events of the catalogue in the source topic of the fold.
+        folded: Events that the catalogue declares in the source topic of the fold.
     """
     who, payload = f"subscriber {one.subscriber.name}", source.value_type.__name__
     for clash in clashes(fold, source.value_type, folded[0] if len(folded) == 1 else None):
@@ -145,7 +145,7 @@ def id_findings(subscriptions: Sequence[Subscription]) -> Iterator[Finding]:
 
 
 def retention_findings(subscriptions: Sequence[Subscription], retention: Mapping[str, int]) -> Iterator[Finding]:
-    """Compare the retention of topics with the time of all retries: an event must stay in the log until then (pure)."""
+    """Check whether topics keep an event for as long as all its retries and the patience can take (pure)."""
     for one in subscriptions:
         rule = one.subscriber.retry
         span_ms = max(each.total_ms for each in (rule, *rule.by.values())) + one.subscriber.patience_ms
@@ -164,7 +164,7 @@ def retention_findings(subscriptions: Sequence[Subscription], retention: Mapping
 
 
 def commit_finding(one: Subscription, tps: Collection[TP], commits: Mapping[TP, Committed]) -> Finding:
-    """Check whether commits can record which events an at-most-once subscriber has begun (pure)."""
+    """Check whether an at-most-once subscriber has a commit with metadata in each partition (pure)."""
     name = one.subscriber.name
     missing = len(set(tps) - commits.keys())
     if missing:

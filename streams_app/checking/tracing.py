@@ -9,7 +9,7 @@ from streams_app.tracing import tracing_of
 
 
 def tracing_finding(settings: Settings) -> Finding | None:
-    """Check whether tracing can start spans; return None if tracing is off."""
+    """Check whether spans can be recorded. Return None if tracing is off."""
     try:
         tracing = tracing_of(settings)
     except ConfigurationError as error:

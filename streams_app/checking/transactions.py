@@ -19,13 +19,14 @@ from streams_app.subscribers.declaration.loading import catalogue_of
 from streams_app.subscribers.declaration.subscription import subscriptions_of
 
 STANDS_SECONDS: Final = 3.0
-"""A transaction is reported if it is still open after this time; shorter transactions are normal."""
+"""Time after which a transaction that is still open is reported. Shorter transactions are normal."""
 
 
 async def transaction_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Report transactions that stay open: compare last stable offset and high watermark of each partition twice.
+    """Report partitions in which a transaction stays open.
 
-    No findings if Kafka does not answer.
+    A partition is reported if its last stable offset stays the same for some seconds, below the high watermark. Nothing is found if
+    Kafka does not answer.
     """
     asked = SourceEnds(settings.kafka, settings.app_id, sorted(_topics(settings)))
     try:
@@ -60,6 +61,6 @@ def _topics(settings: Settings) -> set[str]:
 
 
 async def _hidden(asked: SourceEnds) -> dict[TP, tuple[int, int]]:
-    """Map each partition to its last stable offset and high watermark, if they differ."""
+    """Return the last stable offset and the high watermark of each partition in which they differ."""
     await asked.ask_once()
     return {tp: (end, asked.high[tp]) for tp, end in asked.ends.items() if asked.high.get(tp, 0) > end}

@@ -32,11 +32,11 @@ COMMANDS: Final = {
 }
 
 OF_COMMANDS: Final = {"--config": "FILE", "--app": "MODULE:APP", "-A": "MODULE:APP"}
-"""Option of nearly every command → its argument."""
+"""Options of nearly every command, each with the name of its argument."""
 
 
 class _LazyGroup(click.Group):
-    """Group that imports the module of a command when it runs or is listed; the modules do not load Faust before they run."""
+    """Imports the module of a command when the command runs or is listed. No module loads Faust before its command runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -49,7 +49,7 @@ class _LazyGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command of a name; for an unknown name, fail and suggest the most similar one."""
+        """Return the command with a name. If there is none, fail, and suggest the command with the most similar name."""
         if args[0] not in COMMANDS:
             from streams_app.settings.base import suggestion  # imported here, because `--help` should not load pydantic
 
@@ -74,7 +74,7 @@ def group() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command and end the process with its exit code."""
+    """Run a command, and end the process with the exit code of the command."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a character that the terminal cannot show must not end a command
     # Its warnings reach the user as errors of the command; a worker sets up its own logging.
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run a command and report its errors on stderr.
+    """Run a command, and report errors on stderr.
 
     Returns:
         The exit code.
@@ -106,7 +106,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _hinting(error: click.ClickException) -> click.ClickException:
-    """Add a hint to the error of an option that precedes its command; return any other error unchanged."""
+    """Return the error with a hint if an option precedes its command; return any other error unchanged."""
     if not isinstance(error, click.NoSuchOption) or error.ctx is None or not isinstance(error.ctx.command, click.Group):
         return error
     if (option := error.option_name) not in OF_COMMANDS:
@@ -116,7 +116,7 @@ def _hinting(error: click.ClickException) -> click.ClickException:
 
 
 def report_error(error: StreamsAppError) -> None:
-    """Print an error to stderr, each of its faults on a separate line."""
+    """Print an error to stderr. If it has several faults, each is on a separate line."""
     if isinstance(error, ConfigurationError) and len(error.faults) > 1:
         click.echo("\n  ".join(["error:", *error.faults]), err=True)
     else:

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 _POSITION: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
 WORDS: Final = {"fold": "fold", "store": "read store", "subscriber": "subscriber", "view": "live view"}
 EXIT_SIGNALLED: Final = 128
-"""Base of exit codes after a signal, as in shells: 128 + number of the signal."""
+"""Exit code after a signal, as in shells, is this number plus the number of the signal."""
 
 
 class _PositionType(click.ParamType):
-    """Converts ``PARTITION:OFFSET``, such as ``3:1041``, to both numbers."""
+    """Converts ``PARTITION:OFFSET``, such as ``3:1041``, to a pair of numbers."""
 
     name = "place"
 
@@ -46,7 +46,7 @@ class _PositionType(click.ParamType):
 
 
 def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that select dead letters to a command, which receives them as ``chosen``."""
+    """Add the options that select dead letters to a command. The command receives their values as ``chosen``."""
     for option in (
         click.option("--key", "keys", multiple=True, metavar="KEY", help="Only with this record key; may be repeated."),
         click.option(
@@ -80,10 +80,10 @@ def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _kind(fold: str | None, chosen: dict[str, Any]) -> str:
-    """Return the kind of component that the options name, a key of :data:`WORDS`; without a name, ``fold``.
+    """Return the kind of component that the options name, a key of :data:`WORDS`; ``fold`` if they name none.
 
     Raises:
-        click.UsageError: Several names were given, or an option does not fit the kind.
+        click.UsageError: Several components are named, or an option does not fit the kind.
     """
     given = [kind for kind in WORDS if (fold if kind == "fold" else chosen[kind]) is not None]
     if len(given) > 1:
@@ -99,7 +99,7 @@ def _kind(fold: str | None, chosen: dict[str, Any]) -> str:
 
 
 def _subscription(settings: Settings, chosen: dict[str, Any]) -> Subscription:
-    """Return the chosen subscriber; with ``--refused-by``, it has the dead-letter topic of its former name."""
+    """Return the chosen subscriber. With ``--refused-by``, its dead-letter topic is that of its former name."""
     from streams_app.subscribers.declaration.loading import subscription_named
     from streams_app.subscribers.declaration.subscription import dead_letter_topic
 
@@ -109,10 +109,10 @@ def _subscription(settings: Settings, chosen: dict[str, Any]) -> Subscription:
 
 
 def _fold(settings: Settings, name: str | None) -> Fold:
-    """Return the named fold, or the only one.
+    """Return the named fold, or without a name the only fold.
 
     Raises:
-        ConfigurationError: The fold does not exist, or the name is missing.
+        ConfigurationError: The fold does not exist, or no name was given although there is not exactly one fold.
     """
     from streams_app.subscribers.declaration.loading import catalogue_of
 
@@ -146,7 +146,14 @@ def _replay(
     settings: Settings, fold: str | None, chosen: dict[str, Any], clock: Clock,
     *, limit: int | None, again: bool, interrupted: bool, dry_run: bool,
 ) -> tuple[dict[str, object], DeadLetterReplay | StoreReplay]:  # fmt: skip
-    """Prepare the replay for the chosen component; return the facts for its audit line (name → value), and the replay."""
+    """Prepare the replay for the chosen component.
+
+    Returns:
+        Names and values for the audit line, and the replay.
+
+    Raises:
+        click.UsageError: The dead letters of a live view cannot be replayed, or an option does not fit the component.
+    """
     from streams_app.operations.replay import DeadLetterReplay
     from streams_app.operations.replay_destinations import FoldDestination, ReplayOverride, SubscriberDestination
     from streams_app.operations.store_replay import StoreReplay
@@ -211,7 +218,7 @@ def list_dead_letters(settings: Settings, fold: str | None, limit: int, as_json:
 
 
 def _nothing(selection: DeadLetterSelection, *, has_others: bool) -> str:
-    """Return the message for an empty list; it names the options of the selection if they are the reason."""
+    """Return the message for an empty list. If options of the selection may be the reason, the message names them."""
     whose = f"{WORDS[selection.kind]} {selection.fold}"
     asked = selection.options
     # Dead letters before --since were not read, so it is unknown whether there are any.
@@ -249,7 +256,7 @@ def _print(one: ShownDeadLetter, *, as_json: bool, is_late: bool, is_replayed: b
 
 
 def _attempts(row: dict[str, Any]) -> str:
-    """Return the event id and the number of attempts as text; empty unless the dead letter is of a subscriber."""
+    """Return the event id and the number of attempts as text; empty if the dead letter is not of a subscriber."""
     return f"id={row['event-id']}  attempts={row.get('attempts', '')}  " if "event-id" in row else ""
 
 
@@ -317,7 +324,7 @@ def replay_dead_letters(
 
 
 class Running(Protocol):
-    """Replay of dead letters that :func:`run` can run and stop.
+    """A replay of dead letters that :func:`run` can run and stop.
 
     Attributes:
         on_page: Called with the progress after each page.
@@ -335,10 +342,10 @@ class Running(Protocol):
 async def run(replay: Running, clock: Clock) -> int | None:
     """Run a replay until it ends or a signal arrives.
 
-    The first signal ends it after the current page and its receipt; a second signal ends it immediately.
+    The first signal ends the replay after the current page and its receipts. A second signal ends the replay immediately.
 
     Returns:
-        The number of the first signal; None without one.
+        The number of the first signal; None if no signal arrived.
     """
     from streams_app.cli.progress import show_progress
 

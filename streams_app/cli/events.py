@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from streams_app.subscribers.declaration.subscription import Subscription
 
 MAX_OFFSETS: Final = 1_000_000
-"""Default maximum number of offsets in a search by id, which takes some seconds."""
+"""Default of ``--limit``: maximum number of offsets that are searched for an id, which takes some seconds."""
 
 
 @click.group(name="events")

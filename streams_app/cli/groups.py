@@ -62,7 +62,7 @@ def list_open(settings: Settings, fold: str | None, sort: str, limit: int, as_js
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Return the columns of the table of open groups. A narrow terminal omits columns with a high rank first."""
+    """Return the columns of the table of open groups."""
     from streams_app.cli.tables import Column
     from streams_app.formatting import shown_key, span, time_text
 
@@ -167,10 +167,10 @@ def drop_now(settings: Settings, fold: str | None, reason: str | None, yes: bool
 
 
 def one_fold(settings: Settings, name: str | None) -> Fold:
-    """Return the fold with a name, or without a name the only fold.
+    """Return the named fold, or without a name the only fold.
 
     Raises:
-        ConfigurationError: The fold does not exist, or several folds need a name.
+        ConfigurationError: The fold does not exist, or no name was given although there is not exactly one fold.
     """
     if name is not None:
         return settings.fold(name)

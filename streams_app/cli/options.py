@@ -45,7 +45,7 @@ app_option = click.option(
 
 
 def with_settings(command: Callable[Concatenate[Settings, P], R]) -> Callable[..., R]:
-    """Add ``--config`` and ``--app`` to a command, which receives the named settings as its first argument."""
+    """Add ``--config`` and ``--app`` to a command. The command receives the settings that they name as its first argument."""
 
     @config_option
     @app_option
@@ -58,10 +58,10 @@ def with_settings(command: Callable[Concatenate[Settings, P], R]) -> Callable[..
 
 
 def named(config: Path | None, app: str | None) -> FoldingApp | Settings:
-    """Return the application or settings that ``--app`` names; without it, the settings of file and environment.
+    """Return the application or settings that ``--app`` names. Without ``--app``, return the settings of file and environment.
 
     Raises:
-        ConfigurationError: The settings are invalid; the error has all faults. Or ``--app`` cannot be imported.
+        ConfigurationError: The settings are invalid; the error lists all faults. Or what ``--app`` names cannot be imported.
         click.UsageError: Both options were given.
     """
     if app is None:
@@ -122,12 +122,12 @@ class DurationsType(DurationType):
     name = "durations"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the durations in ms, as a tuple."""
+        """Return the durations in ms, as a tuple; fail if one is invalid."""
         return tuple(super(DurationsType, self).convert(part.strip(), param, ctx) for part in value.split(",") if part.strip())
 
 
 class ShareType(click.ParamType):
-    """Converts a share from 0 to below 1, such as ``0.95``."""
+    """Converts a share, such as ``0.95``, to a number from 0 to below 1."""
 
     name = "share"
 
@@ -143,12 +143,12 @@ class ShareType(click.ParamType):
 
 
 class MomentType(click.ParamType):
-    """Converts a time: a duration ago (``-24h``), an ISO time, or ms since 1970."""
+    """Converts a time: a duration ago (``-24h``), an ISO time, or ms since 1970; for the option ``begin`` also ``earliest``."""
 
     name = "moment"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Callable[[int], int | None]:
-        """Return a function from the current time in ms to the given time in ms, which is None for ``earliest``."""
+        """Return a function that takes the current time in ms and returns the given time in ms, or None for ``earliest``."""
         if value == EARLIEST and param is not None and param.name == "begin":
             return lambda _: None
         try:

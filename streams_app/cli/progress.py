@@ -15,16 +15,16 @@ from streams_app.clock import Clock
 REPORT_EVERY_MS: Final = 5_000
 
 ReportProgress: TypeAlias = Callable[[str, int, int | None], None]
-"""Function that takes a text, the amount done, and the total amount; None: the total is unknown."""
+"""Function that shows progress. Its arguments are a text, the amount of work done, and the total, or None if it is unknown."""
 
 
 @contextmanager
 def show_progress(clock: Clock, words: str) -> Iterator[ReportProgress]:
-    """Show progress on stderr during the ``with`` block; the bar disappears at its end.
+    """Show progress on stderr during the ``with`` block, which receives the function that updates it.
 
     Args:
         clock: Clock of this machine.
-        words: Text to show until the first call.
+        words: Text beside the bar until the first call of the function.
     """
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -46,7 +46,7 @@ def show_progress(clock: Clock, words: str) -> Iterator[ReportProgress]:
 
 
 class _Lines:
-    """Shows progress as lines on stderr, at intervals of 5 s; shorter work is not shown."""
+    """Shows progress as lines on stderr, at most one line every 5 s. Work that takes less time is not shown."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

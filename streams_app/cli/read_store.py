@@ -197,7 +197,10 @@ def _cell_text(value: Value) -> str:
 
 
 def _cell_json(value: Value) -> str | None:
-    """Convert a value to JSON. A value that JSON or the stores cannot represent becomes a string that shows it."""
+    """Return a value as JSON text, and None for NULL.
+
+    A value that JSON or the stores cannot represent becomes a JSON string: a huge integer in hexadecimal, invalid text escaped.
+    """
     from streams_app.read_store.core.values import integer_fault, json_text
 
     if isinstance(value, int) and integer_fault(value):

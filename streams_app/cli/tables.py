@@ -15,7 +15,7 @@ from streams_app.formatting import cut
 
 GAP: Final = 2
 ENDLESS: Final = 100_000
-"""Table width if the output is not a terminal: no column is omitted, because a program may search the output."""
+"""Table width if the output is not a terminal. No column is omitted then, because a program may search the output."""
 
 MAX_CELL: Final = 120
 """Maximum width of a cell if the output is not a terminal; ``--json`` prints longer keys in full."""
@@ -23,14 +23,15 @@ MAX_CELL: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Column of a table; the leftmost column is the most important.
+    """Column of a table.
 
     Attributes:
         title: Header of the column.
         cells: Printable texts, one for each row.
-        least: Minimum width to which cells may be cut; 0: cells are never cut, for numbers and times.
-        rank: If the table is too wide, columns with the highest rank are omitted first; 0: never omitted.
-        is_known: Whether all cells are equal, so that the reader knows them; the column is omitted before any cell is cut.
+        least: Minimum width to which cells may be cut. 0: cells are never cut, as for numbers and times.
+        rank: If the table is too wide, columns with the highest rank are omitted first. 0: the column is never omitted.
+        is_known: Whether all cells are equal, so that the reader does not need them. If the table is too wide, such a column is
+            omitted before any cell is cut.
     """
 
     title: str
@@ -41,17 +42,17 @@ class Column:
 
     @property
     def width(self) -> int:
-        """Width of the header or of the widest cell, whichever is larger."""
+        """Width of the column without cuts: that of the header or of the widest cell, whichever is larger."""
         return max(map(cell_len, (self.title, *self.cells)))
 
     @property
     def least_width(self) -> int:
-        """Minimum width of the column, with cells cut as far as allowed."""
+        """Width of the column if its cells are cut as far as allowed."""
         return min(self.width, max(self.least, cell_len(self.title))) if self.least else self.width
 
 
 def print_fitted(columns: Sequence[Column]) -> None:
-    """Print a table that fits the terminal; if the output is not a terminal, print all columns."""
+    """Print a table that fits the terminal. If the output is not a terminal, print all columns."""
     terminal = Console()
     console = terminal if terminal.is_terminal else Console(width=ENDLESS)
     if not terminal.is_terminal:
@@ -60,7 +61,7 @@ def print_fitted(columns: Sequence[Column]) -> None:
 
 
 def fitted(columns: Sequence[Column], width: int) -> Table:
-    """Return a table that is at most ``width`` wide, if possible."""
+    """Return a table that is at most ``width`` wide if its columns allow it: omit columns, then cut cells."""
     chosen = _chosen(list(columns), width)
     widths = _widths(chosen, width)
     table = Table(box=None, pad_edge=False)
@@ -74,7 +75,7 @@ def fitted(columns: Sequence[Column], width: int) -> Table:
 
 
 def _chosen(columns: list[Column], width: int) -> list[Column]:
-    """Return the columns that fit: omit columns with ``is_known`` first, then those with the highest ranks."""
+    """Return the columns that fit. Columns with ``is_known`` are omitted first, then those with the highest ranks."""
     if _total([column.width for column in columns]) <= width:
         return columns
     columns = [column for column in columns if not column.is_known]
@@ -84,7 +85,7 @@ def _chosen(columns: list[Column], width: int) -> list[Column]:
 
 
 def _widths(columns: list[Column], width: int) -> list[int]:
-    """Return the widths of the columns; columns shrink from the right, so the key shrinks last."""
+    """Return the width of each column. Columns shrink from the right, so that the key in the leftmost column shrinks last."""
     widths = [column.width for column in columns]
     for position in range(len(columns) - 1, -1, -1):
         excess = max(0, _total(widths) - width)

@@ -170,11 +170,22 @@ def _replayed(
     key: str | None,
     journal: str | None,
 ) -> tuple[Curve, Callable[[int], str | None]]:
-    """Replay the events of a topic, journal or file.
+    """Read the events of a topic, journal or file, and replay them for each candidate.
+
+    Args:
+        settings: Settings of the application.
+        of: The fold.
+        when: Functions that return the begin and the end of the range from the current time; None: the range has no end.
+        file: File to read; None: a journal or the source topic is read.
+        windows: Candidates for the quiet period, in ms; None: they are chosen by the events.
+        clock: Wall clock.
+        time: Field with the time of an event in the file.
+        key: Field with the record key of an event in the file.
+        journal: Name of the journal to read; None: the file or the source topic is read.
 
     Returns:
-        The curve; and a function that takes a quiet period in ms, and returns why the times of the events do not allow it to be
-        recommended, or None.
+        The curve, and a function that takes a quiet period in ms. The function returns why the times of the events do not allow
+        this quiet period to be recommended, or None if they do.
 
     Raises:
         ConfigurationError: No event can be replayed; the message has advice.
@@ -239,7 +250,7 @@ def _is_given(name: str) -> bool:
 
 
 def _longest(of: Fold) -> tuple[int, str]:
-    """Return the longest quiet period (or longest default) that the settings permit, and the setting that limits it."""
+    """Return the longest candidate, in ms, that the settings permit, and the name of the setting that limits it."""
     if isinstance(of.quiet_period, QuietPeriod):
         return of.quiet_period_ms, "quiet_period.at_most"
     return of.max_hold_ms, "max_hold"
@@ -279,7 +290,7 @@ def _read_topic(
     from_ms: int | None,
     to_ms: int | None,
 ) -> str:
-    """Read the source topic into ``columns``; return the error message to show if ``columns`` is then empty."""
+    """Read the source topic into ``columns``. Return the error message that applies if ``columns`` is empty afterwards."""
     from streams_app.formatting import time_text
     from streams_app.kafka.patches.frames import ReceivingLoop
     from streams_app.tuning.topic import read_topic
@@ -302,7 +313,7 @@ def _read_journal(
     progress: ReadProgress,
     range_ms: tuple[int | None, int | None],
 ) -> str:
-    """Read a journal into ``columns``; return the error message to show if ``columns`` is then empty."""
+    """Read a journal into ``columns``. Return the error message that applies if ``columns`` is empty afterwards."""
     from streams_app.tuning.journal import read_journal
 
     from_ms, to_ms = range_ms
@@ -327,7 +338,7 @@ def _read_file(
     time: str | None,
     key: str | None,
 ) -> str:
-    """Read a file into ``columns``; return the error message to show if ``columns`` is then empty."""
+    """Read a file into ``columns``. Return the error message that applies if ``columns`` is empty afterwards."""
     from streams_app.tuning.file import LineReader
     from streams_app.tuning.input_file import size_of
 

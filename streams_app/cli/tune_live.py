@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 
 
 def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], windows: Sequence[int] | None, now_ms: int) -> Curve:
-    """Return the effect of each candidate quiet period, by the gaps that workers have counted; print remarks to stderr.
+    """Compute the effect of each candidate quiet period from the gaps that workers have counted. Print remarks to stderr.
 
     Args:
         settings: The section ``[http]`` has the address and the token of a worker.
         fold: The fold.
-        urls: URLs of workers; empty: the worker on this machine, by the settings.
-        windows: Candidates for the quiet period; None: the bounds of the histogram.
+        urls: URLs of workers; empty: the settings determine the URL of the worker on this machine.
+        windows: Candidates for the quiet period, in ms; None: the bounds of the histogram.
         now_ms: Wall clock.
 
     Raises:
         TryAgainError: No worker answers.
-        ConfigurationError: No worker has the fold, none has folded an event of it, their versions differ, or no address is known.
+        ConfigurationError: No worker has the fold, no worker has folded an event of it, the workers have different versions, or
+            neither ``urls`` nor the settings name a worker.
         click.UsageError: A candidate is below the first or above the last finite bound of the histogram.
     """
     usual = usual_url(settings.http)
@@ -78,7 +79,7 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
 
 
 def _not_considered(fold: Fold) -> list[str]:
-    """Return remarks about bounds of the fold that the curve ignores, because workers do not count them."""
+    """Return remarks about settings of the fold that the curve ignores, because workers do not count their effect."""
     remarks = [
         "only silence is considered, not max_hold, max_events, max_changed, max_bytes, close_when and leading; latency and memory "
         "are not known live"

@@ -31,9 +31,9 @@ def show(
     Args:
         curve: The curve.
         recommended: The recommended candidate.
-        configured_ms: The configured quiet period, or its default.
+        configured_ms: The configured quiet period, in ms; its default if events decide the quiet period.
         console: Console for the output; None: stdout.
-        is_default: Whether events decide the quiet period, so that the candidates are for its default.
+        is_default: Whether events decide the quiet period, so that the candidates are values of its default.
     """
     console = console or Console()
     signs = Signs(is_fine=console.encoding.lower().startswith("utf"))
@@ -60,7 +60,7 @@ def show(
 
 
 def report_unused(tally: ReadCounts, unit: str) -> None:
-    """Report unusable events on stderr: for each reason, their number and the position of the first one."""
+    """Report unusable events on stderr: for each reason, the number of events and the position of the first one."""
     rejected = tally.rejected.total()
     if rejected:
         click.echo(f"{rejected:,} of {tally.read:,} {unit} were rejected and are not in the curve:", err=True)
@@ -103,7 +103,7 @@ def _legend(curve: Curve, recommended_ms: int | None, configured_ms: int, signs:
 
 
 LEAST_MS: Final = 200
-"""Time in ms before which a rate is too inaccurate to show."""
+"""Time, in ms, after which the read rate is shown; before, it is too inaccurate."""
 
 
 class ReadProgress:
@@ -115,7 +115,7 @@ class ReadProgress:
         Args:
             clock: Clock of this machine.
             unit: ``events`` or ``lines``.
-            show: Called with a text, the number done, and the total; None: the total is unknown.
+            show: Function that shows progress.
         """
         self._clock = clock
         self._began_ms = clock.monotonic_ms()
@@ -123,18 +123,18 @@ class ReadProgress:
         self._show = show
 
     def reading(self, tally: ReadCounts) -> None:
-        """Show how many events are read, and the rate."""
+        """Show how many events or lines were read, and how many a second."""
         elapsed_ms = self._clock.monotonic_ms() - self._began_ms
         rate = f", {tally.read * 1000 / elapsed_ms:,.0f} a second" if elapsed_ms >= LEAST_MS else ""
         self._show(f"{tally.read:,} {self._unit} read{rate}", tally.done, tally.total)
 
     def replaying(self, done: int, total: int) -> None:
-        """Show how many candidates are replayed."""
+        """Show how many candidates were replayed. The first step, which is no candidate, counts in both numbers."""
         self._show(f"candidates replayed: {max(0, done - 1)} of {total - 1}", done, total)
 
 
 @contextmanager
 def read_progress(clock: Clock, unit: str) -> Iterator[ReadProgress]:
-    """Show the progress of reading during the ``with`` block; the bar disappears at its end."""
+    """Show the progress of reading and replaying during the ``with`` block, which receives the object to report to."""
     with show_progress(clock, "reading") as show:
         yield ReadProgress(clock, unit, show)

@@ -22,7 +22,7 @@ HOT_KEY: Final = "account_1"
 
 
 class Explained(NamedTuple):
-    """Lines about the raw events of a folded record, and the differences between both.
+    """Comparison of a folded record with its raw events.
 
     Attributes:
         lines: Lines about the raw events, for display.
@@ -39,7 +39,7 @@ def follow_command(config: Path, key: str) -> str:
 
 
 async def explained(settings: Settings, record: Mapping[str, Any]) -> Explained:
-    """Compare a folded record with its raw events in the journal; return lines about them and the differences.
+    """Compare a folded record with its raw events in the journal; return lines about the events, and the differences.
 
     Args:
         settings: Settings of the demo.
@@ -57,7 +57,7 @@ async def explained(settings: Settings, record: Mapping[str, Any]) -> Explained:
 
 
 def lines_of(record: Mapping[str, Any], key: str, taken: list[RawEvent]) -> list[str]:
-    """Return lines for display: how many raw events a folded record has, and the first of them (pure)."""
+    """Return lines for display: the number of raw events of a folded record, and the first raw events (pure)."""
     lines = [f"one record         {record['fold']['id']} of {key}: the journal has {counted(len(taken), 'raw event')} of it"]
     lines += [
         f"                   {one.entry.partition}-{one.entry.offset}  changed {', '.join(map(shown, one.changed or ()))}"

@@ -16,7 +16,7 @@ MAX_SHOWN: Final = 12
 
 
 def fault_of(lines: Sequence[bytes], fold: Fold, time_fields: Sequence[str]) -> str | None:
-    """Return why no event of a file can be folded; None if some can.
+    """Return why none of the first events of a file can be folded; None if some can be folded.
 
     Args:
         lines: The first lines of a file.
@@ -24,7 +24,7 @@ def fault_of(lines: Sequence[bytes], fold: Fold, time_fields: Sequence[str]) -> 
         time_fields: Fields that are never proposed as a group key.
 
     Returns:
-        A sentence with the fields of the events, and with options to try.
+        A sentence; if fields are missing, it lists the fields of the events, and options to try.
     """
     if not lines:
         return "there is no event in it"
@@ -55,7 +55,7 @@ def fault_of(lines: Sequence[bytes], fold: Fold, time_fields: Sequence[str]) -> 
 
 
 def _first(events: Sequence[dict[str, Any]], fields: Sequence[str], kinds: tuple[type, ...], others: Sequence[str]) -> str | None:
-    """Return the first field, except ``others``, whose values all have one of these types; None if there is none."""
+    """Return the first field, except ``others``, whose values all have one of the types ``kinds``; None if there is none."""
     for name in fields:
         values = [event[name] for event in events if name in event]
         if name not in others and name == shown(name) and " " not in name and all(type(value) in kinds for value in values):

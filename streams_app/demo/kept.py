@@ -1,7 +1,8 @@
 """Saves the first events of a demo in a file, with settings of its fold, for ``streams-app tune``.
 
-The broker of the demo is removed at the end, so the displayed command reads this file. The displayed numbers come from the same
-file and code. The settings omit max_hold, which is short in the demo only to show records soon.
+At its end, the demo shows a ``tune`` command. The command reads this file, because the broker of the demo is removed. The numbers
+that the demo shows come from the same file and the same code. The settings omit max_hold, which is short in the demo only so that
+records appear soon.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ FOLDER: Final = Path(".cache") / "streams-app-demo"
 """Folder in the current directory, which is the checkout after ``make demo``. ``make clean`` removes it."""
 
 MAX_EVENTS: Final = 200_000
-"""Maximum number of events: some 25 MB, read within two seconds at the end."""
+"""Maximum number of events in the file, which then has some 25 MB and is read within two seconds at the end."""
 
 TIME: Final = "happened_ms"
 WINDOWS_MS: Final = (2_000, 10_000, 60_000)
@@ -64,7 +65,7 @@ class FirstEvents:
         self._count = 0
 
     def add(self, updates: Sequence[Update], began_ms: int) -> None:
-        """Write events with their times; events beyond :data:`MAX_EVENTS` are ignored.
+        """Write events with their times. Events beyond :data:`MAX_EVENTS` are ignored.
 
         Args:
             updates: The next updates, in order.
@@ -79,7 +80,10 @@ class FirstEvents:
         self._file.close()
 
     def lines(self) -> list[str]:
-        """Save the files; return lines with the effect of quiet periods and a ``tune`` command; empty without usable events."""
+        """Copy the files to :data:`FOLDER`, and return lines with the effect of some quiet periods and a ``tune`` command.
+
+        Without usable events, nothing is copied, and no lines are returned.
+        """
         self.close()
         shares = self._shares()
         if not shares:
@@ -124,7 +128,7 @@ class FirstEvents:
 
 
 def with_time(value: bytes, at_ms: int) -> bytes:
-    """Add the field ``happened_ms`` to the JSON object in a line; ``{}`` and other values stay, to be rejected as in the demo."""
+    """Add the field ``happened_ms`` to a JSON object. ``{}`` and other values stay, so that they are rejected as in the demo."""
     event = value.strip()
     if event.startswith(b"{") and event[1:].lstrip()[:1] != b"}":
         event = b'{"%b":%d,%b' % (TIME.encode(), at_ms, event[1:])

@@ -1,7 +1,7 @@
 """Generates the load of the demo: a few hot accounts, a long tail, bursts and silences. Equal seeds give equal loads (pure).
 
-Post metrics are collected in bursts: when a crawler runs, or a post goes viral, the posts of one account are updated dozens
-of times within a second or two, and then not for a long time. A few accounts are always active.
+Post metrics change in bursts: when a crawler runs, or a post goes viral, the posts of one account are updated dozens of times
+within a second or two, and then not for a long time. A few accounts are always active.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import orjson
 METRICS: Final = ("likes", "shares", "comments", "impressions", "saves", "clicks")
 HOT_ACCOUNTS: Final = 3
 HOT_SHARE: Final = 0.15
-"""Share of the hot accounts in all events."""
+"""Share of all events that are of hot accounts."""
 
 BURST_MEAN: Final = 28.0
 WAVE_MS: Final = 12_000
@@ -27,11 +27,11 @@ SILENT_PART: Final = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Raw event of the demo, to be produced.
+    """A raw event that the demo will produce.
 
     Attributes:
         at_ms: Time of the event, in ms since the beginning of the load.
-        key: Record key, which is the group key.
+        key: Record key, which is the group key; None: the event has no group key.
         value: Record value.
     """
 
@@ -44,7 +44,7 @@ class LoadEvents(Protocol):
     """Supplies the raw events that the demo produces: generated, or read from a file."""
 
     def until(self, now_ms: float) -> list[Update]:
-        """Return the next updates up to a time, in ms since the beginning of the load, in order."""
+        """Return the next updates in order, up to the time ``now_ms`` in ms since the beginning of the load."""
 
     @property
     def is_exhausted(self) -> bool:
@@ -52,7 +52,7 @@ class LoadEvents(Protocol):
 
 
 class Load:
-    """Generator of updates of post metrics for ``groups`` accounts, ``rate`` per second on average."""
+    """Generates updates of the post metrics of ``groups`` accounts, on average ``rate`` updates per second."""
 
     def __init__(self, *, groups: int, rate: float, seed: int = 20210801) -> None:
         self._random = random.Random(seed)  # not for security
@@ -71,7 +71,7 @@ class Load:
         return False
 
     def until(self, now_ms: float) -> list[Update]:
-        """Return the next updates up to a time, in order. The updates do not depend on how often this is called."""
+        """Return the next updates in order, up to the time ``now_ms``. The updates do not depend on how often this is called."""
         while self._next_burst_ms <= now_ms or self._next_hot_ms <= now_ms:
             if self._next_burst_ms <= self._next_hot_ms:
                 self._burst(self._next_burst_ms)
@@ -102,7 +102,7 @@ class Load:
             self._add(begin_ms + at, account)
 
     def _account(self) -> int:
-        """Choose an account of the long tail at random: number n has a probability proportional to about 1 / (n + 1)."""
+        """Choose an account at random; the probability of number n is proportional to about 1 / (n + 1)."""
         return min(self._groups - 1, int(math.exp(self._random.random() * math.log(self._groups + 1))) - 1)
 
     def _add(self, at_ms: float, number: int) -> None:

@@ -22,15 +22,15 @@ LATEST = 6
 
 @dataclass(slots=True)
 class OutputSoFar:
-    """Counts and newest records of the output of a fold so far.
+    """The output of a fold so far: counts, and the newest records.
 
     Attributes:
         records: Number of folded records, without duplicates.
-        events: Number of events folded into them.
+        events: Number of events that were folded into these records.
         redelivered: Number of duplicates: records with an id that was read before.
         dead_letters: Number of rejected events.
         latest: The newest records, decoded.
-        largest: The record with most events, except records that were split for their size.
+        largest: The record with the most events; records that were split for their size do not count. None: there is no record yet.
     """
 
     records: int = 0
@@ -46,7 +46,7 @@ class Observer:
 
     Attributes:
         seen: The output so far.
-        ids: Ids of the folded records.
+        ids: Ids of the folded records so far.
     """
 
     def __init__(self, settings: Settings, fold: Fold) -> None:
@@ -58,7 +58,7 @@ class Observer:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, partitions: int) -> None:
-        """Start reading both topics from their beginning, in the background."""
+        """Start reading the output topic and the dead-letter topic from their beginning, in the background."""
         # Not created in the constructor: a consumer that is never stopped logs an error when it is garbage-collected.
         self._consumer = consumer = AIOKafkaConsumer(**self._options, auto_offset_reset="earliest", fetch_max_wait_ms=200)
         await consumer.start()
@@ -105,7 +105,7 @@ class Observer:
 
 @dataclass(frozen=True, slots=True)
 class WorkerGauges:
-    """Metrics of the worker that the demo shows or checks."""
+    """Those metrics of the worker that the demo shows or checks."""
 
     open_groups: int = 0
     lag_events: int = 0
@@ -119,7 +119,7 @@ class WorkerGauges:
 
 
 async def scrape(session: aiohttp.ClientSession, url: str) -> WorkerGauges | None:
-    """Read ``/metrics``; return None if the worker does not answer."""
+    """Read the metrics of the worker at ``url``. Return None if the worker does not answer."""
     try:
         async with session.get(f"{url}/metrics") as reply:
             text = await reply.text()

@@ -1,7 +1,7 @@
 """The subscriber of the demo: recomputes the score of an account from the write database, once for each folded record.
 
-Some attempts fail and are retried, as if a service were busy. The results are in a separate database, which the check at the end
-reads. The worker imports this module and finds the folder of the databases in an environment variable.
+Some attempts fail and are retried, as if a service were busy. The subscriber stores its results in a database of its own, which the
+check at the end reads. The worker imports this module, and finds the folder of the databases in an environment variable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streams_app.demo.stage import DEMO_FOLDER, FOLD
 from streams_app.formatting import counted, shown
 
 BUSY_EVERY: Final = 10
-"""About one in this many records fails its first attempt, chosen by a hash of the record id."""
+"""About one of this many records fails at its first attempt; a hash of the record id decides which ones."""
 
 CREATE: Final = """
 CREATE TABLE scores (account TEXT PRIMARY KEY, score NUMERIC, version INTEGER NOT NULL) WITHOUT ROWID;
@@ -36,7 +36,7 @@ ON CONFLICT (account) DO UPDATE SET score = excluded.score, version = excluded.v
 
 
 class RecomputedRecord(msgspec.Struct, frozen=True):
-    """Payload of a folded record without fields, because the subscriber needs only its key and version."""
+    """Payload without fields, because the subscriber needs only the key and version of a folded record."""
 
 
 class ServiceBusyError(Exception):
@@ -47,9 +47,9 @@ class Recomputed(NamedTuple):
     """Results of the demo's subscriber: handled records, failed attempts and scores.
 
     Attributes:
-        ids: Ids of handled records.
+        ids: Ids of the folded records that were handled.
         retried: Number of failed attempts, which were retried.
-        scores: Account → score.
+        scores: Score of each account.
     """
 
     ids: frozenset[str]
@@ -59,7 +59,7 @@ class Recomputed(NamedTuple):
 
 @contextmanager
 def connected(folder: Path) -> Iterator[sqlite3.Connection]:
-    """Open the database of the subscriber for the ``with`` block, with the write database attached; commit at the end."""
+    """Open the database of the subscriber for the ``with`` block, and attach the write database. Commit at the end of the block."""
     with closing(sqlite3.connect(folder / "scores.db", timeout=30)) as connection:
         connection.execute("PRAGMA synchronous = OFF")  # the database is removed with the demo
         connection.execute("ATTACH DATABASE ? AS source", (str(folder / "write.db"),))
@@ -68,7 +68,7 @@ def connected(folder: Path) -> Iterator[sqlite3.Connection]:
 
 
 def prepare(folder: Path) -> None:
-    """Create ``scores.db`` in the folder, in which the subscriber stores scores and attempts."""
+    """Create the database ``scores.db`` in the folder. The subscriber stores scores and attempts in it."""
     with closing(sqlite3.connect(folder / "scores.db")) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(CREATE)
@@ -84,11 +84,11 @@ def recomputed(folder: Path) -> Recomputed:
 
 
 def undone(records: Collection[str], expected: Mapping[tuple[str, str], int | float], done: Recomputed) -> list[str]:
-    """Return a sentence about records that the subscriber missed or that were never folded, and one for each wrong score.
+    """Return a sentence for each fault in the results of the subscriber: records that it missed, unknown records, wrong scores.
 
     Args:
         records: Ids of the folded records.
-        expected: (account, metric) → expected value.
+        expected: Expected value of each (account, metric).
         done: Results of the subscriber.
     """
     missing, unknown = set(records) - done.ids, done.ids - set(records)
@@ -113,7 +113,7 @@ def undone(records: Collection[str], expected: Mapping[tuple[str, str], int | fl
     retry=Retries(attempts=8, first="200ms"),
 )
 def recompute(event: Received[RecomputedRecord]) -> None:
-    """Compute the score of an account and store it; an older version never overwrites a newer one, so repeating is harmless."""
+    """Compute the score of an account and store it. An older version never overwrites a newer one, so repeating is harmless."""
     is_busy = event.attempt == 1 and crc32(event.id.encode()) % BUSY_EVERY == 0
     with connected(Path(os.environ[DEMO_FOLDER])) as connection:
         if not is_busy:

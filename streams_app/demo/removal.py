@@ -1,4 +1,4 @@
-"""Removes topics, consumer groups and Redis keys of a demo from servers of the user; logs a warning if some remain."""
+"""Removes topics, consumer groups and Redis keys of a demo from servers of the user. Logs a warning if it cannot remove some."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from streams_app.subscribers.running.requirements import declared_topics
 logger = logging.getLogger(__name__)
 
 EMPTY_SECONDS: Final = 15.0
-"""Maximum time to wait until a group has no members: a killed worker stays a member for its session timeout."""
+"""Maximum time to wait until a consumer group has no members. A killed worker remains a member for its session timeout."""
 
 POLL_SECONDS: Final = 0.5
 
 
 async def remove_all(settings: Settings) -> None:
-    """Delete the topics, consumer groups and Redis keys of the demo; errors are logged, not raised."""
+    """Delete the topics, consumer groups and Redis keys of the demo. Errors are logged and not raised."""
     try:
         async with admin_client(settings.kafka) as client:
             await client.delete_topics([topic.name for topic in (*topics_of(settings), *declared_topics(settings))])
@@ -50,7 +50,7 @@ async def remove_all(settings: Settings) -> None:
 
 
 async def _remove_group(client: AIOKafkaAdminClient, group: str) -> None:
-    """Delete a consumer group as soon as it has no members; a group that never existed is not an error.
+    """Delete a consumer group as soon as it has no members. It is no error if the group never existed.
 
     The request is sent directly, because the admin client of aiokafka has no method for it.
     """

@@ -1,4 +1,4 @@
-"""Reads events from a file of JSON lines, and times them by a field of the events if they have one.
+"""Reads events from a file of JSON lines. If the events have a field with their time, they are replayed at its speed.
 
 Lines that are not JSON objects are produced unchanged, and become dead letters as they would in production.
 """
@@ -26,11 +26,11 @@ SAMPLED_LINES: Final = 100
 
 
 class EventReplay:
-    """Events of a file, at the speed at which they happened; events without times at ``rate`` per second.
+    """Supplies the events of a file at the speed at which they happened, or at ``rate`` per second if they have no times.
 
     Attributes:
         head: The first events of the file, to be checked before any event is produced.
-        fault: Why the rest of the file cannot be read; None: no error.
+        fault: Why the rest of the file cannot be read; None: there was no error so far.
     """
 
     def __init__(self, path: Path, *, group_key: str, rate: float, speed: float = 1.0) -> None:
@@ -40,7 +40,7 @@ class EventReplay:
             path: JSON lines, in the order in which they are produced.
             group_key: Field whose value becomes the record key.
             rate: Events per second, for lines without a time.
-            speed: Factor by which the events are faster than they happened.
+            speed: Factor by which events are replayed faster than they happened.
 
         Raises:
             ConfigurationError: The file cannot be read.
@@ -61,7 +61,7 @@ class EventReplay:
         return self._next is None
 
     def until(self, now_ms: float) -> list[Update]:
-        """Return the next updates up to a time, in the order of the file."""
+        """Return the next updates in the order of the file, up to the time ``now_ms``."""
         given = []
         while self._next is not None and self._next.at_ms <= now_ms:
             given.append(self._next)
@@ -70,7 +70,7 @@ class EventReplay:
 
     @property
     def rate_text(self) -> str:
-        """What sets the speed of the replay, for display: the time fields of the events, or the events per second."""
+        """What determines the speed of the replay, as text for display: time fields of the events, or a number per second."""
         fields = {name for line in self.head if (name := time_field_of(_decoded(line))) is not None}
         if fields:
             return f"by {', '.join(sorted(fields))}"
@@ -107,14 +107,14 @@ class EventReplay:
 
 
 def time_field_of(event: Any) -> str | None:
-    """Return the name of the first field that has the time of an event; None if there is none."""
+    """Return the first of :data:`TIME_FIELDS` that has the time of an event; None if there is no such field."""
     if type(event) is not dict:
         return None
     return next((name for name in TIME_FIELDS if moment_ms(event.get(name)) is not None), None)
 
 
 def time_of(event: Any) -> float | None:
-    """Return the time of an event, in ms since 1970, by its :func:`time_field_of`; None if it has none."""
+    """Return the time of an event, in ms since 1970, from its :func:`time_field_of`; None if the event has no time."""
     field = time_field_of(event)
     return None if field is None else moment_ms(event[field])
 

@@ -47,22 +47,22 @@ from streams_app.settings import Settings
 STEP_SECONDS: Final = 0.05
 SAMPLE_EVERY_MS: Final = 500
 STALLED_MS: Final = 60_000
-"""Time without any progress after which the demo no longer waits for the last records; its check then fails."""
+"""Time without any progress after which the demo no longer waits for the last records. The check at the end then fails."""
 
 SHOWN_DIFFERENCES: Final = 10
 HOT_PAGE: Final = f"/?page={HOT_KEY}"
-"""Path of the live page for an account that is always active."""
+"""Path of the live page that shows an account that is always active."""
 
 CONSUMERS: Final = """\
   read store  SQLite: the changed values of each folded record, recomputed
   subscriber  recomputes a score for each folded record; every tenth fails at first, on purpose, and is retried
   journal     keeps each raw event by its account"""
-"""Lines about the components of the worker besides the fold."""
+"""Lines for display about the components of the worker other than the fold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of ``streams-app demo``. If ``seconds`` or ``events`` is 0, it does not limit the load."""
+    """Options of ``streams-app demo``. A value of 0 for ``seconds`` or ``events`` means no limit."""
 
     seconds: float
     events: int
@@ -82,7 +82,7 @@ def run(options: Options, console: Console) -> None:
         ConfigurationError: No event of the file can be folded (exit code 1).
         InternalError: The check or the worker failed (exit code 70).
         TryAgainError: A server does not answer (exit code 75).
-        KeyboardInterrupt: A signal stopped the demo immediately; servers and files have been removed, too.
+        KeyboardInterrupt: A signal stopped the demo; its servers were stopped, and its files were removed.
     """
     view = View(console, group_field=options.group_key, changed=options.changed)
     source = open_source(options)
@@ -104,7 +104,7 @@ def run(options: Options, console: Console) -> None:
 
 
 def open_source(options: Options) -> LoadEvents:
-    """Return the source of the events: generated load, or the file of ``--replay``.
+    """Return the events to produce: those of the file that ``--replay`` names, or else a generated load.
 
     Raises:
         ConfigurationError: The file cannot be read, or none of its first events can be folded.
@@ -204,7 +204,7 @@ class _Demo:
                     self._explained = await explained(self._settings, largest)
 
     def _listen(self) -> None:
-        """Handle signals in the event loop from now on: the first Ctrl-C ends the load, any other signal stops the demo."""
+        """Handle signals in the event loop from now on. The first Ctrl-C ends the load, and any other signal stops the demo."""
         loop = asyncio.get_running_loop()
         main = asyncio.current_task()
         assert main is not None  # a coroutine always runs in a task
@@ -224,7 +224,7 @@ class _Demo:
         self._interruption.listen(lambda number: loop.call_soon_threadsafe(interrupted, number))
 
     async def _play(self, worker: WorkerProcess, session: aiohttp.ClientSession) -> None:
-        """Produce the load; the metrics of an event are written into the write database before the event is produced."""
+        """Produce the load. The metrics of each event are written into the write database before the event is produced."""
         self._begin_ms, self._began_ms = self._clock.monotonic_ms(), self._clock.now_ms()
         next_sample_ms = 0
         while not self._enough.is_set():
@@ -349,7 +349,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interruption:
-    """Handler of the signals to this process during the demo; used only by the main thread."""
+    """Handles the signals to this process during the demo. Only the main thread may use it."""
 
     def __init__(self) -> None:
         self._listener: Callable[[int], object] | None = None
@@ -366,7 +366,7 @@ class Interruption:
                 signal.signal(number, handler)
 
     def listen(self, listener: Callable[[int], object]) -> None:
-        """Pass signals to a listener from now on; it may be called between any two instructions of the main thread."""
+        """Pass signals to a listener from now on. The listener may be called between any two instructions of the main thread."""
         self._listener = listener
 
     @property

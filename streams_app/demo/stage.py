@@ -32,7 +32,7 @@ FOLD: Final = "account-metrics"
 STORE: Final = "dashboard"
 JOURNAL: Final = "accounts"
 DEMO_FOLDER: Final = "DEMO_FOLDER"
-"""Environment variable with the folder of the databases, for the subscriber of the demo."""
+"""Environment variable in which the subscriber of the demo finds the folder of the databases."""
 
 PARTITIONS: Final = 4
 READY_MS: Final = 60_000
@@ -41,7 +41,7 @@ STOP_AT_ONCE_SECONDS: Final = 3.0
 QUIET_PERIOD: Final = "3s"
 MAX_HOLD: Final = "10s"
 SHOWN_FOR: Final = "20s"
-"""Time for which an update or a folded record stays on the live page."""
+"""Time for which the live page shows an update, a folded record or an open tab."""
 
 LISTENS: Final = re.compile(r"http listens url=(\S+)")
 SERVES: Final = re.compile(r"live views are served url=(\S+)")
@@ -113,14 +113,14 @@ port = 0
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Broker and Redis of the demo: addresses, and descriptions for display.
+    """Broker and Redis of the demo.
 
     Attributes:
         bootstrap: Address of the broker, ``host:port``.
-        broker: Description of the broker.
+        broker: Description of the broker, for display.
         redis_url: URL of Redis.
-        redis: Description of Redis.
-        are_ours: Whether both servers are embedded and end with the demo; otherwise topics and keys are removed at the end.
+        redis: Description of Redis, for display.
+        are_ours: Whether both servers are embedded and end with the demo. If not, the demo removes its topics and keys at the end.
     """
 
     bootstrap: str
@@ -132,7 +132,7 @@ class Servers:
 
 @contextlib.contextmanager
 def servers(bootstrap: str | None, redis_url: str | None, folder: Path) -> Iterator[Servers]:
-    """Provide the servers for the ``with`` block; embedded servers, with data in the folder, replace those not given."""
+    """Provide the servers for the ``with`` block. A server that is not given is embedded, with its data in the folder."""
     with contextlib.ExitStack() as stack:
         if bootstrap is None:
             broker = stack.enter_context(Broker.start(directory=folder / "broker"))
@@ -148,10 +148,10 @@ def servers(bootstrap: str | None, redis_url: str | None, folder: Path) -> Itera
 
 
 def demo_fold(*, group_key: str, changed: str) -> Fold:
-    """Return the fold of the demo, so that events can be checked before any server is started.
+    """Return the fold of the demo, by which events can be checked before any server is started.
 
     Raises:
-        ConfigurationError: A fold cannot have these fields.
+        ConfigurationError: A fold cannot have this group key or changed field.
     """
     try:
         return Fold(name=FOLD, source="events", group_key=group_key, changed=changed, quiet_period=QUIET_PERIOD, max_hold=MAX_HOLD)
@@ -161,7 +161,7 @@ def demo_fold(*, group_key: str, changed: str) -> Fold:
 
 
 def demo_settings(on: Servers, folder: Path, *, group_key: str, changed: str) -> tuple[Path, Settings]:
-    """Write ``streams.toml``; return its path and settings. On servers of the user, topics and keys get unique names."""
+    """Write ``streams.toml``, and return its path and settings. On servers of the user, topics and keys get unique names."""
     app_id = "demo" if on.are_ours else f"demo-{secrets.token_hex(4)}"
     source = "post-metric-updated" if on.are_ours else f"{app_id}.post-metric-updated"
     path = folder / "streams.toml"
@@ -179,7 +179,10 @@ def demo_settings(on: Servers, folder: Path, *, group_key: str, changed: str) ->
 
 @contextlib.asynccontextmanager
 async def topics_and_tables(settings: Settings, on: Servers) -> AsyncIterator[None]:
-    """Create the topics and the read store; after the block, remove topics, groups and keys from servers of the user."""
+    """Create the topics and the read store for the ``async with`` block.
+
+    After the block, topics, consumer groups and keys are removed from servers of the user.
+    """
     await create_missing_topics(settings)
     store = open_store(settings.read_store(STORE))
     await store.initialise()
@@ -195,7 +198,7 @@ class DemoProcess:
     """A ``streams-app`` command that runs as a separate process.
 
     Attributes:
-        url: URL of the process, from its log; empty until it listens.
+        url: URL of the process, as found in its log; empty until the process listens.
     """
 
     def __init__(self, name: str, command: Sequence[str], listens: re.Pattern[str], config: Path, folder: Path) -> None:
@@ -218,7 +221,7 @@ class DemoProcess:
         """Wait until the process is ready.
 
         Raises:
-            InternalError: The process ended or was not ready in time; the message has the end of its log.
+            InternalError: The process ended or was not ready in time. The message has the end of the log.
         """
         deadline_ms = clock.monotonic_ms() + READY_MS
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
@@ -235,7 +238,7 @@ class DemoProcess:
             raise InternalError(f"the {self._name} ended; its log ends with:\n{self._child.log_tail()}")
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Send SIGTERM and wait up to 22 s for the end of the process, or 3 s with ``at_once``."""
+        """Send SIGTERM, and wait for the end of the process: up to 22 s, or up to 3 s with ``at_once``."""
         self._child.stop(STOP_AT_ONCE_SECONDS if at_once else STOP_SECONDS)
 
     def _is_listening(self) -> bool:
@@ -249,7 +252,7 @@ class DemoProcess:
 
 
 class WorkerProcess(DemoProcess):
-    """Worker process, run as in production; ready when it has claimed its partitions."""
+    """Worker process, started as in production. It is ready when it has claimed its partitions."""
 
     def __init__(self, config: Path, folder: Path) -> None:
         super().__init__("worker", ["worker"], LISTENS, config, folder)
@@ -273,7 +276,7 @@ class HubProcess(DemoProcess):
 
 @contextlib.contextmanager
 def stage_folder() -> Iterator[Path]:
-    """Create a temporary folder for settings, databases and logs; it is removed after the ``with`` block."""
+    """Create a temporary folder for settings, databases and logs. The folder is removed after the ``with`` block."""
     # Errors are ignored, because a child that is being killed may still write into the folder.
     with tempfile.TemporaryDirectory(prefix="streams-app-demo-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)

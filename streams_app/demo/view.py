@@ -27,20 +27,20 @@ class Snapshot:
 
     Attributes:
         elapsed_ms: Time since the load began.
-        phase: Current phase, one word.
+        phase: Current phase: ``load``, ``silence`` or ``done``; empty in the summary.
         events: Number of raw events produced.
         events_per_second: Rate of produced events over about the last second.
         open_groups: Number of groups that are not emitted yet.
         lag_events: Number of produced events that are not folded yet.
         records: Number of folded records.
-        events_folded: Number of events in those records.
+        events_folded: Number of events that were folded into these records.
         values_written: Number of values written to the read store.
         latest: The newest folded records.
         recomputed: Number of folded records that the subscriber has handled.
         retried: Number of attempts of the subscriber that failed and were retried.
         journaled: Number of events in the journal.
-        journal_received: Bytes of the keys and values of all events.
-        journal_kept: Bytes of these events in Redis.
+        journal_received: Size of the keys and values of all produced events, in bytes.
+        journal_kept: Size of the journal in Redis, in bytes.
     """
 
     elapsed_ms: int = 0
@@ -61,17 +61,17 @@ class Snapshot:
 
     @property
     def folding_ratio(self) -> float:
-        """Share of events saved by folding: 1 - records / events folded into them."""
+        """Share of events that folding saved: 1 - number of records / number of events in them; 0 without records."""
         return 1 - self.records / self.events_folded if self.events_folded else 0.0
 
     @property
     def writes_saved(self) -> float:
-        """Share of read-store writes saved, compared with one write for each event."""
+        """Share of read-store writes that folding saved, compared with one write for each event; 0 without events."""
         return 1 - self.values_written / self.events if self.events else 0.0
 
 
 class View:
-    """Display of snapshots on a terminal, or as plain lines."""
+    """Displays snapshots of the demo: in a table on a terminal, otherwise as plain lines."""
 
     def __init__(self, console: Console, *, group_field: str, changed: str) -> None:
         self.console = console
@@ -101,7 +101,7 @@ class View:
         self.console.print(Text(text), soft_wrap=True)  # Text, because rich reads a string as markup
 
     def show(self, now: Snapshot) -> None:
-        """Show a snapshot: in the live table, or as a line at most every 2 s."""
+        """Show a snapshot in the live table. Without a table, print it as a line, but at most one line every 2 s."""
         if self._live is not None:
             self._live.update(self.picture(now))
         elif now.elapsed_ms >= self._line_at_ms:
@@ -151,14 +151,14 @@ def _megabytes(size: int) -> str:
 
 
 def share(ratio: float, of: int) -> str:
-    """Format a share as a percentage; ``-`` if the total is 0."""
+    """Return a share as a percentage, or ``-`` if the total ``of`` is 0."""
     return f"{ratio:.1%}" if of else "-"
 
 
 def describe(record: dict[str, Any], group_field: str, changed: str, width: int) -> str:
-    """Describe a folded record: ``account_1: likes, shares  (37 events in one record, reason quiet)``.
+    """Describe a folded record in one line: ``account_1: likes, shares  (37 events in one record, reason quiet)``.
 
-    If the line is too long, names are omitted, then the key is cut in the middle; numbers are never cut.
+    If the line is too long, names are omitted, then the key is cut in the middle. Numbers are never cut.
     """
     fold = record["fold"]
     key = shown_key(record.get(group_field))

@@ -1,7 +1,7 @@
 """The service that owns the post metrics: a SQLite table that is written before each event is produced.
 
-The table is the source of the read store: the metrics of an account are the SUM over its posts. The same sums are also computed in
-memory from the events, as the expected content of the read store at the end.
+The read store takes its values from this table: a metric of an account is the SUM over the posts of the account. The same sums are
+also computed in memory from the events. They are the expected content of the read store at the end.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ GROUP BY account_id, metric
 
 Number = int | float
 Place = tuple[str, str, str]
-"""Key of a post metric: account, post, metric."""
+"""Key of a post metric: account, post, and name of the metric."""
 
 
 @dataclass(slots=True)
 class Raw:
-    """Event with the attributes that :class:`.EventReader` needs of a record."""
+    """An event with those attributes of a record that :class:`.EventReader` needs."""
 
     offset: int
     timestamp: int | None
@@ -70,7 +70,7 @@ class WriteSide:
         self.rejected = 0
 
     def write(self, updates: Sequence[Update]) -> None:
-        """Write the metrics of events in one transaction; events that cannot be folded are counted and change nothing."""
+        """Write the metrics of events in one transaction. Events that cannot be folded are counted, and change nothing."""
         raws = [Raw(position, 0, update.key, update.value) for position, update in enumerate(updates)]
         decoded = decode_all(raws, self._limits)
         reading = self._reader.read(raws, decoded)
@@ -88,7 +88,7 @@ class WriteSide:
         self._connection.execute("COMMIT")
 
     def expected(self) -> dict[tuple[str, str], Number]:
-        """Return the sum of each (account, metric) over the posts of the account, computed from the events."""
+        """Return the expected value of each (account, metric): the sum over the posts of the account, computed from the events."""
         sums: dict[tuple[str, str], Number] = defaultdict(int)
         for (account, _, name), number in self._numbers.items():
             sums[account, name] += number
@@ -132,5 +132,5 @@ def differences(path: Path, table: str, expected: Mapping[tuple[str, str], Numbe
 
 
 def _is_same(stored: Any, number: Number) -> bool:
-    """Return whether two sums are equal; sums of floats may differ slightly, because they depend on the order of the terms."""
+    """Return whether two sums are equal. Sums of floats may differ slightly, because they depend on the order of the terms."""
     return type(stored) in (int, float) and (stored == number or math.isclose(stored, number, rel_tol=1e-9))
