@@ -20,14 +20,14 @@ UNDER_THE_PRESENT_GENERATION: Final = Change(
 
 COMMITS_OF_NOTES: Final = (
     Mutant(
-        "commit under the client's present generation",
-        "A window from before a rejoin overwrites what the owner in between has begun.",
+        "a commit uses the client's current generation",
+        "A commit from before a rejoin overwrites the begins that the owner in between has committed.",
         MEMBERS,
         (UNDER_THE_PRESENT_GENERATION,),
     ),
     Mutant(
-        "commit under no generation where that of the claim is refused",
-        "A group without members takes it from anybody, and what the last owner has begun is overwritten.",
+        "a rejected commit is repeated without a generation",
+        "A group without members accepts it from anyone, and it overwrites the begins that the last owner has committed.",
         MEMBERS,
         (
             Change(
@@ -39,14 +39,14 @@ COMMITS_OF_NOTES: Final = (
         ),
     ),
     Mutant(
-        "goes on after a commit without an answer",
-        "It is taken after a newer one of the same member, and what has begun since is called again.",
+        "the claim continues after a commit without an answer",
+        "The broker may apply it after a newer commit of the same member, and events that began in between run again.",
         LATE,
         (Change(SEND, "if self._on_doubt is not None and member == self._in_doubt and not is_last:", "if False:"),),
     ),
     Mutant(
         "a commit without an answer is sent again",
-        "The first of the two is taken after a newer one.",
+        "The broker may apply the first of the two after a newer commit.",
         LATE,
         (Change(COMMIT_AS, "except _UNANSWERED:", "except ZeroDivisionError:"),),
     ),

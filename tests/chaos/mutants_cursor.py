@@ -22,19 +22,19 @@ RETENTION = ("history lossy retention:3 crash:3", "history retention:4 crash:3 r
 CURSOR: Final = (
     Mutant(
         "the fence moves with the first script of a range",
-        "Groups that were not taken yet are never read again.",
+        "Groups that the first script did not fold are never folded.",
         CRASHES,
         (Change(FOLD, "local is_done, cursor, clock = arg.is_last and taken == count,", "local is_done, cursor, clock = true,"),),
     ),
     Mutant(
         "the cursor is not compared",
-        "A script that comes late, or a worker whose reply was lost, folds a group once more.",
+        "A delayed script, or a worker that lost a reply, folds a group twice.",
         (*LOST, *BACK),
         (Change(FOLD, "if (state.cursor or '') ~= arg.cursor then", "if false then"),),
     ),
     Mutant(
-        "a cursor that has gone back is taken for a lost reply",
-        "Redis was rolled back: the groups between the two are never folded.",
+        "a cursor that went back counts as a lost reply",
+        "After a rollback of Redis, the groups between the two cursors are never folded.",
         BACK,
         (
             Change(f"{PROGRESS}.advance_to", "if cursor < self.cursor:", "if False:"),
@@ -47,8 +47,8 @@ CURSOR: Final = (
         ),
     ),
     Mutant(
-        "a claim does not return the range under way",
-        "The next owner folds what the former one has folded once more, or ends the range elsewhere.",
+        "a claim does not return the range in progress",
+        "The next owner folds groups of the range twice, or ends the range at another offset.",
         OWNERS,
         (
             Change(CLAIM, UNDER_WAY, "None"),
@@ -57,8 +57,8 @@ CURSOR: Final = (
         ),
     ),
     Mutant(
-        "a range under way is ended elsewhere",
-        "Groups that are done miss what lies beyond its former end, or hold it twice.",
+        "a range in progress ends at another offset",
+        "Groups that are already folded miss the events beyond the former end, or contain them twice.",
         OWNERS,
         (
             Change(CUTTING, "if begun is not None:", "if False:"),
@@ -68,37 +68,37 @@ CURSOR: Final = (
     ),
     Mutant(
         "groups at or below the cursor are folded again",
-        "The next owner does not leave out what the former one has folded.",
+        "The next owner folds the groups that the former owner has already folded.",
         OWNERS,
         (Change(f"{PROGRESS}.__init__", "self._at = bisect_right(self._members, cursor)", "self._at = 0"),),
     ),
     Mutant(
         "the record clock is written with each script",
-        "The next owner begins the range at a later time: events get other scores.",
+        "The next owner begins the range at a later time, so events get other scores.",
         OWNERS,
         (Change(FOLD, "call('HSET', meta, 'to', arg.to,", "call('HSET', meta, 'record_clock', arg.record_clock, 'to', arg.to,"),),
     ),
     Mutant(
         "the partition clock is written with each script",
-        "Likewise.",
+        "The next owner begins the range at a later time, so events get other scores.",
         OWNERS,
         (Change(FOLD, "call('HSET', meta, 'to', arg.to,", "call('HSET', meta, 'clock', arg.clock, 'to', arg.to,"),),
     ),
     Mutant(
-        "the time of a range is that of whoever folds it",
+        "the time of a range depends on its owner",
         "Two owners give an event different scores.",
         OWNERS,
         (Change(CLAIM, UNDER_WAY, "RangeInProgress(int(to), cursor, RangeTime(int(cap) + 3_000, None)) if to else None"),),
     ),
     Mutant(
-        "left-out groups do not move the clock of a range",
-        "The running maximum goes over all of its events, or the others get other scores.",
+        "skipped groups do not advance the clock of a range",
+        "The running maximum must include all events of the range, or the other events get other scores.",
         OWNERS,
         (Change(CUTTING, "listed = list(events)", "listed = [event for event in events if event[2] > begun.cursor]"),),
     ),
     Mutant(
-        "a range that reaches beyond what is lost is dropped",
-        "Groups that are done are folded once more.",
+        "a partly lost range in progress is dropped",
+        "Groups that are already folded are folded twice.",
         RETENTION,
         (
             Change("skip.lua", "if state.to and tonumber(state.to) <= tonumber(arg.to) then", "if state.to then"),

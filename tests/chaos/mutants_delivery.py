@@ -29,8 +29,8 @@ SPLIT = ("rollback:3 rebalance", "lossy crash:2 rebalance:2 foldset", "lossy rol
 
 SCRIPTS: Final = (
     Mutant(
-        "fence written first",
-        "A script that dies half-way leaves a fence above what was written.",
+        "the fence is written first",
+        "A script that fails half-way leaves a fence above the folded events.",
         DYING,
         (
             Change(
@@ -41,32 +41,32 @@ SCRIPTS: Final = (
         ),
     ),
     Mutant(
-        "fold does not skip what a group holds already",
-        "A script that died half-way is repeated and counts its events twice.",
+        "fold does not skip offsets that a group contains",
+        "A script that failed half-way is repeated and counts its events twice.",
         DYING,
         (Change(FOLD, "if g and r.first <= g.last then", "if false then"),),
     ),
     Mutant(
-        "seal pops first",
-        "A group has left the open state and is in no outbox.",
+        "seal does not add groups to the outbox",
+        "A sealed group is neither open nor in the outbox, so its record is never sent.",
         LOSSY,
         (Change(SEAL, "in_pages('ZADD', outbox, sent)", ""),),
     ),
     Mutant(
-        "fold pops first",
-        "A group closed by a bound while folding is in no outbox.",
+        "fold does not add closed groups to the outbox",
+        "A group that a bound closes during a fold is neither open nor in the outbox.",
         LOSSY,
         (Change(FOLD, "in_pages('ZADD', outbox, sealed_entries)", ""),),
     ),
     Mutant(
         "finish removes everything up to an offset",
-        "A record below it that the broker has not acknowledged goes, too.",
+        "It also removes records with lower offsets that the broker has not acknowledged.",
         ("lossy:3", "lossy:2 crash:2"),
         (Change(FINISH, "'ZREMRANGEBYSCORE', outbox, from, to)", "'ZREMRANGEBYSCORE', outbox, '-inf', to)"),),
     ),
     Mutant(
-        "finish by ranges although a reply is missing",
-        "A record the lost reply told of lies between two that were acknowledged, and goes with them.",
+        "finish removes ranges although a reply was lost",
+        "A record from the lost reply lies between two acknowledged ones and is removed with them.",
         (
             "history fragile:finish fragile:fold",
             "history fragile:fold",
@@ -77,8 +77,8 @@ SCRIPTS: Final = (
         ),
     ),
     Mutant(
-        "first offset moves with the group",
-        "The watermark passes the events a group began with.",
+        "the first offset of a group moves with each fold",
+        "The watermark passes the first events of a group.",
         ("lossy",),
         (Change(FOLD, IS_OPENED, "if true then opens(plan.group, g.last, timer)\nelseif plan.opens then"),),
     ),
@@ -86,8 +86,8 @@ SCRIPTS: Final = (
 
 DELIVERY: Final = (
     Mutant(
-        "dead letter after the fence",
-        "The position passes an event that is neither folded nor in the dead letters.",
+        "dead letters are sent after the fence moves",
+        "A crash loses an event that is neither folded nor in the dead-letter topic.",
         LOSSY,
         (
             Change(FOLD_ALL, "await self._send_dead_letters(reading)", "pass"),
@@ -95,32 +95,32 @@ DELIVERY: Final = (
         ),
     ),
     Mutant(
-        "dead letters count without acknowledgement",
-        "The broker has refused them and nobody sends them again.",
+        "dead letters count as sent without acknowledgement",
+        "Dead letters that the broker has rejected are not sent again.",
         ("lossy:3",),
         (Change("delivery.dead_letters:DeadLetters._send", "if outcome is None:", "if True:"),),
     ),
     Mutant(
-        "finish before ack",
+        "finish before the acknowledgement",
         "A record that was never acknowledged has left the outbox.",
         LOSSY,
         (Change(SEND_PENDING, "acknowledged, failed =", "await shard.finish(entries)\nacknowledged, failed ="),),
     ),
     Mutant(
         "an error of the producer counts as an acknowledgement",
-        "Lost with the first request that is lost.",
+        "The record is lost with the first failed request.",
         LOSSY,
         (Change(PRODUCE, "if fault is not None:", "if False:"),),
     ),
     Mutant(
-        "outbox not loaded at claim",
-        "What a former owner sealed is never sent.",
+        "the outbox is not loaded at the claim",
+        "Records that a former owner sealed are never sent.",
         ("lossy crash:2", *ZOMBIE),
         (Change(f"{SHARD}.claim", "await self._load_outbox()", "self.outbox.clear()"), NOT_COMPARED),
     ),
     Mutant(
-        "outbox not read again after a lost reply of fold",
-        "What bounds closed in that fold is never sent.",
+        "the outbox is not reloaded after a lost fold reply",
+        "Records of groups that a bound closed in that fold are never sent.",
         ("fragile:fold", "lossy:0.3"),
         (
             Change(f"{SHARD}.fold_once", "if reply.outcome is FoldOutcome.ALREADY:", "if False:"),
@@ -129,14 +129,14 @@ DELIVERY: Final = (
         ),
     ),
     Mutant(
-        "a lost reply of seal is taken for a failure",
-        "What it sealed is never sent.",
+        "a lost reply of seal counts as a failure",
+        "The records that it sealed are never sent.",
         ("fragile:seal", "lossy:3"),
         (Change(f"{SHARD}.seal", "self.is_claimed = False", "pass"), NOT_COMPARED),
     ),
     Mutant(
-        "a group may be sealed twice under one id",
-        "The id must be derived from the source alone.",
+        "a fold id is derived from the due time",
+        "The id must be derived from source offsets only, or a record that is sent again has another id.",
         ("lossy crash:2",),
         (
             Change(
@@ -147,8 +147,8 @@ DELIVERY: Final = (
         ),
     ),
     Mutant(
-        "version from the first offset",
-        "Records of one group come in no order.",
+        "the version is derived from the first offset",
+        "The records of one group have no order.",
         ("",),
         (Change("folding.core.record:Renderer.records", "VERSION_SHIFT + last", "VERSION_SHIFT + first"),),
     ),
@@ -156,14 +156,14 @@ DELIVERY: Final = (
 
 CLAIMS: Final = (
     Mutant(
-        "reader at the highest fence of several folds",
-        "The folds behind it miss what lies between, or refuse for ever.",
+        "the reader starts at the highest fence of all folds",
+        "Folds with a lower fence miss the events in between, or reject every range forever.",
         SPLIT,
         (Change(CLAIM_ONCE, "min(served.next for served", "max(served.next for served"),),
     ),
     Mutant(
-        "reader at the highest fence, no chain rule",
-        "The folds behind it lose what lies between.",
+        "the reader starts at the highest fence, no chain rule",
+        "Folds with a lower fence lose the events in between.",
         SPLIT,
         (
             Change(CLAIM_ONCE, "min(served.next for served", "max(served.next for served"),
@@ -171,14 +171,14 @@ CLAIMS: Final = (
         ),
     ),
     Mutant(
-        "claim without asking Kafka",
-        "A member whose generation is over robs the owner.",
+        "a claim does not ask Kafka",
+        "A member with an outdated generation takes the state from the owner.",
         ZOMBIE,
         (Change(ASK_KAFKA, COMMIT_AT_CLAIM, "pass"),),
     ),
     Mutant(
-        "claim in Redis before asking Kafka",
-        "A member whose generation is over robs the owner, and is refused afterwards.",
+        "a claim writes to Redis before it asks Kafka",
+        "A member with an outdated generation takes the state from the owner, and is rejected afterwards.",
         ZOMBIE,
         (
             Change(ASK_KAFKA, COMMIT_AT_CLAIM, "pass"),
@@ -191,38 +191,38 @@ CLAIMS: Final = (
         ),
     ),
     Mutant(
-        "start position not committed",
-        "With `latest` a loss of Redis before the first commit begins again at the end.",
+        "the initial position is not committed",
+        "With `latest`, if Redis is lost before the first commit, the fold begins at the new end.",
         ("lossy latest wipe:8", "latest wipe:15"),
         (Change(BEGINNING, "await claim.commit_now(begin)", "pass"),),
     ),
     Mutant(
-        "start rule applied over state",
-        "Kafka forgot the offset, Redis did not: with `latest` open groups are committed.",
+        "the start rule applies although state exists",
+        "If Kafka has deleted the commit and Redis has state, `latest` commits past open groups.",
         ("lossy latest forget:3 crash", "lossy crash zombie rebalance forget:2 latest"),
         (Change(BEGINNING, "low = await shard.store.watermark()", "low = None"),),
     ),
     Mutant(
-        "state begins above the position",
-        "The event at the position is never read.",
+        "new state begins above the committed position",
+        "The event at the committed position is never read.",
         ("", "lossy wipe:4"),
         (Change(f"{SHARD}.claim", "position - 1", "position"),),
     ),
     Mutant(
-        "known loss not reported",
-        "Retention overtook the worker and nobody knows.",
+        "known loss is not reported",
+        "Retention removes unread events without a report.",
         RETENTION,
         (Change(SKIP_LOST, "if lost_from < begin:", "if False:"),),
     ),
     Mutant(
-        "known loss reported from the fence",
-        "After a roll-back, events are reported lost that have long been delivered.",
+        "known loss is reported from the fence on",
+        "After a rollback, events that were delivered long ago are reported as lost.",
         ("lossy retention:3 rollback:3", "lossy retention:3 crash wipe rollback:3"),
         (Change(SKIP_LOST, "max(shard.fence + 1, position)", "shard.fence + 1"),),
     ),
     Mutant(
-        "groups stay open over known loss",
-        "A record spans offsets that are lost.",
+        "groups stay open across known loss",
+        "A record spans lost offsets.",
         RETENTION,
         (
             Change(SKIP_LOST, "await emitter.drain()", "pass"),
@@ -230,20 +230,20 @@ CLAIMS: Final = (
         ),
     ),
     Mutant(
-        "known loss skipped with open groups",
-        "The script refuses for ever.",
+        "known loss is skipped while groups are open",
+        "The script rejects every attempt, and the partition is stuck.",
         RETENTION,
         (Change(SKIP_LOST, "await emitter.drain()", "pass"),),
     ),
     Mutant(
-        "a lost lock",
-        "Seal and fold of one shard overlap in the process: each undoes what the other expects.",
+        "no lock per shard",
+        "Seal and fold of one shard overlap in the process, and each invalidates the assumptions of the other.",
         ("lossy", "lossy crash zombie rebalance", ""),
         (Change(f"{SHARD}.__init__", "self.lock = asyncio.Lock()", "import contextlib\nself.lock = contextlib.nullcontext()"),),
     ),
     Mutant(
-        "caught up by an old fetch",
-        "After a suspension the wall clock closes groups whose next events are in the log.",
+        "an old fetch counts as caught up",
+        "After a suspension, the wall clock closes groups whose next events are in the log.",
         ("freeze", "lossy freeze zombie"),
         (
             Change("delivery.clocks:is_caught_up", "and is_close(view.fetched_at_ms, now_ms)", ""),
@@ -251,8 +251,8 @@ CLAIMS: Final = (
         ),
     ),
     Mutant(
-        "always caught up",
-        "A worker that lags closes groups whose next events are in the log.",
+        "the reader always counts as caught up",
+        "A worker with lag closes groups whose next events are in the log.",
         ("freeze", "zombie:4"),
         (Change("delivery.clocks:is_caught_up", "return fence + 1 >= view.stable_offset and", "return"),),
     ),

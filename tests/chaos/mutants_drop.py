@@ -13,14 +13,14 @@ LEAVES = "gone[#gone + 1], gone_keys[#gone_keys + 1] = group, prefix .. group"
 
 DROPS: Final = (
     Mutant(
-        "a drop takes whatever fold of the group is open",
-        "The group was emitted and opened again before its owner took the request: nobody has seen what is dropped then.",
+        "a drop request applies to a group that opened later",
+        "The group was emitted and opened again before its owner read the request, so no operator has seen the dropped events.",
         OPERATORS,
         (Change(SEAL, "local is_seen = g and g.first == tonumber(request:match('^%d+'))", "local is_seen = g"),),
     ),
     Mutant(
-        "a former owner drops",
-        "Its script is refused, and the group is gone all the same: the owner neither logs nor counts it.",
+        "a former owner drops groups",
+        "Its script is rejected, but the group is removed: the owner neither logs nor counts it.",
         ("lossy crash zombie:3 rebalance operator:6", "zombie:4 rebalance:4 operator:8"),
         (
             Change(
@@ -38,14 +38,14 @@ DROPS: Final = (
         ),
     ),
     Mutant(
-        "the contents of a dropped group stay",
-        "Nobody reads them any more, and they stay in Redis for ever.",
+        "the contents of a dropped group are not removed",
+        "Nothing reads them any more, and they stay in Redis forever.",
         OPERATORS,
         (Change(SEAL, LEAVES, "gone[#gone + 1] = group"),),
     ),
     Mutant(
-        "requests to drop stay",
-        "They are read with each pass, for ever.",
+        "drop requests are not removed",
+        "Every pass reads them again, forever.",
         OPERATORS,
         (Change(SEAL, "in_pages('HDEL', drop, done)", "local unchanged"),),
     ),
@@ -54,7 +54,7 @@ DROPS: Final = (
 HELD_BY_A_RANGE: Final = (
     Mutant(
         "a group is dropped while a range may still add to it",
-        "A script that died half-way has added a part of the range, and the next one opens the group again with all of it.",
+        "A script that failed half-way has added a part of the range, and the next one opens the group again with all of it.",
         (),
         (Change(SEAL, HELD, "if true then"),),
     ),

@@ -24,19 +24,19 @@ LOSSES = ("wipe:4", "wipe:4 history", "wipe:3 rollback:2 crash")
 JOURNALS: Final = (
     Mutant(
         "a claim keeps segments above the fence",
-        "Its range is filed once more, by another owner in another segment.",
+        "Another owner stores their range once more, in another segment.",
         DEATHS,
         (Change("journal/claim.lua", "if is_known and tonumber(first) <= fence then", "if is_known then"),),
     ),
     Mutant(
-        "a segment that was begun counts as one",
-        "A script that died between the two writes leaves a segment that no reader finds.",
+        "append counts a half-written segment as complete",
+        "A script that failed between the two writes leaves a segment that no reader finds.",
         DYING,
         (Change("journal/append.lua", "not call('ZSCORE', segments, arg.first)", "not known"),),
     ),
     Mutant(
-        "the fence moves first",
-        "A script that dies behind it has lost its events.",
+        "append moves the fence first",
+        "A script that fails afterwards has lost its events.",
         DYING,
         (
             Change(
@@ -47,32 +47,32 @@ JOURNALS: Final = (
         ),
     ),
     Mutant(
-        "an append asks for neither token nor fence",
-        "A former owner files its events over those of the next.",
+        "append checks neither token nor fence",
+        "A former owner overwrites the events of the next one.",
         TAKEOVERS,
         (Change("journal/append.lua", "local refused = refusal()", "local refused"),),
     ),
     Mutant(
-        "stage does not ask for the token",
-        "A former owner removes what the next one has staged.",
+        "stage does not check the token",
+        "A former owner removes the blocks that the next one has staged.",
         TAKEOVERS,
         (Change("journal/stage.lua", "local refused = refusal()", "local refused"),),
     ),
     Mutant(
-        "drop does not ask for the token",
-        "A former owner, whose clock may be another one, removes segments.",
+        "drop does not check the token",
+        "A former owner, whose clock may differ, removes segments.",
         ("zombie:9 history", "fragile:drop zombie:6 history"),
         (Change("journal/drop.lua", "local refused = refusal()", "local refused"),),
     ),
     Mutant(
-        "a claim leaves what was staged",
-        "Blocks that nobody will swap in stay in Redis.",
+        "a claim does not remove staged blocks",
+        "Blocks that no swap will use stay in Redis.",
         ("crash:5 history", *TAKEOVERS),
         (Change("journal/claim.lua", "remove_staged()", "local unchanged"),),
     ),
     Mutant(
-        "late blocks are staged",
-        "A copy of a request that comes late leaves blocks that nobody names.",
+        "stage accepts a delayed request",
+        "A delayed copy of a request leaves blocks that no entry names.",
         PACKING,
         (
             Change(
@@ -83,8 +83,8 @@ JOURNALS: Final = (
         ),
     ),
     Mutant(
-        "raw blocks go before packed ones are named",
-        "A script that dies in between has lost a segment.",
+        "raw blocks are removed before packed ones are named",
+        "A script that fails in between loses a segment.",
         ("dying:swap history", "dying:swap crash rebalance history"),
         (
             Change(
@@ -96,13 +96,13 @@ JOURNALS: Final = (
     ),
     Mutant(
         "packed blocks are not read back",
-        "What memory has damaged takes the place of what was whole.",
+        "Blocks that were damaged in memory replace intact ones.",
         ("flips history", "flips:2"),
         (Change(f"{KEEPER}._pack", "if await self._digest(packed) != expected:", "if False:"),),
     ),
     Mutant(
-        "a swap whose reply was lost is given up",
-        "Its owner, which does not ask for it either, takes the segment for removed, and never removes it.",
+        "a swap is abandoned after a lost reply",
+        "The owner, which does not query the result either, counts the segment as removed and never removes it.",
         PACKING,
         (
             Change(f"{KEEPER}._swap", "self._failed_with(error)", "raise"),
@@ -110,8 +110,8 @@ JOURNALS: Final = (
         ),
     ),
     Mutant(
-        "a segment that is closed is appended to",
-        "What is packed meanwhile is lost.",
+        "append accepts a closed segment",
+        "Events that are appended during compression are lost.",
         ANYTHING,
         (
             Change(f"{SHARD}.open", "newest.is_closed or ", ""),
@@ -119,14 +119,14 @@ JOURNALS: Final = (
         ),
     ),
     Mutant(
-        "the wall clock files while there is more to read",
-        "Events of days ago stand in today's segment, and live for too long.",
+        "the wall clock applies although the journal lags",
+        "Events of past days are stored in today's segment, and are kept too long.",
         ("history", "freeze:3 history", "behind freeze:3"),
         (Change("journal.agents.processor:JournalProcessor._check_state", "caught_up=is_known", "caught_up=True"),),
     ),
     Mutant(
-        "a future date moves the clock",
-        "One event dated 2099 makes everything old.",
+        "a future record time moves the clock",
+        "After one event dated 2099, every event counts as old.",
         ANYTHING,
         (
             Change(
@@ -137,14 +137,14 @@ JOURNALS: Final = (
         ),
     ),
     Mutant(
-        "the day of a silent partition is never over",
+        "the day of an idle partition never ends",
         "Its last segment is neither packed nor removed.",
         ANYTHING,
         (Change(f"{SHARD}.close_day", "known is None or day_of(self.clock_ms) <= known.day", "True"),),
     ),
     Mutant(
         "the open segment is dropped",
-        "What is appended next has nowhere to go.",
+        "The next append has no segment.",
         ANYTHING,
         (
             Change(f"{SHARD}.closed", "self.segments if self.open is None else self.segments[:-1]", "self.segments"),
@@ -156,20 +156,20 @@ JOURNALS: Final = (
         ),
     ),
     Mutant(
-        "a lost journal is filed from the commit on",
-        "What was filed before is missing for as long as it would have been kept.",
+        "a lost journal is restored only from the commit on",
+        "Older events are missing for as long as the journal would have kept them.",
         LOSSES,
         (Change(BEGINNING, "max(bounds.begin, start)", "max(bounds.begin, claim.committed.offset if claim.committed else start)"),),
     ),
     Mutant(
-        "NUL is not escaped",
-        "Events of one key stand under another.",
+        "a NUL byte in a key is not escaped",
+        "Events of one key appear under another.",
         ANYTHING,
         (Change("journal.core.block:escaped", 'key.replace(b"\\0", b"\\0\\xff") + b"\\0"', 'key + b"\\0"'),),
     ),
     Mutant(
         "an escaped byte is taken for an offset",
-        "The block of a longer key ends the search, though it begins with rows of this one.",
+        "The block of a longer key ends the search, although it begins with rows of this one.",
         ANYTHING,
         (Change("journal/read.lua", " and block:byte(#prefix + 1) ~= 255", ""),),
     ),
@@ -193,32 +193,32 @@ JOURNALS: Final = (
         (Change("journal/read.lua", "if is_packed then found", "if false then found"),),
     ),
     Mutant(
-        "the segment is that of the last offset had",
-        "A reader at the end of a segment never comes to the next.",
+        "a reader looks up the segment of its last offset",
+        "A reader at the end of a segment never reaches the next one.",
         ANYTHING,
         (Change("journal/read.lua", "first_up_to(up_to + 1)", "first_up_to(up_to)"),),
     ),
     Mutant(
-        "a reader stays where it finds nothing",
-        "It asks for the same segments for ever.",
+        "a read without results does not advance",
+        "The reader reads the same segments forever.",
         ANYTHING,
         (Change("journal/read.lua", "  up_to = last", "  local unchanged"),),
     ),
     Mutant(
-        "changes that the fence does not tell may be lost",
-        "Where Redis has lost a swap, nobody packs the segment; where it has lost a drop, nothing is removed any more.",
+        "the change number is not compared",
+        "If Redis loses a swap, the segment is never packed; if it loses a drop, nothing is removed any more.",
         ("rollback:12 history", "rollback:15 lossy history"),
         (Change("journal.agents.processor:JournalProcessor._check_state", " or int(change or 0) < changed", ""),),
     ),
     Mutant(
-        "a gap is passed over",
-        "A reader is not told what the source had lost.",
+        "a reader skips gaps",
+        "A reader is not told which events the source had lost.",
         ("retention:9 freeze:3", "retention:9 crash:3 history", "retention:9 zombie:3"),
         (Change("journal/read.lua", "elseif segment.form == 'gap' then", "elseif false then"),),
     ),
     Mutant(
-        "a reader takes all that is in a block",
-        "It has events once more, and those of other keys.",
+        "a reader returns all rows of a block",
+        "It returns events twice, and those of other keys.",
         ANYTHING,
         (
             Change("journal.core.block:rows_of_key", "lambda row: row[0] == key", "lambda row: True"),
@@ -226,14 +226,14 @@ JOURNALS: Final = (
         ),
     ),
     Mutant(
-        "a reader takes what it has had",
-        "It has the events of a block that begins below its cursor once more.",
+        "a reader returns rows below its cursor",
+        "It returns the events of a block that begins below its cursor twice.",
         ANYTHING,
         (Change(ROWS_IN, "not after < row.offset <= up_to", "row.offset > up_to"),),
     ),
     Mutant(
         "blocks beyond the fence are returned",
-        "A reader is shown what was never appended, and once more when it is.",
+        "A reader returns events that were never appended, and returns them again once they are.",
         DYING,
         (Change("journal/read.lua", "if to > last then return true end", "local unchanged"),),
     ),
@@ -241,14 +241,14 @@ JOURNALS: Final = (
 
 IN_PARTS: Final = (
     Mutant(
-        "one partition is asked",
+        "only one partition is read",
         "Events of the key in other partitions are missing.",
         (),
         (Change("journal.reading.reading:Reading._begin", "*range(known)", "*range(min(known, 1))"),),
     ),
     Mutant(
-        "the form of a segment is picked before it is read",
-        "A swap in between has removed the blocks, and the reader is told that they are damaged.",
+        "a segment's form is looked up before the read",
+        "A swap in between has removed the blocks, and the reader reports them as damaged.",
         (),
         (
             Change(

@@ -22,31 +22,31 @@ from tests.chaos.mutants_protocol import (
 LAYER: Final = (
     Mutant(
         "toy: no chain rule",
-        "A range was dropped with the buffers of a rebalance; with the next one the fence moves over a hole.",
+        "A rebalance dropped a range with the buffers, and the next range moves the fence over the gap.",
         DROPS,
         (Change(DELIVER, CHAIN_RULE, "if False:"),),
     ),
     Mutant(
         "toy: batches fetched before a seek are delivered",
-        "They look as if the client had been thrown back.",
+        "They look as if the client had reset the reader to an older position.",
         ("lossy rebalance:6",),
         (TAKES_WHAT_WAS_FETCHED_BEFORE,),
     ),
     Mutant(
-        "toy: no look at an idle reader",
-        "The last range before a silence was dropped: nothing ever refuses.",
+        "toy: an idle reader is not checked",
+        "The last range before a silence was dropped, and no later range reveals the gap.",
         ("drops:3", "lossy drops:3"),
         (NEVER_LOOKS_AT_AN_IDLE_READER,),
     ),
     Mutant(
-        "toy: what a processor has already is delivered once more",
-        "The event below its range is counted twice where one reader serves several.",
+        "toy: an overlapping range includes the event at the fence",
+        "If one reader serves several processors, the event below a processor's range is counted twice.",
         WIPE,
         (TAKES_ONE_TOO_MANY,),
     ),
     Mutant(
-        "toy: what was delivered is committed",
-        "It may never be applied.",
+        "toy: the delivered position is committed",
+        "Delivered events may never be applied.",
         ("lossy", *WIPE),
         (
             Change(
@@ -57,33 +57,33 @@ LAYER: Final = (
         ),
     ),
     Mutant(
-        "toy: a dead letter counts without acknowledgement",
-        "The broker has refused it, and the fence passes what it was about.",
+        "toy: a dead letter counts as sent without acknowledgement",
+        "The broker has rejected it, and the fence passes its event.",
         ("lossy:3",),
         (Change("delivery.dead_letters:DeadLetters._send", "if outcome is None:", "if True:"),),
     ),
     Mutant(
         "toy: the fence does not wait for dead letters",
-        "It passes what is in no dead letter yet, and a crash drops it.",
+        "The fence passes an event whose dead letter is not sent yet, and a crash loses it.",
         ("lossy:3",),
         (Change("delivery.dead_letters:DeadLetters.send", "while failed is not None:", "while False:"),),
     ),
     Mutant(
-        "toy: the position of one processor is committed for all",
-        "The others may be behind it.",
+        "toy: the highest position of all processors is committed",
+        "The other processors may be behind it.",
         WIPE,
         (COMMITS_THE_HIGHEST,),
     ),
     Mutant(
         "toy: a commit is not bound to its claim",
-        "From a member whose generation is over it goes out under none, which a group without members takes: a claim that is over"
-        " robs the owner in Redis.",
+        "A member with an outdated generation commits without one, which a group without members accepts: an outdated claim then"
+        " takes the state in Redis from the owner.",
         ("stale:3 crash:6 zombie:6 rebalance:6", "stale:6 crash:9 zombie:9"),
         (UNDER_THE_PRESENT_GENERATION,),
     ),
     Mutant(
-        "toy: claim without asking Kafka",
-        "A member whose generation is over robs the owner.",
+        "toy: a claim does not ask Kafka",
+        "A member with an outdated generation takes the state from the owner.",
         ZOMBIE,
         (
             Change(

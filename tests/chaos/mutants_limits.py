@@ -12,13 +12,13 @@ BEGINNING = "folding.agents.claim:initial_position"
 STARTS: Final = (
     Mutant(
         "earliest begins at the end",
-        "What was in the log before the first worker is never folded.",
+        "Events from before the first worker are never folded.",
         ("", "lossy"),
         (Change(BEGINNING, "low = claim.log_bounds.begin", "low = claim.log_bounds.end"),),
     ),
     Mutant(
         "latest begins at the start",
-        "What was in the log before the first worker is folded all the same.",
+        "Events from before the first worker are folded nevertheless.",
         ("latest", "lossy latest crash"),
         (Change(BEGINNING, "low = claim.log_bounds.end if claim.tp.partition < count else claim.log_bounds.begin", "pass"),),
     ),
@@ -31,8 +31,8 @@ SHARD_CLOCK = "folding.core.shard_clock"
 CUTTER = "folding.core.chunks:ChunkCutter.next"
 
 BACKLOG_STAYS_LATE: Final = Mutant(
-    "lateness of a backlog stays what it was",
-    "Where producers have caught up since, silence is counted by who reads when: groups close whose next events wait.",
+    "the lateness of a backlog never decreases",
+    "If producers have caught up since, silence depends on who reads when: groups close although their next events wait.",
     (),
     (Change(f"{SHARD_CLOCK}:_late_after", "return min(late_ms, max(0, time.cap_ms - record_clock_ms))", "return late_ms"),),
 )
@@ -40,32 +40,32 @@ BACKLOG_STAYS_LATE: Final = Mutant(
 
 LIMITS: Final = (
     Mutant(
-        "a session ends at exactly X",
-        "An event exactly X after the last one still belongs to the group.",
+        "a session ends after exactly the quiet period",
+        "An event exactly one quiet period after the last one still belongs to the group.",
         HISTORY,
         (Change(CLOSING, "score > g.score - g.shorter + quiet_ms", "score >= g.score - g.shorter + quiet_ms"),),
     ),
     Mutant(
-        "a run ends at exactly X",
-        "As between chunks.",
+        "a run ends after exactly the quiet period",
+        "Within a chunk, too, such an event still belongs to the group.",
         HISTORY,
         (Change(CUTTER, "last_score) > pause", "last_score) >= pause"), Change(CUTTER, "since > gap", "since >= gap")),
     ),
     Mutant(
-        "a session goes on at exactly M",
-        "A group that has been open for M is due.",
+        "a session continues after exactly the maximum hold",
+        "A group that has been open for `max_hold` is due.",
         HISTORY,
         (Change(CLOSING, "return score >= g.opened + hold_ms or", "return score > g.opened + hold_ms or"),),
     ),
     Mutant(
-        "record clock not kept for the next owner",
-        "A late event begins the time of sessions anew: two owners in turn do not agree.",
+        "the record clock is not stored for the next owner",
+        "A late event restarts the time of sessions, so two successive owners disagree.",
         OWNERS,
         (Change(FOLD, "'record_clock', arg.record_clock, ", ""),),
     ),
     Mutant(
-        "record clock is zero after a claim",
-        "As if it was not kept.",
+        "the record clock is zero after a claim",
+        "The effect is the same as if the record clock was not stored.",
         OWNERS,
         (
             Change(
@@ -76,20 +76,20 @@ LIMITS: Final = (
         ),
     ),
     Mutant(
-        "lateness of producers dropped",
-        "Every group of a producer whose clock is behind by M is closed at once.",
+        "the lateness of producers is ignored",
+        "Every group of a producer whose clock is behind by `max_hold` closes at once.",
         ("behind",),
         (Change(f"{SHARD_CLOCK}:_late_after", "return max(0, time.arrived_ms - record_clock_ms)", "return 0"),),
     ),
     Mutant(
-        "silence counted from record time",
-        "Every group of a producer whose clock is behind by X is closed at once.",
+        "silence is counted from record time",
+        "Every group of a producer whose clock is behind by the quiet period closes at once.",
         ("behind",),
         (Change(f"{SHARD_CLOCK}:ShardClock.silent_from_ms", "return max(arrived_ms, self.stored.clock_ms)", "return 0"),),
     ),
     Mutant(
         "a wrong clock of a worker is trusted",
-        "Groups are closed by it whose next events wait, and the next owner inherits a time that never comes.",
+        "It closes groups whose next events wait, and the next owner inherits a time far in the future.",
         ("clocks rebalance crash",),
         (
             Change(
@@ -100,26 +100,26 @@ LIMITS: Final = (
         ),
     ),
     Mutant(
-        "a closing event closes nothing",
-        "A group that is done stays open until silence or a bound closes it.",
+        "a closing event does not close its group",
+        "A finished group stays open until silence or a bound closes it.",
         ("",),
         (Change(FOLD, "type(following) == 'string' and following)", "false)"),),
     ),
     Mutant(
-        "a run goes on after a closing event",
-        "Events that came after the end of a group are in its record.",
+        "a run continues after a closing event",
+        "A record contains events that came after the end of its group.",
         ("history",),
         (Change("folding.core.detailed_chunks:DetailedChunkCutter._add", "run.closes or (", "("),),
     ),
     Mutant(
         "a later aggregate replaces an earlier one",
-        "A sum has the events of the last range alone.",
+        "A sum contains only the events of the last range.",
         ("",),
         (Change(FOLD, "former and aggregates and combined(former, value) or value", "value"),),
     ),
     Mutant(
-        "aggregates are written before the numbers of their group",
-        "A script that dies in between adds its range, and the next one adds it again.",
+        "aggregates are written before the counters of their group",
+        "A script that fails in between has added its range, and the next one adds it again.",
         ("lossy crash rebalance dying:fold", "lossy crash:2 zombie rebalance dying:fold"),
         (
             Change(
@@ -130,32 +130,32 @@ LIMITS: Final = (
         ),
     ),
     Mutant(
-        "the events of a group have no maximum size",
-        "The record of a busy group is larger than Kafka takes.",
+        "max_bytes does not limit the events of a group",
+        "The record of a busy group is larger than Kafka accepts.",
         ("",),
         (Change(FOLD, "then most, too_much = arg.max_bytes", "then most, too_much = math.huge"),),
     ),
     Mutant(
-        "the event of an early record is folded, too",
-        "It is in two records.",
+        "the event of an early record is also folded",
+        "The event is in two records.",
         ("",),
         (Change(FOLD, "r.events, r.names = 0, 0", ""),),
     ),
     Mutant(
-        "an open group without events makes a record",
+        "an open group without events emits a record",
         "Each early record is followed by an empty one.",
         ("",),
         (Change("seal.lua", "elseif g.events == 0 then", "elseif false then"),),
     ),
     Mutant(
-        "the quiet period of an event is not used while a range is folded",
-        "Sessions are longer than their events say.",
+        "fold ignores the quiet period of a single event",
+        "Sessions are longer than their events specify.",
         ("history",),
         (Change("shared/closing.lua", "score > g.score - g.shorter + quiet_ms", "score > g.score + quiet_ms"),),
     ),
     Mutant(
         "groups of a former definition are not emitted first",
-        "What is open is told by a definition it was not folded by.",
+        "Open groups are emitted under a definition by which they were not folded.",
         ("settings rebalance crash",),
         (
             Change("folding.agents.emitter:Emitter._adopt_definition", "await self.drain()", "pass"),

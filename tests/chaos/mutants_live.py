@@ -18,42 +18,42 @@ LOSSES = ("wipe:4", "wipe:4 history", "wipe:3 rollback:2 crash")
 VIEWS: Final = (
     Mutant(
         "a new state has a clock of 0",
-        "What has expired long ago is shown as what is behind.",
+        "Items that expired long ago are shown, and the view is only labelled as behind.",
         ("", "wipe:4"),
         (Change(BEGINNING, "bounds.asked_ms, ViewMetadata(", "0, ViewMetadata("),),
     ),
     Mutant(
-        "a lost view is read from the commit on",
-        "What was put before is missing until it would have expired.",
+        "a lost view is restored only from the commit on",
+        "Items that were put before are missing until they would have expired.",
         LOSSES,
         (Change(f"{PROCESSOR}._claim_state", "start = await", "start = claim.committed.offset if claim.committed else await"),),
     ),
     Mutant(
-        "a view is shown while it is read",
+        "a view is shown while it is rebuilt",
         "A page counts up from 0 after a loss.",
         ("wipe:4 history", "freeze:3 wipe:4 history"),
         (Change(BEGINNING, "bounds.end if bounds.end > begin else None", "None"),),
     ),
     Mutant(
-        "a view is shown before it is read to its end",
+        "a rebuild ends before the end of the log",
         "A page counts up from 0 after a loss.",
         ("freeze:3 wipe:4 history", "wipe:4 history"),
         (Change(f"{PROCESSOR}._metadata_at", "reading is None or fence + 1 < reading", "reading is None"),),
     ),
     Mutant(
-        "the first put of a part wins",
-        "An item that was put twice shows what it was before.",
+        "the first put of a batch wins",
+        "An item that was put twice shows its older state.",
         ANYTHING,
         (Change(f"{CHANGE}.put", "present.time_ms <= item.time_ms", "False"),),
     ),
     Mutant(
-        "the wall clock expires",
-        "What is unread would have prolonged an item: it goes, and comes back.",
+        "items expire although the view lags",
+        "An unread event would have prolonged the item: it disappears and returns.",
         ("history", "freeze:3 history", "behind freeze:3"),
         (Change(f"{PROCESSOR}._expire_once", "caught_up=is_known", "caught_up=True"),),
     ),
     Mutant(
-        "refused records are sent after the fence",
+        "a view sends dead letters after the fence moves",
         "A crash in between loses them.",
         ("lossy crash:4 rebalance:4", "crash:6 history"),
         (
@@ -66,8 +66,8 @@ VIEWS: Final = (
         ),
     ),
     Mutant(
-        "what retention took is not said",
-        "A view that lacks items says that it is whole.",
+        "loss by retention is not shown",
+        "A view that lacks items is shown as complete.",
         ("retention:9 freeze:3", "retention:9 crash:3 history", "retention:9 wipe:3 history"),
         (
             Change(f"{PROCESSOR}._skip_removed", "whole_ms=max(self._metadata.whole_ms, whole_ms)", "whole_ms=0"),
@@ -75,38 +75,38 @@ VIEWS: Final = (
         ),
     ),
     Mutant(
-        "what is left of a lost state is kept",
-        "Items that have been removed since are back.",
+        "remains of a lost state are kept",
+        "Items that have been removed since then return.",
         LOSSES,
         (Change("live/claim.lua", "call('UNLINK', items_of .. page, data_of .. page)", "local unchanged"),),
     ),
     Mutant(
-        "a put takes an item back in time",
-        "A late copy of an event makes an item go too early.",
+        "an older put sets the time of an item back",
+        "A delayed copy of an event makes an item expire too early.",
         ANYTHING,
         (Change("live/apply.lua", "{'GT'}", "{}"), Change("live/apply.lua", "not known or tonumber(known) <= time", "true")),
     ),
     Mutant(
-        "versions count under any owner",
-        "Hubs take the state of a new owner for that of the former one.",
+        "versions are compared across owners",
+        "Hubs mistake the state of a new owner for that of the former one.",
         ("crash:4 rebalance:4", "wipe:3 rollback:2 crash"),
         (Change("live/poll.lua", "state.token == arg.known", "true"),),
     ),
     Mutant(
-        "what one view says is lost with the poll of another",
-        "Whoever has its page open sees it with the next change.",
+        "a poll does not report the pages that changed",
+        "An open page keeps outdated values.",
         ("fragile:hub", "fragile:hub crash:4"),
         (Change("live.hub.polling:ViewSnapshot.update", "changed |=", "lost ="),),
     ),
     Mutant(
-        "the clock says nothing",
-        "A page whose worker is gone shows as true what has expired.",
+        "the clock of a view is not checked",
+        "A page whose worker is gone shows expired items as current.",
         ("freeze:9",),
         (Change("live.core.state:state_of", "now_ms - oldest_ms > BEHIND_MS", "False"),),
     ),
     Mutant(
-        "older states are written after newer ones",
-        "A slow browser goes back.",
+        "an unwritten state is not replaced by a newer one",
+        "A slow browser goes back to an older state.",
         ("", "lossy"),
         (
             Change(
@@ -115,26 +115,26 @@ VIEWS: Final = (
         ),
     ),
     Mutant(
-        "a tab that has closed is kept",
-        "Who left is counted.",
+        "a closed tab is kept",
+        "Visitors who have left are counted.",
         ("", "lossy"),
         (Change("live.hub.presence:Presence.leave", "del tabs[tab]", "pass"),),
     ),
     Mutant(
         "the definition of a state is ignored",
-        "A view shows what it was once declared to show.",
+        "A view shows items that its former definition selected.",
         ("redefined", "redefined history"),
         (Change("live/claim.lua", "state.definition == arg.definition", "state.definition"),),
     ),
     Mutant(
-        "who leaves one hub is gone from all",
-        "A page that was reloaded by way of another hub is not counted.",
+        "leaving one hub removes a tab from all hubs",
+        "A page that was reloaded through another hub is not counted.",
         ("",),
         (Change("live/present.lua", "score and tonumber(score) == closed[i]", "score"),),
     ),
     Mutant(
-        "hubs do not see that Redis has lost who is there",
-        "Too few are counted for most of an expiry.",
+        "hubs do not detect that Redis has lost the tabs",
+        "Too few visitors are counted for most of an expiry.",
         ("tabs",),
         (Change("live/present.lua", "call('GET', marker) or arg.marker", "'marker'"),),
     ),
@@ -142,7 +142,7 @@ VIEWS: Final = (
 
 NAMED: Final = (
     Mutant(
-        "a missing partition holds nothing",
+        "a missing partition counts as empty",
         "A page shows 0 after a loss.",
         (),
         (
@@ -155,18 +155,18 @@ NAMED: Final = (
     ),
     Mutant(
         "the newest clock decides whether a view is behind",
-        "A page is shown as true while one of its partitions stands still.",
+        "A page is shown as current although one of its partitions is stuck.",
         (),
         (Change("live.core.state:state_of", "min(head.clock_ms for head in present)", "max(head.clock_ms for head in present)"),),
     ),
     Mutant(
-        "an open transaction hides nothing",
-        "A page is shown as true that lacks what was acknowledged long ago.",
+        "open transactions are ignored",
+        "A page that lacks events acknowledged long ago is shown as current.",
         (),
         (Change("delivery.clocks:AcknowledgedUntil.at", "end <= fence + 1:", "True:"),),
     ),
     Mutant(
-        "a token is seen when a page connects, and no more",
+        "a token is checked only when a page connects",
         "A page stays open after its token has expired, or its secret was withdrawn.",
         (),
         (
@@ -180,8 +180,8 @@ NAMED: Final = (
         ),
     ),
     Mutant(
-        "a removal before a put is forgotten",
-        "An item that was removed and came back has the time it had before.",
+        "a put discards the removal before it",
+        "An item that was removed and put again has its former time.",
         (),
         (
             Change(
@@ -192,8 +192,8 @@ NAMED: Final = (
         ),
     ),
     Mutant(
-        "a poll that failed counts",
-        "What it would have said is never asked for again.",
+        "a failed poll counts as done",
+        "The data that it would have returned is never requested again.",
         (),
         (
             Change(
@@ -204,20 +204,20 @@ NAMED: Final = (
         ),
     ),
     Mutant(
-        "a put before a removal stays",
-        "What was removed is shown.",
+        "a removal does not discard the put before it",
+        "A removed item is shown.",
         (),
         (Change(f"{CHANGE}.remove", "self.puts.pop(item, None)", "pass"),),
     ),
     Mutant(
-        "two states have one number",
-        "Hubs do not see the second one.",
+        "two states have the same number",
+        "Hubs do not notice the second one.",
         (),
         (Change("live.store.view_store:ViewStore.apply", "self._seq += 1", "self._seq = 1"),),
     ),
     Mutant(
-        "expiry leaves the version",
-        "Hubs do not see that items have left.",
+        "expiry does not change the version",
+        "Hubs do not notice that items have expired.",
         (),
         (Change("live/expire.lua", "call('HSET', pages, page, arg.seq)", "local unchanged"),),
     ),

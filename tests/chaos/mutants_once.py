@@ -21,8 +21,8 @@ FINISHED_WITHOUT_ITS_LETTER: Final = Change(
 
 UNKNOWN: Final = (
     Mutant(
-        "runs before it is noted",
-        "What runs when its process dies is unknown to the next one.",
+        "runs before the begin is recorded",
+        "If the process dies, the next one does not know which events were running.",
         CRASHES,
         (
             Change(
@@ -35,14 +35,14 @@ UNKNOWN: Final = (
         ),
     ),
     Mutant(
-        "begun is forgotten at the claim",
-        "What was running when its process died runs again.",
+        "a claim ignores recorded begins",
+        "An event that was running when its process died runs again.",
         CRASHES,
         (Change(f"{WRITE_AHEAD}.dead_letter_of", "if not event.is_interrupted:", "if True:"),),
     ),
     Mutant(
-        "the id is written at the end",
-        "An event that is published twice runs twice, side by side.",
+        "the event id is recorded at the end",
+        "An event that is published twice runs twice at the same time.",
         ("history", *CRASHES),
         (
             Change(f"{WRITE_AHEAD}.before_start", "Entry(event.attempts), made.own_id", "Entry(event.attempts), ''"),
@@ -54,38 +54,38 @@ UNKNOWN: Final = (
         ),
     ),
     Mutant(
-        "an id at its own offset is that of a duplicate",
-        "What was put off is never called again, and nobody says so.",
+        "an event counts as a duplicate of itself",
+        "An event that was postponed is never called again, without a report.",
         ("",),
         (Change("subscribers/begin.lua", "if first == offset then first = '' end", ""),),
     ),
     Mutant(
-        "what ended is not kept",
-        "What has ended well since the last commit runs again.",
+        "a claim ignores events that finished since the commit",
+        "Events that have succeeded since the last commit run again.",
         CRASHES,
         (Change(f"{WRITE_AHEAD}.claim", "tracker.also_finished((Interval(0, kept.fence), *metadata.above.finished))", "pass"),),
     ),
     Mutant(
-        "finished before the letter is acknowledged",
-        "A letter that is lost with its process is nowhere.",
+        "deduplicated: finished before the dead letter is acknowledged",
+        "A dead letter that is lost with its process is never sent.",
         CRASHES,
         (FINISHED_WITHOUT_ITS_LETTER,),
     ),
     Mutant(
-        "the commit says nothing of what has ended",
-        "Where Redis loses its data it runs again, though the commit could have said so.",
+        "deduplicated: the commit metadata omits finished events",
+        "If Redis loses its data, they run again, although the commit could have prevented it.",
         CRASHES,
         (Change(f"{DEDUPLICATED}.position_to_commit", "partition.tracker.above().finished", "()"),),
     ),
     Mutant(
-        "the metadata of the commit cannot be read",
-        "Where Redis loses its data all above the watermark runs again.",
+        "the commit metadata is unreadable",
+        "If Redis loses its data, everything above the watermark runs again.",
         ("",),
         (Change(f"{DEDUPLICATED}.position_to_commit", "fitted(low", '"1" + fitted(low'),),
     ),
     Mutant(
-        "a failure is tried again",
-        "Nobody knows what the attempt has done.",
+        "a failed attempt is retried",
+        "The effect of the failed attempt is unknown.",
         ("",),
         (Change(f"{PROCESSOR}._failed", "is_repeatable=is_repeatable", "is_repeatable=True"),),
     ),
@@ -96,8 +96,8 @@ LOSSES = ("history wipe:2 rollback:2", "lossy wipe rollback crash zombie rebalan
 
 AT_MOST_ONCE: Final = (
     Mutant(
-        "the metadata is cut",
-        "What was begun and has no room in the metadata runs again.",
+        "the commit metadata is truncated",
+        "Begun events that do not fit into the metadata run again.",
         ("history", *CRASHES),
         (
             Change(
@@ -114,8 +114,8 @@ AT_MOST_ONCE: Final = (
         ),
     ),
     Mutant(
-        "runs before the commit is answered",
-        "A process that dies, or has lost its partition, has run what nobody knows of.",
+        "runs before the commit is acknowledged",
+        "A process that dies, or has lost its partition, has run events that no commit names.",
         CRASHES,
         (
             Change(
@@ -126,14 +126,14 @@ AT_MOST_ONCE: Final = (
         ),
     ),
     Mutant(
-        "what the commit calls begun is forgotten",
-        "What was running when its process died runs again.",
+        "a claim ignores the begins in the commit",
+        "An event that was running when its process died runs again.",
         CRASHES,
         (Change(f"{NO}.take_over", "interrupted = set(tracker.begun)", "interrupted: set[int] = set()"),),
     ),
     Mutant(
-        "the commit goes before the letter",
-        "A letter that is lost with its process is nowhere.",
+        "the commit is sent before the dead letter",
+        "A dead letter that is lost with its process is never sent.",
         CRASHES,
         (
             Change(
@@ -144,14 +144,14 @@ AT_MOST_ONCE: Final = (
         ),
     ),
     Mutant(
-        "ids are not read back",
-        "An event that was published twice runs twice when Redis was lost in between.",
+        "lost ids are not read back from the log",
+        "An event that was published twice runs twice if Redis lost its data in between.",
         LOSSES,
         (Change(f"{READBACK}._id_of", 'return "" if made is None else made.own_id', 'return ""'),),
     ),
     Mutant(
-        "the number of begins is not checked",
-        "A Redis that was rolled back under its owner has forgotten ids, and nobody asks the log for them.",
+        "the number of begins is not compared",
+        "A Redis that was rolled back during a claim has lost ids, and they are not read back from the log.",
         ("rollback:6", "history rollback:6"),
         (
             Change(
@@ -163,14 +163,14 @@ AT_MOST_ONCE: Final = (
         ),
     ),
     Mutant(
-        "own running ones are taken for interrupted",
-        "A partition that is claimed again by the same process makes letters of what has just ended well in it.",
+        "a release makes no last commit",
+        "If the same process claims the partition again, events that have just succeeded become dead letters.",
         ("drops:9", "drops:9 history"),
         (Change("delivery.release:PartitionReleases._end", "if seconds and not is_last:", "if False:"),),
     ),
     Mutant(
-        "what runs is not waited for",
-        "A partition that is claimed again by the same process makes letters of what runs in it.",
+        "a release does not wait for running attempts",
+        "If the same process claims the partition again, events that are running become dead letters.",
         ("drops:9", "rebalance:6 history"),
         (Change(f"{PROCESSOR}.revoke", "max(0.0, seconds - RELEASE_SECONDS)", "0.0"),),
     ),

@@ -8,8 +8,8 @@ from tests.chaos.mutants import Change, Mutant
 
 BY_HAND: Final = (
     Mutant(
-        "absent metadata finishes the committed offset",
-        "It is the lowest that is not finished (astubbs/parallel-consumer #183).",
+        "without metadata, the committed offset counts as finished",
+        "The committed offset is the lowest one that is not finished (astubbs/parallel-consumer #183).",
         ("", "history crash:4"),
         (
             Change(
@@ -23,8 +23,8 @@ BY_HAND: Final = (
 
 IN_ORDER: Final = (
     Mutant(
-        "a key is free while its event waits",
-        "The next event of the key is called before the one that waits for its next attempt.",
+        "a key is unblocked while its event waits",
+        "The next event of the key is called before the one that waits for its retry.",
         ("", "history"),
         (
             Change(
@@ -39,8 +39,8 @@ IN_ORDER: Final = (
 )
 
 KEPT_PLACE: Final = Mutant(
-    "a new record is dropped for an old one",
-    "A record of the assignment before, which nobody works on, keeps its place (confluentinc/parallel-consumer #909).",
+    "the next claim reuses the processor of the former one",
+    "A record of the former assignment, on which nothing works any more, keeps its place (confluentinc/parallel-consumer #909).",
     ("drops:9 rebalance:9", "drops:9 rebalance:2", "rebalance:9 history"),
     (
         Change(
@@ -55,20 +55,20 @@ IN_PARTS: Final = {
     mutant.name: mutant
     for mutant in (
         Mutant(
-            "metadata is believed beyond the end of the log",
-            "It is that of another log (astubbs/parallel-consumer #480).",
+            "metadata beyond the end of the log is accepted",
+            "It belongs to another log (astubbs/parallel-consumer #480).",
             (),
             (Change("subscribers.state.offset_metadata:decoded", "if parts and parts[-1].end > log_end:", "if False:"),),
         ),
         Mutant(
-            "the result of an old claim is taken",
-            "The record is the new claim's to finish.",
+            "the result of an old claim is accepted",
+            "Only the new claim may finish the record.",
             (),
             (Change("subscribers.state.offset_tracker:OffsetTracker.finish_all", "if claim != self.claim:", "if False:"),),
         ),
         Mutant(
-            "a suspension counts attempts",
-            "An outage makes letters of what is nobody's poison.",
+            "attempts count while the circuit breaker is open",
+            "An outage makes dead letters of events that are not at fault.",
             (),
             (
                 Change(
@@ -79,8 +79,8 @@ IN_PARTS: Final = {
             ),
         ),
         Mutant(
-            "waiting ones stop the reader",
-            "An event that fails keeps those behind it waiting (confluentinc/parallel-consumer #857).",
+            "waiting retries stop the reader",
+            "A failing event delays the events behind it (confluentinc/parallel-consumer #857).",
             (),
             (
                 Change(
@@ -91,7 +91,7 @@ IN_PARTS: Final = {
             ),
         ),
         Mutant(
-            "what is put back is for everybody",
+            "a replayed event is delivered to all subscribers",
             "Each subscriber of the application is called with the event again.",
             (),
             (
@@ -103,8 +103,8 @@ IN_PARTS: Final = {
             ),
         ),
         Mutant(
-            "ids of what is published are random",
-            "A repeated attempt publishes its events once more.",
+            "ids of published events are random",
+            "A repeated attempt publishes its events once more, under other ids.",
             (),
             (
                 Change(
@@ -115,7 +115,7 @@ IN_PARTS: Final = {
             ),
         ),
         Mutant(
-            "a worker chooses where a `no` begins",
+            "a worker chooses the initial offset of at most once",
             "It cannot tell a new subscriber from one whose commit is lost.",
             (),
             (
@@ -127,8 +127,8 @@ IN_PARTS: Final = {
             ),
         ),
         Mutant(
-            "subscribers share a pool",
-            "Where the functions of one hang, no other one is called.",
+            "subscribers share a thread pool",
+            "If the functions of one subscriber hang, no other one is called.",
             (),
             (
                 Change(

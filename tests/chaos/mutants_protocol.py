@@ -34,7 +34,7 @@ FOLDSET = ("lossy crash:2 zombie rebalance:2 foldset wipe:2",)
 MARKS: Final = (
     Mutant(
         "no fence check in fold",
-        "Redis comes back with an older fence and the owner folds on: what lies between is never read again.",
+        "If Redis is restored with an older fence, the owner continues, and the events in between are never read again.",
         ROLLBACK,
         (Change(FOLD, ASKS, f"arg.fence = nil\n{ASKS}"),),
     ),
@@ -52,31 +52,31 @@ MARKS: Final = (
     ),
     Mutant(
         "no token check in seal",
-        "What a former owner seals is unknown to the present one and stays in the outbox.",
+        "The current owner does not know what a former owner seals, and it stays in the outbox.",
         ZOMBIE,
         (Change(SEAL, ASKS, f"{NOT_ASKED}\n{ASKS}"),),
     ),
     Mutant(
         "no token check in finish",
-        "A former owner removes from the outbox what the present one may have to send under another last offset.",
+        "A former owner removes outbox entries that the current one may have to send with another last offset.",
         ZOMBIE,
         (Change(FINISH, ASKS, f"{NOT_ASKED}\n{ASKS}"),),
     ),
     Mutant(
-        "claim keeps the former token",
+        "a claim keeps the former token",
         "Two owners write to one shard in turn.",
         ZOMBIE,
         (Change(CLAIM, "if state.fence and state.epoch then", "if state.fence and state.epoch then arg.token = state.token"),),
     ),
     Mutant(
         "no chain rule",
-        "A range was dropped with the buffers of a rebalance; folding the next one moves the fence over a hole.",
+        "A rebalance dropped a range with the buffers, and folding the next range moves the fence over the gap.",
         DROPS,
         (Change(DELIVER, CHAIN_RULE, "if False:"),),
     ),
     Mutant(
         "a range begins at its first record",
-        "What was dropped before it is not seen, if the chain is checked against records instead of ranges.",
+        "If the chain is checked against records instead of ranges, dropped records before the first one go unnoticed.",
         DROPS,
         (
             Change(
@@ -88,8 +88,8 @@ MARKS: Final = (
         ),
     ),
     Mutant(
-        "the fence moves to the last record, not to the end of the range",
-        "What the log skips at the end of a range is a hole for the next one: a claim after every marker.",
+        "the fence moves only to the last record",
+        "Offsets without a record at the end of a range are a gap for the next one: every transaction marker causes a claim.",
         ("",),
         (
             Change(
@@ -98,20 +98,20 @@ MARKS: Final = (
         ),
     ),
     Mutant(
-        "batches fetched before a seek are taken",
-        "They look as if the client had been thrown back.",
+        "batches fetched before a seek are accepted",
+        "They look as if the client had reset the reader to an older position.",
         ("lossy rebalance:6", "history lossy rebalance:6"),
         (TAKES_WHAT_WAS_FETCHED_BEFORE,),
     ),
     Mutant(
-        "no look at an idle reader",
-        "The last range before a silence was dropped: nothing ever refuses.",
+        "an idle reader is not checked",
+        "The last range before a silence was dropped, and no later range reveals the gap.",
         ("drops:3", "lossy drops:3"),
         (NEVER_LOOKS_AT_AN_IDLE_READER,),
     ),
     Mutant(
-        "an overlapping range is folded from its fence on",
-        "The event at the fence is folded twice where one reader serves several folds.",
+        "an overlapping range includes the event at the fence",
+        "If one reader serves several folds, the event at the fence is folded twice.",
         ("lossy crash:2 rebalance:2 foldset", "lossy:2 rebalance:3"),
         (TAKES_ONE_TOO_MANY,),
     ),
@@ -119,8 +119,8 @@ MARKS: Final = (
 
 COMMITS: Final = (
     Mutant(
-        "commit of the position",
-        "The committed offset passes events that are in Redis only.",
+        "the position is committed instead of the watermark",
+        "The committed offset passes events that are only in Redis.",
         ("lossy", *WIPE),
         (
             Change(
@@ -131,20 +131,20 @@ COMMITS: Final = (
         ),
     ),
     Mutant(
-        "outbox not in the watermark",
-        "What is sealed and not acknowledged is committed.",
+        "the watermark ignores the outbox",
+        "The commit passes sealed records that are not acknowledged.",
         ("lossy",),
         (Change(WATERMARK, "ipairs({first, outbox})", "ipairs({first})"),),
     ),
     Mutant(
-        "open groups not in the watermark",
-        "What is open is committed.",
+        "the watermark ignores open groups",
+        "The commit passes the events of open groups.",
         ("lossy",),
         (Change(WATERMARK, "ipairs({first, outbox})", "ipairs({outbox})"),),
     ),
     Mutant(
-        "watermark read in pieces",
-        "Redis is wiped between the fence and the open groups: the fence alone is committed.",
+        "the watermark is read in several commands",
+        "If Redis is wiped between fence and open groups, only the fence is committed.",
         ("wipe:15", *WIPE),
         (
             Change(
@@ -158,8 +158,8 @@ COMMITS: Final = (
         ),
     ),
     Mutant(
-        "watermark read in pieces, outbox first",
-        "A group that is sealed between the two looks is in neither.",
+        "the watermark is read in several commands, outbox first",
+        "A group that is sealed between two reads is in neither.",
         ("lossy", ""),
         (
             Change(
@@ -173,7 +173,7 @@ COMMITS: Final = (
     ),
     Mutant(
         "positions of unknown folds are dropped",
-        "A worker of another version forgets where a fold stood; without state it begins anew.",
+        "A worker of another version loses the position of a fold, which then starts from the beginning if it has no state.",
         FOLDSET,
         (
             Change(RAISED, "return {**positions, **lows", "return {**lows"),
@@ -182,13 +182,13 @@ COMMITS: Final = (
     ),
     Mutant(
         "a position goes back after a rollback",
-        "What was committed has been delivered all the same.",
+        "Committed events were delivered, although Redis has lost that.",
         ROLLBACK,
         (Change(RAISED, "lows[name].offset < position.offset", "False"),),
     ),
     Mutant(
-        "the commit is the highest position",
-        "Without metadata, or for a fold without state, the others' events are passed over.",
+        "the highest position of all folds is committed",
+        "Without metadata, or for a fold without state, the events of slower folds are skipped.",
         ("lossy",),
         (COMMITS_THE_HIGHEST,),
     ),
@@ -208,14 +208,14 @@ COMMITS: Final = (
 
 REWINDS: Final = (
     Mutant(
-        "whoever likes moves the fence back",
-        "A zombie folds once more what the owner has folded.",
+        "rewind checks neither token nor fence",
+        "A former owner folds events again that the owner has folded.",
         (),
         (Change("rewind.lua", "if refused then return refused end", "local unchanged"),),
     ),
     Mutant(
-        "the fence goes back below open groups",
-        "Events behind the common end are taken for folded.",
+        "rewind accepts open groups",
+        "New records at or below the last offset of an open group count as folded.",
         (),
         (Change("rewind.lua", "if call('ZCARD', first) > 0 or call('ZCARD', outbox) > 0 then", "if false then"),),
     ),

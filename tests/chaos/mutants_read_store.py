@@ -12,7 +12,7 @@ DECIDE = "read_store.core.merge:decide"
 READ_STORE: Final = (
     Mutant(
         "one version per group",
-        "Of two records out of order the older one is dropped whole, with a name that only it carries.",
+        "Of two records out of order, the older one is dropped whole, including a name that only it has.",
         (),
         (
             Change(
@@ -28,7 +28,7 @@ READ_STORE: Final = (
     ),
     Mutant(
         "an equal value keeps its old version",
-        "A record between the two versions gets through, and the cell goes back.",
+        "A record between the two versions is applied, and the cell goes back.",
         (),
         (Change(MERGE, "merged.confirmed.append(change)", "pass"),),
     ),
@@ -39,8 +39,8 @@ READ_STORE: Final = (
         (Change(DECIDE, "if change.version < stored.version:", "if False:"),),
     ),
     Mutant(
-        "the first record wins",
-        "Of several records in one batch the oldest one is taken.",
+        "the oldest record of a batch wins",
+        "Of several records in a batch, the oldest value is written.",
         (),
         (Change("read_store.core.merge:newest", "change.version > former.version", "change.version < former.version"),),
     ),
@@ -48,20 +48,20 @@ READ_STORE: Final = (
 
 SYNCING: Final = (
     Mutant(
-        "the store does not ask where a transaction goes on",
-        "A server that has lost its last transactions takes the next ones, and what lies between is in neither.",
+        "a store transaction does not compare its progress",
+        "A server that has lost its last transactions accepts the next ones, which leaves a gap.",
         ("failover:3",),
         (Change("read_store.sqlite.store:SqliteStore._apply", "if found not in (step.after, step.to):", "if False:"),),
     ),
     Mutant(
-        "nobody looks at the store in silence",
-        "Of a quiet partition nobody notices that the server has lost the last transactions.",
+        "the store is not checked while idle",
+        "On an idle partition, nothing detects that the server has lost the last transactions.",
         ("failover:3",),
         (Change("read_store.sync.processor:StoreProcessor._check_progress", "if stored != self._stored:", "if False:"),),
     ),
     Mutant(
-        "a store that stands elsewhere is written to from there",
-        "What lies between where it stands and where it was left is passed over.",
+        "writing continues after the store went back",
+        "The records between the progress of the store and that of the worker are skipped.",
         ("failover:3",),
         (
             Change(
@@ -73,13 +73,13 @@ SYNCING: Final = (
         ),
     ),
     Mutant(
-        "the first transaction of a range notes its end",
-        "A crash between two transactions loses what follows.",
+        "the first transaction stores the end of its range",
+        "A crash between two transactions loses the rest of the range.",
         ("lossy crash zombie rebalance drops history",),
         (Change("read_store.sync.processor:_steps", "taken[at + 1][0].offset if at + 1 < len(taken) else batch.end", "batch.end"),),
     ),
     Mutant(
-        "what is delivered may be committed",
+        "delivered records are committed before they are written",
         "The commit is ahead of the store.",
         ("fragile:store crash",),
         (
@@ -91,8 +91,8 @@ SYNCING: Final = (
         ),
     ),
     Mutant(
-        "what the store refuses is passed over",
-        "A store that is away loses names.",
+        "records that the store fails to write are skipped",
+        "An unavailable store loses names.",
         ("fragile:store crash",),
         (
             Change(
@@ -105,8 +105,8 @@ SYNCING: Final = (
         ),
     ),
     Mutant(
-        "every range is taken",
-        "What a rebalance drops is passed over.",
+        "read store: no chain rule",
+        "Records that a rebalance drops are skipped.",
         ("lossy drops:3 rebalance:2",),
         (
             Change(

@@ -12,8 +12,8 @@ WINDOW = "subscribers.state.offset_tracker:OffsetTracker"
 
 AGAIN: Final = (
     Mutant(
-        "commit the position",
-        "What runs when the process dies is never called again.",
+        "a subscriber commits its read position",
+        "An event that is running when the process dies is never called again.",
         ("", "lossy crash zombie rebalance"),
         (
             Change(
@@ -24,8 +24,8 @@ AGAIN: Final = (
         ),
     ),
     Mutant(
-        "gaps hold the watermark",
-        "What the log skips is waited for by nobody, for ever.",
+        "offsets without a record hold the watermark",
+        "The watermark waits forever for an offset that the log skips.",
         ("",),
         (
             Change(
@@ -36,8 +36,8 @@ AGAIN: Final = (
         ),
     ),
     Mutant(
-        "cancelled is done",
-        "What a rebalance cut off is never called again.",
+        "a cancelled attempt counts as done",
+        "An event whose attempt was cancelled by a rebalance is never called again.",
         ("history rebalance:9", "lossy rebalance:9 history"),
         (
             Change(
@@ -48,8 +48,8 @@ AGAIN: Final = (
         ),
     ),
     Mutant(
-        "finished before the letter is acknowledged",
-        "A letter that is lost with its process is nowhere.",
+        "finished before the dead letter is acknowledged",
+        "A dead letter that is lost with its process is never sent.",
         ("history lossy:6 zombie:4", "fragile:letter lossy:4 crash:4 rebalance:4", "lossy:6 crash:8 history rebalance:6"),
         (
             Change(
@@ -61,7 +61,7 @@ AGAIN: Final = (
     ),
     Mutant(
         "one of two due retries is lost",
-        "Of two events that are due at once the later one never runs.",
+        "Of two events that are due at the same time, the later one never runs.",
         ("history", "lossy drops:3 rebalance:2"),
         (
             Change(
@@ -73,26 +73,26 @@ AGAIN: Final = (
         ),
     ),
     Mutant(
-        "a paused reader is never told to go on",
-        "Where too much was unfinished once, nothing is read any more.",
+        "a paused reader is never resumed",
+        "Once too many events were unfinished, nothing is read any more.",
         ("",),
         (Change(f"{PROCESSOR}._finish", "if self._is_full and not self.in_flight:", "if False:"),),
     ),
     Mutant(
-        "the commit says nothing of what is finished above it",
-        "All above the watermark runs again after each crash.",
+        "the commit metadata omits what is finished above it",
+        "Everything above the watermark runs again after each crash.",
         ("", "lossy crash zombie rebalance"),
         (Change(f"{AT_LEAST_ONCE}.position_to_commit", "partition.tracker.above()", "type(partition.tracker.above())()"),),
     ),
     Mutant(
-        "what retention took is passed over in silence",
-        "Events are lost, and nobody is told.",
+        "loss by retention is not logged",
+        "Events are lost without a report.",
         ("retention:3", "retention lossy crash"),
         (Change("subscribers.guarantees.restored_position:position_at", "logger.error(", "logger.debug("),),
     ),
     Mutant(
-        "attempts are counted afterwards",
-        "An event that kills its process kills the next one, and the next one.",
+        "attempts are counted after they end",
+        "An event that kills its process kills each following one, too.",
         ("",),
         (
             Change(
@@ -108,8 +108,8 @@ AGAIN: Final = (
         ),
     ),
     Mutant(
-        "suspects run together",
-        "What ran beside an event that kills its process is taken for the cause, too.",
+        "suspects are not isolated",
+        "Events that ran beside one that kills its process count as the cause, too.",
         ("", "history"),
         (
             Change(f"{AT_LEAST_ONCE}._together", "if _is_last(events[0]):", "if False:"),
@@ -121,8 +121,8 @@ AGAIN: Final = (
         ),
     ),
     Mutant(
-        "a suspect does not wait for its attempt entry",
-        "An event that kills its process at once is never known to have run.",
+        "a suspect starts before its attempt is recorded",
+        "An event that kills its process at once never counts as attempted.",
         ("", "history"),
         (
             Change(
@@ -136,8 +136,8 @@ AGAIN: Final = (
 
 AS_OFTEN: Final = (
     Mutant(
-        "twice the attempts",
-        "What always fails is tried more often than it is declared.",
+        "twice the declared number of attempts",
+        "An event that always fails is attempted more often than declared.",
         ("",),
         (
             Change(
@@ -148,7 +148,7 @@ AS_OFTEN: Final = (
         ),
     ),
     Mutant(
-        "what has ended well runs once more",
+        "a successful event runs once more",
         "An event is called twice without an error, a crash or a claim.",
         ("",),
         (

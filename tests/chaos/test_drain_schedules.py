@@ -158,7 +158,7 @@ async def test_ranges_are_contiguous_for_any_replies_and_any_interruptions() -> 
 TAKE, OPEN = "kafka.patches.records:FetchedRecords.take", "kafka.patches.records:FetchedRecords._open"
 BROKEN = (
     Mutant(
-        "a range begins at its first record",
+        "a fetched range begins at its first record",
         "",
         (),
         (
@@ -170,20 +170,20 @@ BROKEN = (
         ),
     ),
     Mutant(
-        "records before the position are taken",
+        "records before the position are delivered",
         "",
         (),
         (Change(TAKE, "if found and found[0].offset < self.next_fetch_offset:", "if False:"),),
     ),
     Mutant(
-        "checksums are not looked at",
+        "checksums are not verified",
         "",
         (),
         (Change(OPEN, "self._is_corrupt = fetched._check_crcs and not fetched._records.is_intact()", "pass"),),
     ),
-    Mutant("control batches are events", "", (), (Change(OPEN, "if self._is_skipped(batch):", "if False:"),)),
+    Mutant("control batches are delivered as events", "", (), (Change(OPEN, "if self._is_skipped(batch):", "if False:"),)),
     Mutant(
-        "a producer that aborted once is aborted for ever",
+        "a producer that aborted once counts as aborted forever",
         "",
         (),
         (

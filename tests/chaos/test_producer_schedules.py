@@ -192,7 +192,7 @@ FIRST_FAULT = "next((one for found in answers for one in found if one), None)"
 BROKEN = (
     Mutant("acknowledged without waiting", "", (), (NOT_LATE, NO_ACK)),
     Mutant("no answer counts as an acknowledgement", "", (), (NOT_LATE,)),
-    Mutant("what finds no place counts as acknowledged", "", (), (NOT_LATE, UNSENT)),
+    Mutant("unsent batches count as acknowledged", "", (), (NOT_LATE, UNSENT)),
     Mutant(
         "an error counts as an acknowledgement",
         "",
@@ -206,7 +206,7 @@ BROKEN = (
         (Change(f"{TOPIC}.send", "asyncio.timeout(self._send_seconds)", "asyncio.timeout(3 * self._send_seconds)"),),
     ),
     Mutant(
-        "all topics fail with one",
+        "all topics fail if one fails",
         "",
         (),
         (

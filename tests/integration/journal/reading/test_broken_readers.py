@@ -33,8 +33,8 @@ async def show_swap_between_two_reads(client: redis.asyncio.Redis, settings: Set
 
 
 SHOWN_BY = {
-    "one partition is asked": show_all_partitions_asked,
-    "the form of a segment is picked before it is read": show_swap_between_two_reads,
+    "only one partition is read": show_all_partitions_asked,
+    "a segment's form is looked up before the read": show_swap_between_two_reads,
 }
 
 

@@ -48,7 +48,7 @@ VARIANTS = [
     Variant("clock moved by apply", "apply", "'fence', arg.to)", "'fence', arg.to, 'clock', tonumber(state.clock) + 7)"),
     Variant("due is not lowered", "apply", "call('ZADD', due, oldest[2], page)", "call('ZADD', due, 'GT', oldest[2], page)"),
     Variant("rest of a page is not due", "expire", "  settle(page)\n  expired", "  call('ZREM', due, page)\n  expired"),
-    Variant("expiry leaves the version", "expire", "call('HSET', pages, page, arg.seq)", "local unchanged"),
+    Variant("expiry does not change the version", "expire", "call('HSET', pages, page, arg.seq)", "local unchanged"),
     Variant("emptied page keeps its version", "expire", "call('HDEL', pages, page)", "local unchanged"),
     Variant("clock before the rest", "expire", "if not is_more and", "if"),
     Variant("expires too early", "expire", "local left, expired", "arg.cutoff_ms = arg.cutoff_ms + 3; local left, expired"),

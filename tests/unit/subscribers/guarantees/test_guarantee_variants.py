@@ -21,23 +21,25 @@ from tests.unit.subscribers.state import test_offset_metadata, test_offset_track
 LOW = test_offset_metadata.LOW
 
 SHOWN_BY: dict[str, Callable[[], object]] = {
-    "metadata is believed beyond the end of the log": partial(
+    "metadata beyond the end of the log is accepted": partial(
         test_offset_metadata.test_metadata_beyond_the_log_end_is_invalid, Above((Interval(LOW + 1, LOW + 3),))
     ),
-    "the result of an old claim is taken": test_offset_tracker.test_result_of_another_claim_is_dropped,
-    "a suspension counts attempts": test_retries.test_failures_during_an_outage_count_only_after_patience,
-    "waiting ones stop the reader": partial(
+    "the result of an old claim is accepted": test_offset_tracker.test_result_of_another_claim_is_dropped,
+    "attempts count while the circuit breaker is open": test_retries.test_failures_during_an_outage_count_only_after_patience,
+    "waiting retries stop the reader": partial(
         test_guarantees.test_event_waiting_for_its_next_attempt_does_not_stop_the_reader, "yes"
     ),
-    "what is put back is for everybody": partial(
+    "a replayed event is delivered to all subscribers": partial(
         test_replayed_events.test_event_for_another_subscriber_or_for_none_is_skipped,
         replay_headers("recompute", test_replayed_events.ORIGIN, test_replayed_events.EVENT),
     ),
-    "ids of what is published are random": test_headers.test_repeated_attempt_derives_the_same_ids,
-    "a worker chooses where a `no` begins": lambda: asyncio.run(
+    "ids of published events are random": test_headers.test_repeated_attempt_derives_the_same_ids,
+    "a worker chooses the initial offset of at most once": lambda: asyncio.run(
         test_guarantees.test_partition_without_a_commit_is_not_claimed_for_at_most_once()
     ),
-    "subscribers share a pool": test_subscriber_isolation.test_function_that_occupies_all_threads_does_not_delay_another_subscriber,
+    "subscribers share a thread pool": (
+        test_subscriber_isolation.test_function_that_occupies_all_threads_does_not_delay_another_subscriber
+    ),
 }
 
 
