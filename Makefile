@@ -81,7 +81,7 @@ chaos-alerts: install ## the part of it that says after how long which alert fir
 chaos-stores: install ## the part of it that read stores have
 	@$(BIN)/python -m tests.chaos.stores $(ARGS)
 
-# make chaos-subscribers ARGS="--runs 1 --seconds 15"; subscribers of each promise under the faults of `make chaos`; it and the next
+# make chaos-subscribers ARGS="--runs 1 --seconds 15"; subscribers of each guarantee under the faults of `make chaos`; it and the next
 # two take --topology sentinel, too, as in ARGS="--topology sentinel --runs 1 --faults primary-killed"
 chaos-subscribers: install ## the part of it that subscribers have
 	@$(BIN)/python -m tests.chaos.subscribers $(ARGS)

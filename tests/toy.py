@@ -1,4 +1,4 @@
-"""The smallest processor: counts events by their keys in Redis. It shows what a processor owes the delivery, and no more.
+"""The smallest processor: counts events by their keys in Redis. It shows the minimum that the delivery requires of a processor.
 
 One script writes counts and fence, so they are always consistent. Every event below the fence is delivered, so the fence determines
 the committed position. An event without a value is rejected: it is in the dead letters before the fence passes it.
@@ -18,7 +18,7 @@ from streams_app.delivery.tasks import run
 from streams_app.redis_access.client import REDIS_ERRORS
 
 CLAIM = """#!lua
--- meta, counts; token, and fence of a state that is new
+-- meta, counts; token, and the fence of a new state
 -- include fenced.lua
 if not state.fence then
   call('DEL', KEYS[2])
@@ -29,7 +29,7 @@ return {'ok', call('HGET', meta, 'fence')}
 """
 
 COUNT = """#!lua
--- meta, counts; token, fence, fence afterwards, and how many events each key has in the range
+-- meta, counts; token, expected fence, new fence, and the number of events of each key in the range
 -- include fenced.lua
 if state.token == arg.token and state.fence == arg.to then return {'already', ''} end
 local refused = refusal()
@@ -45,19 +45,19 @@ class Toy(Processor):
 
     in_flight = 0
 
-    def __init__(self, claiming: Any, counting: Any, redis: Any, meta: str, counts: str, letters: DeadLetters) -> None:
+    def __init__(self, claiming: Any, counting: Any, redis: Any, meta: str, counts: str, dead_letters: DeadLetters) -> None:
         """``claiming`` and ``counting``: the scripts, as :class:`streams_app.delivery.scripts.Script`."""
-        self._claiming, self._counting, self._redis, self._letters = claiming, counting, redis, letters
+        self._claiming, self._counting, self._redis, self._dead_letters = claiming, counting, redis, dead_letters
         self._meta, self._counts = meta, counts
         self._ranges: asyncio.Queue[Batch | None] = asyncio.Queue()
         self._fence = -1
         self._task: asyncio.Task[None] | None = None
 
     async def claim(self, claim: Claim) -> int:
-        mark = claim.committed or OffsetAndMetadata(claim.log_bounds.begin)
+        begin = claim.committed or OffsetAndMetadata(claim.log_bounds.begin)
         if claim.committed is None:
-            await claim.commit_now(mark)
-        _, fence = await self._claiming([self._meta, self._counts], {"token": claim.token, "fence": str(mark.offset - 1)})
+            await claim.commit_now(begin)
+        _, fence = await self._claiming([self._meta, self._counts], {"token": claim.token, "fence": str(begin.offset - 1)})
         self._fence = int(fence)
         self._task = run(claim, self._count_forever(claim), "count")
         return self._fence + 1
@@ -90,7 +90,7 @@ class Toy(Processor):
     async def _count(self, batch: Batch | None, token: str) -> None:
         """Count a range once, even if a reply is lost."""
         records, to = (batch.records, batch.end - 1) if batch else ([], self._fence)
-        await self._letters.send([RejectedEvent(record, "tombstone", "it is empty") for record in records if not record.value])
+        await self._dead_letters.send([RejectedEvent(record, "tombstone", "it is empty") for record in records if not record.value])
         counts = Counter(record.key or b"" for record in records if record.value)
         arguments = {"token": token, "fence": str(self._fence), "to": str(to), "counts": counts}
         while True:

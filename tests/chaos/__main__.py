@@ -21,7 +21,7 @@ from pathlib import Path
 import click
 
 from tests.chaos.faults import LOSING, OF_TOPOLOGY, available, schedule
-from tests.chaos.health import Health, faults_of, told_seconds
+from tests.chaos.health import Health, faults_of, reported_seconds
 from tests.chaos.judge import Judge, folder_of
 from tests.chaos.load import Load
 from tests.chaos.report import UNDISTURBED, Report, summary
@@ -113,11 +113,11 @@ class Run:
         healed_at, count = self.stage.healed_at
         waited = set(islice(load.ledger.sent, count))
 
-        def is_out() -> bool:
+        def is_emitted() -> bool:
             waited.difference_update([name for name in waited if name in self.judge.outcome.ids_of])
             return not waited
 
-        await wait_until(is_out, DRAIN_SECONDS, f"what was sent before the end of {name} has come out")
+        await wait_until(is_emitted, DRAIN_SECONDS, f"events sent before the end of {name} are emitted")
         took = asyncio.get_running_loop().time() - healed_at
         self.report.recovery.setdefault(name, []).append(round(took, 1))
 
@@ -144,7 +144,7 @@ class Run:
         report.kept_data, report.exits = self.stage.kept_data, dict(self.stage.exits)
         if self.health is not None:
             report.wrong += faults_of(self.stage.outages, self.health.samples)
-            report.told_seconds = told_seconds(self.stage.outages, self.health.samples)
+            report.reported_seconds = reported_seconds(self.stage.outages, self.health.samples)
         if 1 in self.stage.exits:
             report.wrong.append("a worker ended with exit code 1")
 

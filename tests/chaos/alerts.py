@@ -89,7 +89,7 @@ async def redis_read_only(stage: DrillStage) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def folds_standing_still(stage: DrillStage) -> AsyncIterator[None]:
+async def folds_stuck(stage: DrillStage) -> AsyncIterator[None]:
     """Send an event that both folds reject, without a dead-letter topic: no fold continues past an event that is not stored."""
     topics = ("likes.dead", "views.dead")
     for topic in topics:
@@ -159,7 +159,7 @@ FAULTS: Final = {
     "worker gone": Fault(worker_gone, frozenset({"WorkerDown", "NoWorker"})),
     "worker frozen": Fault(worker_frozen, frozenset({"WorkerDown", "NoWorker"})),
     "subscriber suspended": Fault(subscriber_suspended, frozenset({"SubscriberSuspended"})),
-    "both folds standing still": Fault(folds_standing_still, frozenset({"FoldStandsStill"})),
+    "both folds standing still": Fault(folds_stuck, frozenset({"FoldStandsStill"})),
 }
 """The last faults leave dead letters and errors, whose alerts fire for a while after the fault has ended."""
 
@@ -201,11 +201,11 @@ async def tried(name: str, stage: DrillStage, prometheus: Prometheus) -> Found:
                 await has_fired()
                 await asyncio.sleep(0.5)  # other alerts may follow
         except AssertionError:
-            click.echo(f"nothing meant for it has fired: {name}", err=True)
-    mended = loop.time()
+            click.echo(f"no expected alert has fired: {name}", err=True)
+    healed = loop.time()
     await stage.supervise()
-    await wait_until(lambda: not (prometheus.firing() or prometheus.pending()), QUIET_SECONDS, f"nothing fires after: {name}")
-    return Found(name, fired, loop.time() - mended)
+    await wait_until(lambda: not (prometheus.firing() or prometheus.pending()), QUIET_SECONDS, f"no alert fires after: {name}")
+    return Found(name, fired, loop.time() - healed)
 
 
 async def drill(folder: Path, names: list[str], factor: float, *, is_apache: bool) -> bool:
@@ -218,13 +218,13 @@ async def drill(folder: Path, names: list[str], factor: float, *, is_apache: boo
             await asyncio.sleep(UNDISTURBED_SECONDS)  # no fault yet
             early = prometheus.firing()
             click.echo(f"durations of deploy/alerts.yml divided by {factor:g}; {kafka}; scraped and evaluated every second\n")
-            click.echo("| fault | which alert fires, after | quiet again after |\n|---|---|---|")
+            click.echo("| fault | alerts, and seconds until each fired | no alert after |\n|---|---|---|")
             found = []
             for name in names:
                 found.append(await tried(name, stage, prometheus))
                 click.echo(found[-1].row())
     if early:
-        click.echo(f"FAILED: {', '.join(sorted(early))} fired before anything was broken", err=True)
+        click.echo(f"FAILED: {', '.join(sorted(early))} fired before the first fault", err=True)
     for one in found:
         if not one.is_expected:
             click.echo(f"FAILED: {one.name}: none of {', '.join(sorted(FAULTS[one.name].expected))} has fired", err=True)
@@ -241,12 +241,12 @@ def main(faults: str | None, factor: float, kafka: str) -> None:
     if unknown := [name for name in names if name not in FAULTS]:
         raise click.UsageError(f"there is no fault {unknown[0]!r}; there are: {', '.join(FAULTS)}")
     folder = Path(tempfile.mkdtemp(prefix="chaos-alerts-"))
-    is_well = asyncio.run(drill(folder, names, factor, is_apache=kafka == "apache"))
-    if is_well:
+    is_expected = asyncio.run(drill(folder, names, factor, is_apache=kafka == "apache"))
+    if is_expected:
         shutil.rmtree(folder, ignore_errors=True)
     else:
         click.echo(f"logs: {folder}", err=True)
-    sys.exit(0 if is_well else 1)
+    sys.exit(0 if is_expected else 1)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ class Changed(msgspec.Struct):
 @subscriber(records_of("likes", Changed), idempotent="yes", description="Ships it.")
 async def ship(event: Received[Changed]) -> None:
     if Path({switch!r}).exists():
-        raise ConnectionError("what it calls is down")
+        raise ConnectionError("its dependency is down")
 
 catalogue = Catalogue(events=(), subscribers=(ship,))
 """

@@ -10,11 +10,11 @@ import random
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 
-from tests.chaos import faults_around as around
+from tests.chaos import faults_dependencies as of_dependencies
 from tests.chaos import faults_leaderless as of_leaders
 from tests.chaos import faults_redis as of_redis
 from tests.chaos import topologies
-from tests.chaos.killing import POINTS
+from tests.chaos.kill_points import POINTS
 from tests.chaos.stage import SESSION_SECONDS, KilledAt, Stage
 from tests.chaos.traces import TRACE_SECONDS, a_member, claimed_again, claims, must
 from tests.helpers import wait_until
@@ -52,7 +52,7 @@ async def killed_at(
     stage.replace(number, doomed)
     if then is not None:
         await then(doomed)
-    await wait_until(lambda: doomed.exit_code is not None, TRACE_SECONDS, f"it dies at {point}")
+    await wait_until(lambda: doomed.exit_code is not None, TRACE_SECONDS, f"the worker dies at {point}")
     stage.mark_healed()
     must(doomed.exit_code == -signal.SIGKILL, f"exit code -9 at {point}, not {doomed.exit_code}: {doomed.log()[-2000:]}")
 
@@ -101,13 +101,13 @@ FAULTS: dict[str, Fault] = OF_WORKERS | {
     "redis-full": of_redis.full,
     "redis-frozen": of_redis.frozen,
     "redis-failover": of_redis.failover,
-    "redis-cut-off": around.redis_cut_off,
-    "broker-cut-off": around.broker_cut_off,
-    "broker-frozen": around.broker_frozen,
-    "broker-restart": around.broker_restart,
-    "output-topic-away": around.output_topic_away,
+    "redis-cut-off": of_dependencies.redis_cut_off,
+    "broker-cut-off": of_dependencies.broker_cut_off,
+    "broker-frozen": of_dependencies.broker_frozen,
+    "broker-restart": of_dependencies.broker_restart,
+    "output-topic-away": of_dependencies.output_topic_away,
     "leaderless": of_leaders.leaderless,
-    "read-store-locked": around.read_store_locked,
+    "read-store-locked": of_dependencies.read_store_locked,
 }
 OF_TOPOLOGY: dict[str, dict[str, Fault]] = {
     "single": FAULTS,

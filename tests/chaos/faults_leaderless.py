@@ -21,9 +21,9 @@ from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.second_broker import SecondBroker
 
 FIRST = 1
-NOBODY = -1
+NO_LEADER = -1
 FOLDED = "folded"
-GOES_ON_SECONDS = 15.0
+CONTINUES_SECONDS = 15.0
 """Shorter than the time for which a worker waits for an acknowledgement, so that one fold that waits for the other is detected."""
 
 _REQUEST_MS = 10_000
@@ -42,18 +42,18 @@ async def leaderless(stage: Stage, chance: random.Random) -> None:
     second = await _started(stage.broker, home)
     try:
         await _move(stage, second.NODE)
-        await _takes_records(stage, EXCUSED)
+        await _accepts_records(stage, EXCUSED)
         second.kill()
         # The controller detects it after the session timeout of a broker, nine seconds. Clients use the killed broker until then.
-        await _led_by(stage, NOBODY)
-        await wait_until(lambda: _is_told(stage), TRACE_SECONDS, "every worker says that the topic does not acknowledge")
+        await _led_by(stage, NO_LEADER)
+        await wait_until(lambda: _is_reported(stage), TRACE_SECONDS, "every worker reports that the topic does not acknowledge")
         await asyncio.sleep(chance.uniform(1, 3) * SESSION_SECONDS)  # the fault lasts
-        await _takes_records(stage, FOLDED, GOES_ON_SECONDS)
-        must(await _leaders(stage) == {NOBODY}, "a topic without a leader")
+        await _accepts_records(stage, FOLDED, CONTINUES_SECONDS)
+        must(await _leaders(stage) == {NO_LEADER}, "a topic without a leader")
         second = await _started(stage.broker, home, second.port)
         await _led_by(stage, second.NODE)
         await _move(stage, FIRST)
-        await _takes_records(stage, EXCUSED)
+        await _accepts_records(stage, EXCUSED)
     finally:
         await asyncio.to_thread(second.stop)
         stage.mark_healed()
@@ -63,12 +63,12 @@ async def _started(first: ApacheKafka, home: Path, port: int | None = None) -> S
     return await asyncio.to_thread(SecondBroker.start, first, home, port)
 
 
-async def _is_told(stage: Stage) -> bool:
+async def _is_reported(stage: Stage) -> bool:
     pages = [(await worker.get("/health/ready"))[1] for worker in stage.workers]
     return all(f"topic {EXCUSED!r} does not acknowledge" in page for page in pages)
 
 
-async def _takes_records(stage: Stage, topic: str, limit_seconds: float = TRACE_SECONDS) -> None:
+async def _accepts_records(stage: Stage, topic: str, limit_seconds: float = TRACE_SECONDS) -> None:
     """Wait until every partition of a topic has more records than now."""
     tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     consumer = AIOKafkaConsumer(bootstrap_servers=stage.bootstrap)
@@ -80,7 +80,7 @@ async def _takes_records(stage: Stage, topic: str, limit_seconds: float = TRACE_
             now = await consumer.end_offsets(tps)
             return all(now[tp] > before[tp] for tp in tps)
 
-        await wait_until(has_more, limit_seconds, f"every partition of {topic} takes records")
+        await wait_until(has_more, limit_seconds, f"every partition of {topic} accepts records")
     finally:
         await consumer.stop()
 
@@ -101,8 +101,8 @@ async def _client(stage: Stage) -> AsyncIterator[AIOKafkaClient]:
 async def _leaders(stage: Stage) -> set[int]:
     """Return the brokers that lead partitions of the topic."""
     async with _client(stage) as client:
-        answer = (await client.send(FIRST, MetadataRequest([EXCUSED]))).to_object()
-    return {each["leader"] for topic in answer["topics"] for each in topic["partitions"]}
+        response = (await client.send(FIRST, MetadataRequest([EXCUSED]))).to_object()
+    return {each["leader"] for topic in response["topics"] for each in topic["partitions"]}
 
 
 async def _led_by(stage: Stage, node: int) -> None:
@@ -117,7 +117,7 @@ async def _move(stage: Stage, node: int) -> None:
     partitions: list[Any] = [(number, [node], {}) for number in range(PARTITIONS)]
     request = AlterPartitionReassignmentsRequest(_REQUEST_MS, [(EXCUSED, partitions, {})], {})
     async with _client(stage) as client:
-        answer = await client.send(FIRST, request)
-    codes = {answer.error_code, *(each[1] for topic in answer.responses for each in topic[1])}
+        response = await client.send(FIRST, request)
+    codes = {response.error_code, *(each[1] for topic in response.responses for each in topic[1])}
     must(codes == {0}, f"partitions that move, not {codes}")
     await _led_by(stage, node)

@@ -35,7 +35,7 @@ async def _restart(stage: Stage, between: Callable[[], None]) -> None:
         before = client.info("server")["run_id"]
     stage.redis.kill()
     between()
-    with stage.away("redis"):
+    with stage.outage("redis"):
         await asyncio.sleep(1)  # the fault lasts: Redis is down
     stage.start_redis()
     stage.mark_healed()
@@ -62,11 +62,11 @@ async def roll_back(stage: Stage, _: random.Random) -> None:
     shutil.copytree(stage.redis_folder, old)
     await asyncio.sleep(3)  # the load continues: the copy lacks these writes
 
-    def put_back() -> None:
+    def restore() -> None:
         shutil.rmtree(stage.redis_folder)
         shutil.move(old, stage.redis_folder)
 
-    await _restart(stage, put_back)
+    await _restart(stage, restore)
 
 
 async def script_flush(stage: Stage, _: random.Random) -> None:
@@ -93,7 +93,7 @@ async def full(stage: Stage, _: random.Random) -> None:
         except redis.exceptions.OutOfMemoryError:
             await asyncio.sleep(4)  # the fault lasts
         else:
-            raise NoTraceError("a write is refused")
+            raise NoTraceError("a write is rejected")
         finally:
             client.config_set("maxmemory", "0")
             stage.mark_healed()
@@ -103,7 +103,7 @@ async def frozen(stage: Stage, _: random.Random) -> None:
     pid = stage.redis.pid
     os.kill(pid, signal.SIGSTOP)
     try:
-        with stage.away("redis"):
+        with stage.outage("redis"):
             client = stage.client(socket_timeout=0.5)
             try:
                 await asyncio.to_thread(client.ping)
@@ -117,7 +117,7 @@ async def frozen(stage: Stage, _: random.Random) -> None:
 
 
 async def failover(stage: Stage, chance: random.Random) -> None:
-    """Make the primary a replica of another server, with its connections open; a little later the name leads to the new primary."""
+    """Make the primary a replica of another server, with open connections; a little later, the name points at the new primary."""
     replica, folder = await asyncio.to_thread(stage.start_replica)
     with redis.Redis(port=replica.port) as new, stage.client() as old:
         await wait_until(lambda: new.info("replication")["master_link_status"] == "up", TRACE_SECONDS, "the replica has caught up")
@@ -125,8 +125,8 @@ async def failover(stage: Stage, chance: random.Random) -> None:
         new.execute_command("REPLICAOF", "NO", "ONE")
         old.execute_command("REPLICAOF", "127.0.0.1", replica.port)
         must(old.role()[0] == b"slave", "a replica")
-        with stage.away("redis"):
-            await asyncio.sleep(chance.uniform(0, 5))  # the fault lasts: the name still leads to the former primary
+        with stage.outage("redis"):
+            await asyncio.sleep(chance.uniform(0, 5))  # the fault lasts: the name still points at the former primary
             stage.promote(replica, folder)
         stage.mark_healed()
         await wait_until(lambda: _writers(old) == 0 < _writers(new), TRACE_SECONDS, "workers leave the former primary")

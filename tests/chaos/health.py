@@ -20,7 +20,7 @@ from tests.chaos.stage import Outage, Stage
 from tests.workers import WorkerProcess
 
 SAMPLE_SECONDS = 0.5
-TOLD_SECONDS = 12.0
+REPORT_SECONDS = 12.0
 SETTLED_SECONDS = 4.0
 """Time until fetched events are folded and produced events are part of the lag."""
 
@@ -42,7 +42,7 @@ class Sample:
 
 
 def faults_of(outages: Sequence[Outage], samples: Sequence[Sample]) -> list[str]:
-    """Return the statements of workers that violate a rule."""
+    """Return the violations in the reported health of workers."""
     found = []
     for outage in outages:
         for pid, inside in _inside(outage, samples):
@@ -59,33 +59,33 @@ def _inside(outage: Outage, samples: Sequence[Sample]) -> Iterator[tuple[int, li
 
 def _faults_in(outage: Outage, samples: Sequence[Sample]) -> list[str]:
     found = []
-    late = [each for each in samples if each.is_ready and each.at - outage.begin > TOLD_SECONDS]
+    late = [each for each in samples if each.is_ready and each.at - outage.begin > REPORT_SECONDS]
     if late:
         found.append(f"was ready {late[0].at - outage.begin:.1f} s into an outage of {outage.what}")
     settled = [each for each in samples if each.at - outage.begin > SETTLED_SECONDS]
     falls = [(former.lag, now.lag) for former, now in pairwise(settled) if now.lag < former.lag]
     if falls:
-        found.append(f"told a lag that fell in an outage of {outage.what}: {falls[:3]}")
+        found.append(f"reported a lag that fell in an outage of {outage.what}: {falls[:3]}")
     if outage.what == "redis" and settled:
         last = settled[-1]
         known = [each.acknowledged for each in samples if each.at <= last.at - SETTLED_SECONDS]
         produced = known[-1] - known[0] if known else 0
         if last.lag < produced:
-            found.append(f"told a lag of {last.lag:.0f} in an outage of redis in which {produced} events had come in")
+            found.append(f"reported a lag of {last.lag:.0f} in an outage of redis in which {produced} events arrived")
     return found
 
 
-def told_seconds(outages: Sequence[Outage], samples: Sequence[Sample]) -> list[float]:
+def reported_seconds(outages: Sequence[Outage], samples: Sequence[Sample]) -> list[float]:
     """Return the seconds from the begin of each outage until no worker was ready, for outages that every worker reported."""
     found = []
     for outage in outages:
-        lasts = [_told_at(inside) for _, inside in _inside(outage, samples)]
+        lasts = [_reported_at(inside) for _, inside in _inside(outage, samples)]
         if lasts and None not in lasts:
             found.append(round(max(last - outage.begin for last in lasts if last is not None), 1))
     return found
 
 
-def _told_at(samples: Sequence[Sample]) -> float | None:
+def _reported_at(samples: Sequence[Sample]) -> float | None:
     """Return the time from which a worker was not ready; it may have had another reason before."""
     ready = [number for number, each in enumerate(samples) if each.is_ready]
     first = ready[-1] + 1 if ready else 0

@@ -1,6 +1,6 @@
 """``python -m tests.chaos.journal``: journals under the faults of :mod:`tests.chaos.faults`, and kills at points of their keeper.
 
-Judged from outside: what readers were given is compared byte for byte with the topic. Asserts no durations.
+The run is judged from outside: what readers received is compared byte for byte with the topic. It asserts no durations.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from streams_app.settings import Settings
 from tests.chaos.faults import OF_TOPOLOGY, available, killed_at, schedule
 from tests.chaos.faults_redis import flushall
 from tests.chaos.journal_clients import Client
-from tests.chaos.journal_end import End
+from tests.chaos.journal_final_state import FinalState
 from tests.chaos.journal_judge import Judge
 from tests.chaos.journal_load import DAYS, TOPIC, DatedLoad, Known, read_topic
-from tests.chaos.journal_removed import Removed
-from tests.chaos.killing import JOURNAL_POINTS
+from tests.chaos.journal_removals import Removals
+from tests.chaos.kill_points import JOURNAL_POINTS
 from tests.chaos.load import Load
-from tests.chaos.runs import run_all, topology_option
+from tests.chaos.run_series import run_all, topology_option
 from tests.chaos.stage import KilledAt
 from tests.chaos.topologies import STAGES
 from tests.chaos.traces import TRACE_SECONDS
@@ -43,7 +43,7 @@ CONNECTED: Final = 6
 """Readers that share the connections of one :class:`JournalReader`."""
 
 AT_POINTS: Final = {f"killed-{point}": point for point in JOURNAL_POINTS}
-AROUND: Final = (
+NOTICED: Final = (
     "sigkill", "sigstop", "sigterm", "flushall", "redis-restart", "redis-tail-cut", "redis-roll-back", "script-flush",
     "client-kill", "redis-full", "redis-frozen", "redis-failover", "broker-frozen", "broker-restart",
 )  # fmt: skip
@@ -59,7 +59,7 @@ max_bytes = 6_000_000
 
 
 class OutsideReader(JournalReader):
-    """One that is no worker's: whether these have left a Redis is seen by the names of its connections."""
+    """A reader outside of workers, with another connection name: a fault checks by this name whether workers have left a Redis."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -70,13 +70,13 @@ class Run:
     """One run, from the first server to the judgement.
 
     Attributes:
-        wrong: What breaks a promise, or did not work.
+        wrong: Violations and failures.
     """
 
     def __init__(
         self, seed: int, folder: Path, clients: int, rate: float, seconds: float, *, is_apache: bool, topology: str
     ) -> None:
-        """Starts nothing yet; so many clients read, and as many follow, while events come at a rate."""
+        """Create a run without starting it; ``clients`` is the number of readers, and also of followers."""
         self.seed = seed
         self._known = Known()
         self._load = load = DatedLoad(lambda: self.stage.bootstrap, self._known, seed=seed, rate=rate, seconds=seconds)
@@ -91,9 +91,9 @@ class Run:
         self._chance = random.Random(seed)
         self._readers: list[JournalReader] = []
         self._clients = [self._client(number, follows=bool(number % 2)) for number in range(2 * clients)]
-        self._removed: Removed | None = None
+        self._removed: Removals | None = None
         self._judge: Judge | None = None
-        self._end: End | None = None
+        self._final: FinalState | None = None
         self._settled_seconds = self._drain_seconds = 0.0
 
     def _client(self, number: int, *, follows: bool) -> Client:
@@ -102,7 +102,7 @@ class Run:
         )
 
     async def perform(self, names: list[str]) -> None:
-        """Breaks things for a while, heals, drains and judges."""
+        """Inject faults for a while, end them, drain and judge."""
         try:
             await self.stage.start(WORKERS)
             settings = Settings.load(self.stage.config, {})
@@ -126,18 +126,18 @@ class Run:
         clients = [asyncio.create_task(client.run()) for client in self._clients]
         breaking = asyncio.create_task(self._break(names, self._seconds))
         load = self._load
-        # The same workers fold, too: some faults strike at a point of that.
+        # The same workers also fold, because some faults happen at a point of folding.
         folding = Load(self.stage.bootstrap, seed=self.seed, rate=FOLDED_RATE, is_idempotent=True)
         try:
             await asyncio.gather(load.run(breaking.done), folding.run(self._seconds, 0, breaking.done), breaking)
             healed = time.monotonic()
             topic = await read_topic(self.stage.bootstrap)
-            assert sum(map(len, topic.values())) >= load.sent, "the topic is read with all that was acknowledged"
-            self._end = end = End(self.stage, self._readers[0].journal, topic)
-            await end.settle()
+            assert sum(map(len, topic.values())) >= load.sent, "the topic contains all acknowledged events"
+            self._final = final = FinalState(self.stage, self._readers[0].journal, topic)
+            await final.settle()
             self._settled_seconds = round(time.monotonic() - healed, 1)
-            self._removed = removed = end.removed(may_be_full="redis-full" in self.faults)
-            self._judge = judge = Judge(topic, removed.ends, end.floors if self.stage.kept_data else None)
+            self._removed = removed = final.removed(may_be_full="redis-full" in self.faults)
+            self._judge = judge = Judge(topic, removed.ends, final.floors if self.stage.kept_data else None)
             await self._follow_to_the_end(judge)
             self._drain_seconds = round(time.monotonic() - healed, 1)
         finally:
@@ -154,14 +154,14 @@ class Run:
         # Each client reads more than once, and a busy key has hundreds of events.
         judge.require(3 * len(self._clients), 50 * len(self._clients))
         if {type(item) for client in self._clients for reading in client.readings for item in reading.items} == {Gap}:
-            self.wrong.append("clients were given nothing but gaps")
-        await end.judge(judge, self._readers[0])
-        await end.verify()
-        self.wrong += [*end.wrong, *judge.wrong]
+            self.wrong.append("clients received only gaps")
+        await final.judge(judge, self._readers[0])
+        await final.verify()
+        self.wrong += [*final.wrong, *judge.wrong]
 
     @staticmethod
     async def _cancelled(tasks: list[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-        """Cancels them, often: before Python 3.12 the client of Redis may swallow it; those that go on all the same."""
+        """Cancel tasks repeatedly, because the client of Redis may swallow it before Python 3.12; return those that continue."""
         left = set(tasks)
         for _ in range(int(END_SECONDS)):
             for task in left:
@@ -172,7 +172,7 @@ class Run:
         return left
 
     async def _follow_to_the_end(self, judge: Judge) -> None:
-        """Waits until each follower has had the last event of its key, or was told that it is gone."""
+        """Wait until each follower has received the last event of its key, or a report that it was removed."""
         followers = [client for client in self._clients if client.follows]
         for client in followers:
             client.is_settled = True
@@ -187,11 +187,11 @@ class Run:
                 for partition in judge.topic:
                     at, last = reading.position(partition), judge.last(reading, partition)
                     if at < last:
-                        found.append(f"a follower of {reading.key!r} came to {partition}-{at} of {last}")
+                        found.append(f"a follower of {reading.key!r} reached {partition}-{at} of {last}")
             return found
 
         try:
-            await wait_until(lambda: not behind(), FOLLOW_SECONDS, "all followers have had everything")
+            await wait_until(lambda: not behind(), FOLLOW_SECONDS, "all followers have received everything")
         except AssertionError:
             self.wrong += behind()[:5]
 
@@ -207,22 +207,22 @@ class Run:
                 await self._killed_at(AT_POINTS[name])
             else:
                 await self._faults_of[name](self.stage, self._chance)
-        await asyncio.sleep(max(0.0, begin + seconds - loop.time()))  # the load goes on
+        await asyncio.sleep(max(0.0, begin + seconds - loop.time()))  # the load continues
 
     async def _killed_at(self, point: str) -> None:
         if point != "midnight":
             await killed_at(self.stage, self._chance, point, self._chance.randrange(1, 4))
             return
-        # A partition that has caught up lives by the wall clock: only one that is filed once more comes past midnights. Of two
-        # partitions, or more, the first days begin without one.
-        await killed_at(self.stage, self._chance, point, self._chance.randrange(5, 25), self._wiped)
+        # A partition that has caught up uses the wall clock: it passes midnights only if it is stored again. The first days of two
+        # or more partitions begin without one.
+        await killed_at(self.stage, self._chance, point, self._chance.randrange(5, 25), self._wipe)
 
-    async def _wiped(self, worker: KilledAt) -> None:
-        await wait_until(lambda: CLAIMED in worker.log(), TRACE_SECONDS, "the worker that is to die files the journal")
+    async def _wipe(self, worker: KilledAt) -> None:
+        await wait_until(lambda: CLAIMED in worker.log(), TRACE_SECONDS, "the worker that will be killed has claimed the journal")
         await flushall(self.stage, self._chance)
 
     def line(self) -> str:
-        """The run in a few lines."""
+        """Return a summary of the run in a few lines."""
         faults = ", ".join(f"{name} x{times}" if times > 1 else name for name, times in Counter(self.faults).items())
         exits = ", ".join(f"{times}x {code}" for code, times in sorted(self.stage.exits.items()))
         data = "kept its data" if self.stage.kept_data else "lost data"
@@ -231,29 +231,29 @@ class Run:
         lines = [
             f"seed {self.seed}: {sent:,} events, {size / 1e6:.1f} MB, Redis {data}, exits of workers: {exits or 'none'}; {faults}"
         ]
-        lines.append(f"  begun at {', '.join(f'{kind} x{times}' for kind, times in begins.most_common())}")
-        if self._judge is not None and self._end is not None and self._removed is not None:
+        lines.append(f"  begins: {', '.join(f'{kind} x{times}' for kind, times in begins.most_common())}")
+        if self._judge is not None and self._final is not None and self._removed is not None:
             removed = ", ".join(f"{times} for {cause}" for cause, times in self._removed.causes.most_common())
             lines += [
                 f"  {self._judge.readings:,} readings of {len(self._judge.keys):,} keys, {self._judge.entries:,} entries compared, "
-                f"{self._judge.gaps:,} gaps told, {len(self._judge.wrong)} wrong",
-                f"  {self._end.segments} segments of {len(self._end.days)} days from {sorted(self._end.floors.values())}, "
-                f"removed were {removed or 'none'}; all filed and packed {self._settled_seconds} s "
+                f"{self._judge.gaps:,} gaps reported, {len(self._judge.wrong)} wrong",
+                f"  {self._final.segments} segments of {len(self._final.days)} days from {sorted(self._final.floors.values())}, "
+                f"removed: {removed or 'none'}; all stored and packed {self._settled_seconds} s "
                 f"after the load, followed {self._drain_seconds} s",
             ]
         return "\n".join([*lines, *(f"  WRONG: {fault}"[:600] for fault in self.wrong[:8])])
 
 
 @click.command()
-@click.option("--runs", default=3, show_default=True, help="Each with a seed of its own.")
-@click.option("--seed", default=1, show_default=True, help="Of the first run.")
-@click.option("--seconds", default=60.0, show_default=True, help="How long events arrive and things break.")
+@click.option("--runs", default=3, show_default=True, help="Number of runs, each with its own seed.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the first run.")
+@click.option("--seconds", default=60.0, show_default=True, help="Duration of the load and the faults of a run.")
 @click.option("--rate", default=150.0, show_default=True, help="Events a second.")
-@click.option("--clients", default=30, show_default=True, help="Readers, and as many followers.")
+@click.option("--clients", default=30, show_default=True, help="Number of readers, and also of followers.")
 @topology_option
 @click.option("--faults", default=None, help="Only these, separated by commas.")
-@click.option("--embedded", is_flag=True, help="The embedded broker in place of Apache Kafka.")
-@click.option("--share", is_flag=True, help="The share of it that CI runs: one run of 20 s.")
+@click.option("--embedded", is_flag=True, help="Use the embedded broker instead of Apache Kafka.")
+@click.option("--share", is_flag=True, help="Run the share of CI: one run of 20 s.")
 def main(
     runs: int,
     seed: int,
@@ -265,12 +265,12 @@ def main(
     embedded: bool,
     share: bool,
 ) -> None:
-    """Breaks workers, Redis and broker while readers are at journals, and compares what they are given with the topic."""
+    """Break workers, Redis and broker while journals are read, and compare what readers receive with the topic."""
     for name in ("aiokafka", "asyncio", "streams_app"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # servers are away on purpose
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # servers are down on purpose
     if share:
         runs, seconds = 1, 20.0
-    chosen = faults.split(",") if faults else [*AT_POINTS, *(AROUND if topology == "single" else OF_TOPOLOGY[topology])]
+    chosen = faults.split(",") if faults else [*AT_POINTS, *(NOTICED if topology == "single" else OF_TOPOLOGY[topology])]
     others = [name for name in chosen if name not in AT_POINTS]
     names = [
         *(name for name in chosen if name in AT_POINTS),

@@ -1,4 +1,4 @@
-"""Readers and followers of a chaos run of journals: they begin somewhere, go away, and come back where they were."""
+"""Readers and followers of a chaos run of journals: they begin at a random position, disconnect, and continue there later."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ VISIT_SECONDS: Final = (1.0, 12.0)
 PAUSE_SECONDS: Final = (0.1, 1.0)
 MAX_BYTES: Final = 4_000_000
 PAGES: Final = 60
-"""Pages of one reading, at most."""
+"""Maximum number of pages of one reading."""
 
 
 @dataclass
 class Client:
-    """One client; ``follows``: it stays at its key, and waits for what comes.
+    """One client; if ``follows``, it keeps its key and waits for new events.
 
     Attributes:
-        readings: What it was given, one after the other.
-        begins: How it has begun → how often.
-        wrong: What it was told that cannot be.
-        is_settled: It stays from now on.
+        readings: What it received, one reading after the other.
+        begins: Kind of start → number of times.
+        wrong: Violations.
+        is_settled: Whether it stays connected from now on.
     """
 
     reader: Callable[[], JournalReader]
@@ -50,7 +50,7 @@ class Client:
     _at: str = ""
 
     async def run(self) -> None:
-        """Reads until it is cancelled."""
+        """Read until cancelled."""
         key = b""
         while True:
             if self.known.keys and len(self.known.ends) > 1:
@@ -58,13 +58,13 @@ class Client:
                     key, self._at = self.chance.choice(self.known.keys), self._start()
                 with suppress(TryAgainError, *REDIS_ERRORS):
                     await self._visit(key)
-            await asyncio.sleep(self.chance.uniform(*PAUSE_SECONDS))  # it comes back later
+            await asyncio.sleep(self.chance.uniform(*PAUSE_SECONDS))  # until it returns
 
     async def _visit(self, key: bytes) -> None:
         if self._at == "latest":
             self._at = await self._latest(key)
         floors, fences = await self._ranges()
-        self._begun(key, floors, fences)
+        self._add_reading(key, floors, fences)
         try:
             if self.follows:
                 await self._follow(key)
@@ -77,17 +77,17 @@ class Client:
                 self._at = items[-1].cursor
                 self.readings[-1].up_to.update(_positions(self._at))
 
-    def _begun(self, key: bytes, floors: Mapping[int, int], fences: Mapping[int, int]) -> None:
+    def _add_reading(self, key: bytes, floors: Mapping[int, int], fences: Mapping[int, int]) -> None:
         begin = parse_start(self._at, int(time.time() * 1000))
         unnamed = {number: floor for number, floor in floors.items() if number not in begin.positions}
         since_ms = begin.since_ms if begin.kind == "moment" else None
         self.readings.append(Reading(key, dict(begin.positions), floors=unnamed, since_ms=since_ms, fences=dict(fences)))
 
-    def _goes_on(self, cursor: str) -> None:
-        """What follows is another reading, from a cursor on: up to there it has had everything."""
+    def _continue_at(self, cursor: str) -> None:
+        """Begin another reading at a cursor; the former one has received everything up to there."""
         former, self._at = self.readings[-1], cursor
         former.up_to.update(_positions(cursor))
-        self._begun(former.key, former.floors, former.fences)
+        self._add_reading(former.key, former.floors, former.fences)
 
     def _start(self) -> str:
         chance = self.chance
@@ -107,19 +107,19 @@ class Client:
                 return kind
 
     async def _latest(self, key: bytes) -> str:
-        """The cursor at which somebody begins who wants only what is still to come."""
+        """Return the cursor of a client that requests only future events."""
         before = await self._fences()
         start = parse_start("latest", int(time.time() * 1000))
         page = await self.reader().page((key,), start, limit=100, max_bytes=MAX_BYTES)
         after, begun = await self._fences(), _positions(page.next) if page.next else {}
-        # Where Redis has lost something meanwhile, a fence may be below one that was before.
+        # If Redis has lost data meanwhile, a fence may have decreased.
         for number in before.keys() & after.keys() & begun.keys():
             if before[number] <= after[number] and not before[number] <= begun[number] <= after[number]:
                 self.wrong.append(f"the latest of {number} was {begun[number]}, its fence from {before[number]} to {after[number]}")
         return page.next or "earliest"
 
     async def _ranges(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Return the first offsets that are kept now, 0 where there is no state, and the fences of the partitions that have one."""
+        """Return the first stored offset of each partition, 0 without state, and the fences of partitions that have state."""
         ranges = await self.reader().shards.ranges(range(PARTITIONS))
         floors = {number: floor or 0 for number, (_, floor) in ranges.items()}
         return floors, {number: fence for number, (fence, _) in ranges.items() if fence is not None}
@@ -150,7 +150,7 @@ class Client:
                     async for item in items:
                         self.readings[-1].items.append(item)
             except JournalGoneError as error:
-                self._gone(error)
+                self._add_gap(error)
             else:
                 return
 
@@ -162,18 +162,18 @@ class Client:
                     (key,), start, limit=self.chance.randint(1, 100), max_bytes=MAX_BYTES, from_floor=self.chance.random() < 0.5
                 )
             except JournalGoneError as error:
-                self._gone(error)
+                self._add_gap(error)
                 continue
             self.readings[-1].items += page.items
             if page.next:
-                self._goes_on(page.next)
+                self._continue_at(page.next)
             if page.is_caught_up:
                 return
 
-    def _gone(self, error: JournalGoneError) -> None:
-        """What the error says is a gap as any other; where it goes on."""
+    def _add_gap(self, error: JournalGoneError) -> None:
+        """Add the gap that the error reports, and continue after it."""
         self.readings[-1].items.append(Gap(*error.lost, "removed", error.partition, error.next))
-        self._goes_on(error.next)
+        self._continue_at(error.next)
 
 
 def _positions(cursor: str) -> Mapping[int, int]:

@@ -1,6 +1,6 @@
 """The load of a chaos run of journals: records dated over 40 days, and some of other centuries, from 1 byte to 900 kB.
 
-A third of it is there before the first worker: only what is read behind the end of its partition is filed by its own days.
+A third of them is produced before the first worker starts: only events of a backlog are stored under the days of their timestamps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEP_SECONDS: Final = 0.05
 AT_ONCE: Final = 200
 ODD_KEYS: Final = (b"", b"\x00", b"\x00\xff", b"{odd}", b"\xff", b"busy_")
 SIZES: Final = ((0.90, 1, 500), (0.992, 500, 20_000), (1.0, 100_000, 900_000))
-"""Up to which share of all events are between how many bytes."""
+"""Upper share of all events, and the range of their sizes in bytes."""
 
 
 FIRST_CENTURY: Final = (0, 86_400_000)
@@ -35,33 +35,33 @@ LAST_CENTURY: Final = (4_070_908_800_000, 4_102_444_800_000)
 """1970 and 2099, ms."""
 
 LIVE_DAYS: Final = 2
-"""Of the 40, what is produced while workers run."""
+"""Number of the 40 days whose events are produced while workers run."""
 
 
 @dataclass
 class Known:
-    """What clients may ask for.
+    """Keys and positions that clients may request.
 
     Attributes:
-        keys: Of events that were produced, with repetitions.
-        ends: Partition → highest offset that was acknowledged.
+        keys: Keys of produced events, with repetitions.
+        ends: Partition → highest acknowledged offset.
     """
 
     keys: list[bytes] = field(default_factory=list)
     ends: dict[int, int] = field(default_factory=dict)
 
     def cursor(self, chance: random.Random) -> str:
-        """One somewhere, in every partition."""
+        """Return a random cursor with a position in every partition."""
         return cursor_text({partition: chance.randint(0, max(0, end)) for partition, end in self.ends.items()})
 
 
 class DatedLoad:
-    """Produces at a rate; from one day to the next, some events late.
+    """Produces at a rate, day by day, with some late events.
 
     Attributes:
-        known: What clients may ask for.
-        sent: How many events were acknowledged.
-        bytes: Of their values.
+        known: Keys and positions that clients may request.
+        sent: Number of acknowledged events.
+        bytes: Size of their values.
     """
 
     def __init__(self, bootstrap: Callable[[], str], known: Known, *, seed: int, rate: float, seconds: float) -> None:
@@ -75,7 +75,7 @@ class DatedLoad:
         self._quiet = 0
 
     async def before(self) -> None:
-        """Produces the past, as fast as it goes."""
+        """Produce the backlog as fast as possible."""
         async with self._producer() as producer:
             count = int(self._rate * self._seconds / 2)
             for begin in range(0, count, AT_ONCE):
@@ -83,7 +83,7 @@ class DatedLoad:
                 await asyncio.gather(*(self._send(producer, ago) for ago in days))
 
     async def run(self, is_over: Callable[[], bool]) -> None:
-        """Produces until it is over; returns when every event is acknowledged or given up."""
+        """Produce until the run is over; return when every event is acknowledged or has failed."""
         acks: set[asyncio.Task[None]] = set()
         loop = asyncio.get_running_loop()
         begin, due = loop.time(), 0.0
@@ -94,7 +94,7 @@ class DatedLoad:
                     due -= 1
                     ago = LIVE_DAYS * max(0.0, 1 - (loop.time() - begin) / self._seconds)
                     acks.add(asyncio.create_task(self._send(producer, ago)))
-                await asyncio.sleep(STEP_SECONDS)  # the pace of the load
+                await asyncio.sleep(STEP_SECONDS)  # the rate of the load
             if acks:
                 await asyncio.wait(acks, timeout=90)
 
@@ -112,12 +112,12 @@ class DatedLoad:
     async def _send(self, producer: AIOKafkaProducer, days_ago: float) -> None:
         chance, key = self._chance, self._key()
         time_ms = self._time_ms(days_ago)
-        value = None if key and chance.random() < 0.01 else self._value()  # the client takes no record that has neither
+        value = None if key and chance.random() < 0.01 else self._value()  # the client rejects a record with neither
         headers = [("trace", b"%d" % time_ms)] if chance.random() < 0.1 else []
         try:
             sent = await producer.send_and_wait(TOPIC, value, key or None, timestamp_ms=time_ms, headers=headers)
         except KafkaError:
-            return  # whether it is there is seen in the topic
+            return  # the topic shows whether it was stored
         self.sent += 1
         self.bytes += len(value or b"")
         self.known.keys.append(key)
@@ -127,7 +127,7 @@ class DatedLoad:
         chance, share = self._chance, self._chance.random()
         if share < 0.01:
             return chance.randint(*FIRST_CENTURY)
-        # Behind one of these the clock of a partition is the wall clock: what is older is of no other day any more.
+        # After one of these, the clock of a partition is the wall clock, and later events are stored under the current day.
         if share < 0.02 and days_ago < LIVE_DAYS:
             return chance.randint(*LAST_CENTURY)
         late = chance.uniform(0, 10) if share > 0.97 else 0.0
@@ -150,7 +150,7 @@ class DatedLoad:
 
 
 async def read_topic(bootstrap: str) -> dict[int, dict[int, Event]]:
-    """Everything that the topic has."""
+    """Return all events of the topic."""
     tps = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest")
     await consumer.start()

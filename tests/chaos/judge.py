@@ -62,9 +62,9 @@ class Judge:
         everything = ledger.sent | {name: group for name, group in ledger.perhaps.items() if name in self.outcome.ids_of}
         found = self.outcome.faults(everything, is_exact=self.stage.kept_data)
         if lost := ledger.bad - self.dead.keys():
-            found.append(f"{len(lost)} refused events are no dead letters, e.g. {sorted(lost)[:5]}")
+            found.append(f"{len(lost)} rejected events have no dead letter, e.g. {sorted(lost)[:5]}")
         if invented := self.dead.keys() - ledger.bad - ledger.perhaps_bad:
-            found.append(f"{len(invented)} dead letters nobody sent, e.g. {sorted(invented)[:5]}")
+            found.append(f"{len(invented)} dead letters of events that were not sent, e.g. {sorted(invented)[:5]}")
         if len(ledger.sent) < LEAST_EVENTS or len(self.outcome.values) < LEAST_RECORDS:
             found.append(f"only {len(ledger.sent)} events and {len(self.outcome.values)} records: this proves nothing")
         return [*found, *self._committed_too_early(ledger), *self.went_back[:5], *self._read_store_faults()]
@@ -73,7 +73,7 @@ class Judge:
         """Find events below a committed offset that were not delivered before the commit was observed."""
         where = self._first_at | self._dead_at
         by_partition: dict[int, list[tuple[int, str]]] = {number: [] for number in range(PARTITIONS)}
-        for name, (partition, offset) in ledger.places.items():
+        for name, (partition, offset) in ledger.positions.items():
             by_partition[partition].append((offset, name))
         faults = []
         for events in by_partition.values():
@@ -85,8 +85,8 @@ class Judge:
                 # Each event is judged by the first sample that covers it: later samples include more of the output.
                 while done[partition] < len(events) and events[done[partition]][0] < committed:
                     name = events[done[partition]][1]
-                    place = where.get(name)
-                    if place is None or place[1] >= sample.output_ends.get(place[0], 0):
+                    at = where.get(name)
+                    if at is None or at[1] >= sample.output_ends.get(at[0], 0):
                         faults.append(f"{name} below the committed offset {committed} of partition {partition}, not delivered")
                     done[partition] += 1
         return faults[:5]
@@ -121,11 +121,11 @@ class Judge:
                 with contextlib.suppress(KafkaError):
                     for tp, records in (await consumer.getmany(timeout_ms=200)).items():
                         for record in records:
-                            self._take(tp, record)
+                            self._add(tp, record)
         finally:
             await consumer.stop()
 
-    def _take(self, tp: TopicPartition, record: ConsumerRecord) -> None:
+    def _add(self, tp: TopicPartition, record: ConsumerRecord) -> None:
         if tp.topic == "dead":
             name = (record.value or b"").decode().removeprefix("bad ")
             self.dead[name] = self.dead.get(name, 0) + 1
@@ -146,7 +146,7 @@ class Judge:
                 with contextlib.suppress(KafkaError, TimeoutError):
                     async with asyncio.timeout(10):
                         found = await consumer._coordinator.fetch_committed_offsets(sources)
-                        committed = {tp.partition: held.offset for tp, held in found.items() if held.offset >= 0}
+                        committed = {tp.partition: position.offset for tp, position in found.items() if position.offset >= 0}
                         ends = await consumer.end_offsets(outputs)
                     if self.stage.is_apache:  # the embedded broker reports wrong end offsets
                         self.samples.append(Sample(committed, ends))

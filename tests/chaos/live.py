@@ -30,7 +30,7 @@ from tests.chaos.faults import OF_TOPOLOGY, available, schedule
 from tests.chaos.live_clients import VIEWS, Client
 from tests.chaos.live_judge import EXPIRY_MS, GONE, RECENT_MS, SHOW, Judge, Produced, differing
 from tests.chaos.load import Load
-from tests.chaos.runs import run_all, topology_option
+from tests.chaos.run_series import run_all, topology_option
 from tests.chaos.stage import Stage
 from tests.chaos.topologies import STAGES
 from tests.chaos.traces import must
@@ -215,8 +215,8 @@ class Run:
         page = self._chance.choice(list(self.pages))
         known = self.pages[page]
         is_gone = bool(known) and self._chance.random() < 0.15
-        is_again = bool(known) and self._chance.random() < 0.2
-        item = self._chance.choice(known[-20:]).item if is_gone or is_again else f"c{next(self._numbers)}"
+        is_repeated = bool(known) and self._chance.random() < 0.2
+        item = self._chance.choice(known[-20:]).item if is_gone or is_repeated else f"c{next(self._numbers)}"
         now_ms = int(time.time() * 1000)
         event = Produced(item, now_ms, is_gone, now_ms)
         known.append(event)
@@ -226,7 +226,7 @@ class Run:
             sent = await producer.send_and_wait(TOPIC, value, page.encode(), timestamp_ms=now_ms, headers=headers)
         except KafkaError:
             return
-        event.acked_ms, event.place = int(time.time() * 1000), sent.offset
+        event.acked_ms, event.offset = int(time.time() * 1000), sent.offset
 
     async def _drain(self) -> None:
         """Wait until every browser shows the current state."""
@@ -235,20 +235,20 @@ class Run:
         for client in self._clients:
             client.is_settled = True
         sizes = Counter(client.page for client in self._clients)
-        ordered = {page: sorted(events, key=lambda event: event.place) for page, events in self.pages.items()}
+        ordered = {page: sorted(events, key=lambda event: event.offset) for page, events in self.pages.items()}
 
         def wrong() -> list[str]:
             now_ms = int(time.time() * 1000)
             found: list[str] = []
             for client in self._clients:
                 if client.latest.keys() != set(VIEWS):
-                    found.append(f"a browser of {client.page} was shown {sorted(client.latest)} alone")
+                    found.append(f"a browser of {client.page} received only {sorted(client.latest)}")
                 elif all(event.acked_ms is not None for event in ordered[client.page]):
                     found += differing(client.latest, client.page, ordered[client.page], now_ms, sizes[client.page])
             return found
 
         try:
-            await wait_until(lambda: not wrong(), DRAIN_SECONDS, "all browsers show what is")
+            await wait_until(lambda: not wrong(), DRAIN_SECONDS, "all browsers show the current state")
         except AssertionError:
             self.wrong += wrong()[:5]
         self._drain_seconds = round(loop.time() - healed, 1)
@@ -262,16 +262,16 @@ class Run:
         lines = [
             f"seed {self.seed}: {events:,} events, {len(self._clients)} browsers, "
             f"{sum(client.connects for client in self._clients):,} connections, Redis {data}, "
-            f"all showed what is {self._drain_seconds} s after the last fault, exits of workers: {exits or 'none'}; {faults}"
+            f"all current {self._drain_seconds} s after the last fault, exits of workers: {exits or 'none'}; {faults}"
         ]
         if self._judge is not None:
             ages = sorted(self._judge.ages_ms)
             of = {share: ages[min(len(ages) - 1, int(len(ages) * share))] for share in (0.5, 0.99, 1.0)} if ages else {}
-            marked = ", ".join(f"{count:,} {name}" for name, count in sorted(self._judge.marked.items()))
+            labelled = ", ".join(f"{count:,} {name}" for name, count in sorted(self._judge.labelled.items()))
             lines.append(
-                f"  {len(ages):,} states without a mark, last so {of.get(0.5, 0)} ms before (p99 {of.get(0.99, 0)}, "
+                f"  {len(ages):,} states without a label, last valid {of.get(0.5, 0)} ms before (p99 {of.get(0.99, 0)}, "
                 f"max {of.get(1.0, 0)}; {self._judge.share_of_old:.2%} over {RECENT_MS}), {len(self._judge.wrong)} wrong; "
-                f"marked: {marked or 'none'}"
+                f"labelled: {labelled or 'none'}"
             )
         return "\n".join([*lines, *(f"  WRONG: {fault}"[:600] for fault in self.wrong[:5])])
 

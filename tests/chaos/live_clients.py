@@ -83,13 +83,13 @@ class Client:
                 if line.startswith(b"event: "):
                     name = line[7:].strip().decode()
                 elif line.startswith(b"data: ") and name == "view":
-                    self._take(json.loads(line[6:]))
+                    self._receive(json.loads(line[6:]))
                     if not self.is_settled and self.chance.random() < STALL_SHARE:
                         # It is unknown when the messages in the socket buffers were written, so the visit ends.
-                        await asyncio.sleep(self.chance.uniform(*STALL_SECONDS))  # it does not read
+                        await asyncio.sleep(self.chance.uniform(*STALL_SECONDS))  # the browser does not read
                         return
 
-    def _take(self, state: dict[str, Any]) -> None:
+    def _receive(self, state: dict[str, Any]) -> None:
         shown = Shown(int(time.time() * 1000), self.page, state)
         self.shown.append(shown)
         self.latest[state["view"]] = shown

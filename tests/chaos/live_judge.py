@@ -33,7 +33,7 @@ class Produced:
         is_gone: Whether it removes the item.
         sent_ms: Time before which it was not in the log.
         acked_ms: Time from which it was in the log; None if it is unknown whether it is in the log.
-        place: Offset in the partition of its page.
+        offset: Offset in the partition of its page.
     """
 
     item: str
@@ -41,7 +41,7 @@ class Produced:
     is_gone: bool
     sent_ms: int
     acked_ms: int | None = None
-    place: int = -1
+    offset: int = -1
 
 
 class Content(NamedTuple):
@@ -68,16 +68,16 @@ class Judge:
     """Compares the received states with the events.
 
     Attributes:
-        wrong: States that were never true, or that were old and had no label.
-        ages_ms: Age of each state without a label: the time since it was last true.
-        marked: Label → number of messages with it.
+        wrong: States that were never valid, or that were old and had no label.
+        ages_ms: Age of each state without a label: the time since it was last valid.
+        labelled: Label → number of messages with it.
         excused: Pages with an event of which it is unknown whether it is in the log.
     """
 
     pages: dict[str, list[Produced]]
     wrong: list[str] = field(default_factory=list)
     ages_ms: list[int] = field(default_factory=list)
-    marked: dict[str, int] = field(default_factory=dict)
+    labelled: dict[str, int] = field(default_factory=dict)
     excused: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class Judge:
         for page, events in self.pages.items():
             if any(event.acked_ms is None for event in events):
                 self.excused.add(page)
-            events.sort(key=lambda event: event.place)
+            events.sort(key=lambda event: event.offset)
 
     @property
     def share_of_old(self) -> float:
@@ -99,17 +99,19 @@ class Judge:
             least: Minimum number of judged states without a label.
         """
         if len(self.ages_ms) < least:
-            why = f"{len(self.excused)} of {len(self.pages)} pages have events of which nobody knows whether they are in the log"
-            self.wrong.append(f"only {len(self.ages_ms)} states were judged, {least} are the least: {why}, marked {self.marked}")
+            why = f"{len(self.excused)} of {len(self.pages)} pages have events that may or may not be in the log"
+            self.wrong.append(
+                f"only {len(self.ages_ms)} states were judged, at least {least} are required: {why}, labelled {self.labelled}"
+            )
 
     def judge(self, shown: Shown) -> None:
         """Judge one message."""
         state, name = shown.state, shown.state["state"]
         if name != "ok":
-            self.marked[name] = self.marked.get(name, 0) + 1
+            self.labelled[name] = self.labelled.get(name, 0) + 1
         if name == "reading":
             if {"count", "items", "people"} & state.keys():
-                self.wrong.append(f"values while {shown.page} is read: {state}")
+                self.wrong.append(f"values while {shown.page} is rebuilt: {state}")
             return
         if state["view"] == "visitors" or shown.page in self.excused:
             return
@@ -123,11 +125,11 @@ class Judge:
             self._known[key] = self._age_ms(shown.page, state["view"], content, at_ms)
         age_ms = self._known[key]
         if age_ms is None:
-            self.wrong.append(f"{shown.page} of {state['view']} never was what is shown at {at_ms}: {state}")
+            self.wrong.append(f"{shown.page} of {state['view']} never had the state that is shown at {at_ms}: {state}")
         elif name == "ok":
             self.ages_ms.append(age_ms)
             if age_ms > OLDEST_MS:
-                self.wrong.append(f"{shown.page} of {state['view']} was last so {age_ms} ms before, and is not marked: {state}")
+                self.wrong.append(f"{shown.page} of {state['view']} was last valid {age_ms} ms before, and has no label: {state}")
 
     def _age_ms(self, page: str, view: str, content: Content, at_ms: int) -> int | None:
         events = self.pages.get(page, [])
@@ -140,7 +142,7 @@ class Judge:
 
     @staticmethod
     def _prefixes(events: Sequence[Produced], at_ms: int) -> Iterator[tuple[int, int]]:
-        """Yield the possible numbers of events, highest first, with the time at which each was last true."""
+        """Yield the possible numbers of events, highest first, with the time at which each was last valid."""
         longest = bisect_left([event.sent_ms for event in events], at_ms)
         for count in range(longest, -1, -1):
             yield count, min(at_ms, (events[count].acked_ms or at_ms) if count < len(events) else at_ms)
@@ -163,7 +165,7 @@ class Judge:
 
 
 def differing(latest: dict[str, Shown], page: str, events: Sequence[Produced], at_ms: int, here: int) -> list[str]:
-    """Return the states that a browser shows at the end and that are neither true nor were true just before.
+    """Return the states that a browser shows at the end and that are neither valid nor were valid just before.
 
     Args:
         latest: View → its state in the browser.
@@ -184,5 +186,5 @@ def differing(latest: dict[str, Shown], page: str, events: Sequence[Produced], a
             else any(one.size == state.get("count") and (view != "news" or one.items == items) for one in expected)
         )
         if state["state"] != "ok" or not fits:
-            found.append(f"{page} shows {view} as {state}, {here} are there, it is {expected[0]}")
+            found.append(f"{page} shows {view} as {state}, {here} browsers have it open, expected {expected[0]}")
     return found

@@ -25,14 +25,14 @@ class Ledger:
         perhaps: The same for events without an acknowledgement.
         bad: Ids of acknowledged events that cannot be folded.
         perhaps_bad: The same for events without an acknowledgement.
-        places: Name → (partition, offset) of acknowledged events.
+        positions: Name → (partition, offset) of acknowledged events.
     """
 
     sent: dict[str, bytes] = field(default_factory=dict)
     perhaps: dict[str, bytes] = field(default_factory=dict)
     bad: set[str] = field(default_factory=set)
     perhaps_bad: set[str] = field(default_factory=set)
-    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    positions: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class Load:
@@ -62,8 +62,8 @@ class Load:
         try:
             while (elapsed := loop.time() - begin) < seconds or self._numbers < least or not is_over():
                 # A pause of two seconds in every ten, so that groups become quiet under load, too.
-                pace = 0.05 if elapsed % 10 > 8 else 1.25
-                produced += min(pace * self._rate * STEP_SECONDS, 4 * self._rate * STEP_SECONDS)
+                share = 0.05 if elapsed % 10 > 8 else 1.25
+                produced += min(share * self._rate * STEP_SECONDS, 4 * self._rate * STEP_SECONDS)
                 while produced >= 1:
                     produced -= 1
                     await self._produce(producer)
@@ -85,17 +85,17 @@ class Load:
         except KafkaError:
             (self.ledger.perhaps_bad.add(name) if is_bad else self.ledger.perhaps.__setitem__(name, group))
             return
-        task = asyncio.create_task(self._note(ack, name, group, is_bad=is_bad))
+        task = asyncio.create_task(self._record_outcome(ack, name, group, is_bad=is_bad))
         self._acks.add(task)
         task.add_done_callback(self._acks.discard)
 
-    async def _note(self, ack: asyncio.Future[object], name: str, group: bytes, *, is_bad: bool) -> None:
+    async def _record_outcome(self, ack: asyncio.Future[object], name: str, group: bytes, *, is_bad: bool) -> None:
         try:
             metadata = await ack
         except KafkaError:
             (self.ledger.perhaps_bad.add(name) if is_bad else self.ledger.perhaps.__setitem__(name, group))
             return
-        self.ledger.places[name] = (metadata.partition, metadata.offset)  # type: ignore[attr-defined]  # aiokafka has no types
+        self.ledger.positions[name] = (metadata.partition, metadata.offset)  # type: ignore[attr-defined]  # aiokafka has no types
         if is_bad:
             self.ledger.bad.add(name)
         else:

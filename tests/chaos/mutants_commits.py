@@ -1,4 +1,4 @@
-"""Broken variants of commits that name begun events: the membership of the commit, and late commits."""
+"""Broken variants of commits that name begun events: their generation, and commits without an answer."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from tests.chaos.mutants import Change, Mutant
 COMMIT_AS = "kafka.member_requests:commit_as"
 SEND = "delivery.commits:Commits.send"
 MEMBERS = ("stale:3 zombie:6 rebalance:6 history", "stale:3 crash:6 zombie:6 rebalance:6")
-LATE = ("overtaken:2 crash:4", "overtaken crash:4 history")
+UNANSWERED = ("overtaken:2 crash:4", "overtaken crash:4 history")
 
-UNDER_THE_PRESENT_GENERATION: Final = Change(
+CURRENT_GENERATION: Final = Change(
     COMMIT_AS,
     "coordinator._send_req(request)",
     "coordinator._send_req("
     "_commit_request(coordinator.group_id, positions, Member(coordinator.generation, coordinator.member_id)))",
 )
 
-COMMITS_OF_NOTES: Final = (
+COMMITS_WITH_BEGINS: Final = (
     Mutant(
         "a commit uses the client's current generation",
         "A commit from before a rejoin overwrites the begins that the owner in between has committed.",
         MEMBERS,
-        (UNDER_THE_PRESENT_GENERATION,),
+        (CURRENT_GENERATION,),
     ),
     Mutant(
         "a rejected commit is repeated without a generation",
@@ -41,13 +41,13 @@ COMMITS_OF_NOTES: Final = (
     Mutant(
         "the claim continues after a commit without an answer",
         "The broker may apply it after a newer commit of the same member, and events that began in between run again.",
-        LATE,
+        UNANSWERED,
         (Change(SEND, "if self._on_doubt is not None and member == self._in_doubt and not is_last:", "if False:"),),
     ),
     Mutant(
         "a commit without an answer is sent again",
         "The broker may apply the first of the two after a newer commit.",
-        LATE,
+        UNANSWERED,
         (Change(COMMIT_AS, "except _UNANSWERED:", "except ZeroDivisionError:"),),
     ),
 )

@@ -1,4 +1,4 @@
-"""The broken variants of the range cursor, each with the schedules that show it."""
+"""Broken variants of the range cursor, each with the schedules that detect it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHARD = "folding.shard.shard:Shard"
 CUTTING = "folding.shard.range_progress:chunks_of"
 CLAIM = "folding.store.shard_store:ShardStore.claim"
 PROGRESS = "folding.shard.range_progress:ChunkProgress"
-UNDER_WAY = "RangeInProgress(int(to), cursor, RangeTime(int(cap), int(arrived) if arrived else None), digest) if to else None"
+IN_PROGRESS = "RangeInProgress(int(to), cursor, RangeTime(int(cap), int(arrived) if arrived else None), digest) if to else None"
 
 CRASHES = ("history lossy crash:3 zombie rebalance:3", "lossy:2 crash:3 rebalance:3")
 LOST = ("history fragile:fold crash", "history fragile:fold rebalance:3")
@@ -51,7 +51,7 @@ CURSOR: Final = (
         "The next owner folds groups of the range twice, or ends the range at another offset.",
         OWNERS,
         (
-            Change(CLAIM, UNDER_WAY, "None"),
+            Change(CLAIM, IN_PROGRESS, "None"),
             Change(FOLD, "if state.to and state.to ~= arg.to", "if false and state.to"),
             Change(FOLD, "if (state.cursor or '') ~= arg.cursor then", "if false then"),
         ),
@@ -88,7 +88,7 @@ CURSOR: Final = (
         "the time of a range depends on its owner",
         "Two owners give an event different scores.",
         OWNERS,
-        (Change(CLAIM, UNDER_WAY, "RangeInProgress(int(to), cursor, RangeTime(int(cap) + 3_000, None)) if to else None"),),
+        (Change(CLAIM, IN_PROGRESS, "RangeInProgress(int(to), cursor, RangeTime(int(cap) + 3_000, None)) if to else None"),),
     ),
     Mutant(
         "skipped groups do not advance the clock of a range",

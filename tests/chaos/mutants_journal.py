@@ -1,4 +1,4 @@
-"""The broken variants of journals: of what files each event once, and of what packs, drops and reads it."""
+"""Broken variants of journals: storing each event once, compression, removal and reading."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ JOURNALS: Final = (
     ),
 )
 
-IN_PARTS: Final = (
+SHOWN_BY_TESTS: Final = (
     Mutant(
         "only one partition is read",
         "Events of the key in other partitions are missing.",
@@ -260,4 +260,4 @@ IN_PARTS: Final = (
         ),
     ),
 )
-"""Broken variants that no schedule shows: there one reader asks one partition, and a named test shows each."""
+"""Variants that schedules cannot detect, because there a reader reads one partition: a separate test fails with each."""

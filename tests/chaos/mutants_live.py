@@ -61,7 +61,7 @@ VIEWS: Final = (
             Change(
                 f"{PROCESSOR}._apply",
                 "claim.on_progress()",
-                "await self._letters.send(part.rejected)\nclaim.on_progress()",
+                "await self._dead_letters.send(part.rejected, self._on_unsent)\nclaim.on_progress()",
             ),
         ),
     ),
@@ -140,7 +140,7 @@ VIEWS: Final = (
     ),
 )
 
-NAMED: Final = (
+SHOWN_BY_TESTS: Final = (
     Mutant(
         "a missing partition counts as empty",
         "A page shows 0 after a loss.",

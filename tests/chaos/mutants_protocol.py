@@ -8,19 +8,19 @@ from tests.chaos.mutants import Change, Mutant
 
 FOLD, SEAL, FINISH = "fold.lua", "seal.lua", "finish.lua"
 WATERMARK, CLAIM = "watermark.lua", "claim.lua"
-ASKS, NOT_ASKED = "local refused = refusal()", "arg.token = state.token"
+CHECK, ADOPTS_TOKEN = "local refused = refusal()", "arg.token = state.token"
 IS_DONE = "if state.fence and state.token == arg.token"
 FOLD_ONCE = "folding.agents.processor:FoldProcessor.fold_once"
 DELIVER = "delivery.ranges:Ranges.deliver"
 CHAIN_RULE = "if any(batch.begin > served.next for served in self.served.values()):"
 RAISED = "delivery.offset_metadata:raised"
 
-TAKES_WHAT_WAS_FETCHED_BEFORE = Change(DELIVER, "if batch.seek_number != self.seek_number:", "if False:")
-NEVER_LOOKS_AT_AN_IDLE_READER = Change(
+ACCEPTS_OLD_FETCHES = Change(DELIVER, "if batch.seek_number != self.seek_number:", "if False:")
+IDLE_READER_NOT_CHECKED = Change(
     "delivery.ranges:Ranges.check", "if is_ahead and not self.in_flight and monotonic_ms - self.progress_ms > IDLE_MS:", "if False:"
 )
-TAKES_ONE_TOO_MANY = Change("delivery.batch:Batch.since", "self.records, offset, key=", "self.records, offset - 1, key=")
-COMMITS_THE_HIGHEST = Change(
+INCLUDES_EVENT_AT_FENCE = Change("delivery.batch:Batch.since", "self.records, offset, key=", "self.records, offset - 1, key=")
+COMMITS_HIGHEST_POSITION = Change(
     "delivery.offset_metadata:commit_of", "Committed(min(offsets.values())", "Committed(max(offsets.values())"
 )
 
@@ -31,36 +31,36 @@ ZOMBIE = ("lossy crash zombie:3 rebalance",)
 WIPE = ("lossy wipe:6",)
 FOLDSET = ("lossy crash:2 zombie rebalance:2 foldset wipe:2",)
 
-MARKS: Final = (
+FENCES_AND_RANGES: Final = (
     Mutant(
         "no fence check in fold",
         "If Redis is restored with an older fence, the owner continues, and the events in between are never read again.",
         ROLLBACK,
-        (Change(FOLD, ASKS, f"arg.fence = nil\n{ASKS}"),),
+        (Change(FOLD, CHECK, f"arg.fence = nil\n{CHECK}"),),
     ),
     Mutant(
         "no fence check in seal",
         "An idle partition never notices that Redis was rolled back.",
         ("late rollback", *ROLLBACK),
-        (Change(SEAL, ASKS, f"arg.fence = nil\n{ASKS}"),),
+        (Change(SEAL, CHECK, f"arg.fence = nil\n{CHECK}"),),
     ),
     Mutant(
         "no token check in fold",
         "A former owner folds into a shard that another one has claimed.",
         ZOMBIE,
-        (Change(FOLD, IS_DONE, f"{NOT_ASKED}\n{IS_DONE}"),),
+        (Change(FOLD, IS_DONE, f"{ADOPTS_TOKEN}\n{IS_DONE}"),),
     ),
     Mutant(
         "no token check in seal",
         "The current owner does not know what a former owner seals, and it stays in the outbox.",
         ZOMBIE,
-        (Change(SEAL, ASKS, f"{NOT_ASKED}\n{ASKS}"),),
+        (Change(SEAL, CHECK, f"{ADOPTS_TOKEN}\n{CHECK}"),),
     ),
     Mutant(
         "no token check in finish",
         "A former owner removes outbox entries that the current one may have to send with another last offset.",
         ZOMBIE,
-        (Change(FINISH, ASKS, f"{NOT_ASKED}\n{ASKS}"),),
+        (Change(FINISH, CHECK, f"{ADOPTS_TOKEN}\n{CHECK}"),),
     ),
     Mutant(
         "a claim keeps the former token",
@@ -101,19 +101,19 @@ MARKS: Final = (
         "batches fetched before a seek are accepted",
         "They look as if the client had reset the reader to an older position.",
         ("lossy rebalance:6", "history lossy rebalance:6"),
-        (TAKES_WHAT_WAS_FETCHED_BEFORE,),
+        (ACCEPTS_OLD_FETCHES,),
     ),
     Mutant(
         "an idle reader is not checked",
         "The last range before a silence was dropped, and no later range reveals the gap.",
         ("drops:3", "lossy drops:3"),
-        (NEVER_LOOKS_AT_AN_IDLE_READER,),
+        (IDLE_READER_NOT_CHECKED,),
     ),
     Mutant(
         "an overlapping range includes the event at the fence",
         "If one reader serves several folds, the event at the fence is folded twice.",
         ("lossy crash:2 rebalance:2 foldset", "lossy:2 rebalance:3"),
-        (TAKES_ONE_TOO_MANY,),
+        (INCLUDES_EVENT_AT_FENCE,),
     ),
 )
 
@@ -190,7 +190,7 @@ COMMITS: Final = (
         "the highest position of all folds is committed",
         "Without metadata, or for a fold without state, the events of slower folds are skipped.",
         ("lossy",),
-        (COMMITS_THE_HIGHEST,),
+        (COMMITS_HIGHEST_POSITION,),
     ),
     Mutant(
         "every fold resumes at the highest position",

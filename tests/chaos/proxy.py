@@ -23,7 +23,7 @@ class Proxy:
         self.target_port = target_port
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
-        self._refuses = False
+        self._rejects = False
         self._passing = asyncio.Event()
         self._passing.set()
 
@@ -48,18 +48,18 @@ class Proxy:
         if silently:
             self._passing.clear()
             return
-        self._refuses = True
+        self._rejects = True
         self.stopped += len(self._open)
         for writer in list(self._open):
             writer.transport.abort()
 
     def heal(self) -> None:
         """Resume forwarding, delayed data first."""
-        self._refuses = False
+        self._rejects = False
         self._passing.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._refuses:
+        if self._rejects:
             self.stopped += 1
             writer.transport.abort()
             return

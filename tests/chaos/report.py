@@ -21,7 +21,7 @@ class Report:
         recovery: Fault → seconds from its end until every event acknowledged before had been emitted, for the faults after
             which the run waited.
         claim_seconds: Seconds from each SIGKILL to the next claim.
-        told_seconds: Seconds from the begin of each outage of broker or Redis until no worker was ready.
+        reported_seconds: Seconds from the begin of each outage of broker or Redis until no worker was ready.
         exits: Exit code → number of workers that ended with it and were not stopped on purpose.
     """
 
@@ -40,7 +40,7 @@ class Report:
     drain_seconds: float = 0.0
     recovery: dict[str, list[float]] = field(default_factory=dict)
     claim_seconds: list[float] = field(default_factory=list)
-    told_seconds: list[float] = field(default_factory=list)
+    reported_seconds: list[float] = field(default_factory=list)
     exits: dict[int, int] = field(default_factory=dict)
 
     def line(self) -> str:
@@ -77,8 +77,11 @@ def summary(reports: list[Report], kafka: str) -> str:
     lines.append(f"{len(reports)} runs on {kafka}, {failed} of them failed")
     if claims := [seconds for report in reports for seconds in report.claim_seconds]:
         lines.append(f"from SIGKILL to the next claim: median {median(claims):.1f} s, max {max(claims):.1f} s")
-    if told := [seconds for report in reports for seconds in report.told_seconds]:
-        lines.append(f"from an outage until no worker was ready: median {median(told):.1f} s, max {max(told):.1f} s ({len(told)})")
+    if reported := [seconds for report in reports for seconds in report.reported_seconds]:
+        lines.append(
+            "from an outage until no worker was ready: "
+            f"median {median(reported):.1f} s, max {max(reported):.1f} s ({len(reported)})"
+        )
     return "\n".join(lines)
 
 

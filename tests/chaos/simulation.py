@@ -23,7 +23,7 @@ from tests.chaos.simulation_faults import FAULTS, append_some
 from tests.chaos.simulation_folding import Folding
 from tests.chaos.simulation_group import SimulatedGroup
 from tests.chaos.simulation_kafka import Log
-from tests.chaos.simulation_ledger import marks_in
+from tests.chaos.simulation_ledger import positions_in
 from tests.chaos.simulation_mix import Mix
 from tests.chaos.simulation_redis import Server
 from tests.chaos.simulation_subject import Subject
@@ -110,7 +110,7 @@ class World:
         """Whether a fault of this probability happens now."""
         return self.is_faulty and (rng or self.rng).random() < chance
 
-    def has_lost_something(self, call: str, rng: random.Random | None = None) -> bool:
+    def loses_message(self, call: str, rng: random.Random | None = None) -> bool:
         """Whether a request or a reply is lost now."""
         chance = FRAGILE_LOSS if call in self.mix.fragile else self._loss
         return chance > 0 and self.has_fault(chance, rng)
@@ -226,7 +226,7 @@ class World:
         for worker in self.workers:
             causes = worker.causes
             if RESET in causes and not worker.reader.was_reset:
-                self.report_fault("reset", f"{worker.name} took a batch for a reset of the reader")
+                self.report_fault("reset", f"{worker.name} treated a batch as a reset of the reader")
             if causes and not self.mix.has_any:
                 self.report_fault("resync", f"{worker.name} claimed again without a fault: {causes}")
         if not self.violations:
@@ -238,7 +238,7 @@ class World:
         if (
             committed is None
             or committed.offset < end
-            or not set(self.folds) <= marks_in(committed).keys()
+            or not set(self.folds) <= positions_in(committed).keys()
             or not self.subject.is_whole()
         ):
             state = {name: self.subject.state(name) for name in self.folds}

@@ -12,7 +12,7 @@ from streams_app.subscribers.state.offset_metadata import decoded
 from streams_app.subscribers.state.offset_tracker import NOTHING
 from tests.chaos.simulation_claims import ClaimOf, DoneUnder
 from tests.chaos.simulation_kafka import Log
-from tests.chaos.simulation_ledger import marks_in
+from tests.chaos.simulation_ledger import positions_in
 from tests.chaos.simulation_worker import CURRENT
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class CallLedger:
     Attributes:
         done: Offsets whose function has returned.
         done_under: The same by claim.
-        letters: Offset → reason of its dead letter.
+        dead_letters: Offset → reason of its dead letter.
         lost: Offsets that retention removed, as reported by a claim.
         calls: Offset → attempt numbers, as passed to the function.
         records: Number of events that are done or have a dead letter.
@@ -42,7 +42,7 @@ class CallLedger:
         attempts: Number of failures after which an event becomes a dead letter.
         killer: Dead-letter reason of an event that kills its process.
         hanging: Dead-letter reasons of an event that never ends.
-        behind: Number of commits after which a commit must include what was done under its claim: its contents are determined
+        behind: Number of commits after which a commit must include the events done under its claim: its contents are determined
             when the previous commit has been answered.
     """
 
@@ -56,7 +56,7 @@ class CallLedger:
         self._world = world
         self.done: set[int] = set()
         self.done_under = DoneUnder(self.behind)
-        self.letters: dict[int, str] = {}
+        self.dead_letters: dict[int, str] = {}
         self.lost: set[int] = set()
         self.calls: dict[int, list[int]] = {}
         self.running: dict[str, set[int]] = {}
@@ -66,16 +66,16 @@ class CallLedger:
     @property
     def records(self) -> int:
         """Number of finished events."""
-        return len(self.done | self.letters.keys())
+        return len(self.done | self.dead_letters.keys())
 
     def is_finished(self, offset: int) -> bool:
         """Whether an offset requires no more work."""
-        return self._log.entries[offset] is None or offset in self.done or offset in self.letters or offset in self.lost
+        return self._log.entries[offset] is None or offset in self.done or offset in self.dead_letters or offset in self.lost
 
     def check_call(self, claim: ClaimOf, offset: int) -> None:
         """Check that an event that succeeded runs again only under another claim."""
         if self.done_under.has(claim, offset):
-            self._world.report_fault("again", f"{offset} is called again under the claim under which it was done")
+            self._world.report_fault("repeated", f"{offset} is called again under the claim under which it was done")
 
     def check_order(self, offset: int, key: bytes | None) -> None:
         """Check that an event is called only if all earlier events of its key are finished."""
@@ -91,12 +91,12 @@ class CallLedger:
         expected = {"always fails": {"failed"}, "is rejected": {"rejected"}, "hangs": self.hanging, "kills": {self.killer}}
         if reason not in expected.get(fate, set()):
             if not self.is_excused(reason):
-                self._world.report_fault("letter", f"{offset}, which {fate}, became a letter for {reason}")
+                self._world.report_fault("dead letter", f"{offset}, which {fate}, became a dead letter for {reason}")
         # An attempt whose process died counts, and the event runs again all the same.
         most = self.attempts if self._world.mix.is_calm and not self._world.counts.get("killed") else 100
         if reason in ("failed", "timed-out") and not self.attempts <= int(headers["attempts"]) <= most:
-            self._world.report_fault("letter", f"{offset} became a letter after {headers['attempts']} attempts")
-        self.letters[offset] = reason
+            self._world.report_fault("dead letter", f"{offset} became a dead letter after {headers['attempts']} attempts")
+        self.dead_letters[offset] = reason
 
     def is_excused(self, reason: str) -> bool:
         """Whether any event may have become a dead letter for this reason."""
@@ -117,34 +117,34 @@ class CallLedger:
             )
         self.lost.update(range(first, last + 1))
 
-    def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
+    def on_commit(self, before: Committed | None, commit: Committed, claimed_at: int) -> None:
         """Check a commit that the coordinator has accepted."""
-        offset = marks_in(mark)[NAME]
+        offset = positions_in(commit)[NAME]
         # A late commit cannot be distinguished from a newer one; events begin by commits that were answered.
         if before is not None and offset < before.offset and "overtaken" not in self._world.mix.faults:
             self._world.report_fault("back", f"went back from {before.offset} to {offset}")
         if open_below := [at for at in range(offset) if not self.is_finished(at)]:
             self._world.report_fault("commit", f"committed up to {offset}, {open_below} are not finished")
-        self._check_note(offset, note_in(mark))
+        self._check_metadata(offset, metadata_in(commit))
         self.highest[NAME] = max(offset, self.highest.get(NAME, 0))
 
-    def _check_note(self, offset: int, text: str) -> None:
+    def _check_metadata(self, offset: int, text: str) -> None:
         """Check that the metadata of a commit names exactly the events that its claim has finished."""
-        note = decoded(text, offset, self._log.end)
-        if note is None and text:  # a claim that has not read the metadata of an offset set by hand commits it unchanged
-            self._world.report_fault("note", f"that of {offset} cannot be read")
-        finished = (NOTHING if note is None else note.above).finished
+        metadata = decoded(text, offset, self._log.end)
+        if metadata is None and text:  # a claim that has not read the metadata of an offset set by hand commits it unchanged
+            self._world.report_fault("metadata", f"that of offset {offset} is unreadable")
+        finished = (NOTHING if metadata is None else metadata.above).finished
         for run in finished:
             if unfinished := [at for at in range(*run) if not self.is_finished(at)]:
-                self._world.report_fault("note", f"the note calls {unfinished} finished")
-        unsaid = self.done_under.committed(CURRENT.get().claim, offset, finished)
-        if unsaid and "overtaken" not in self._world.mix.faults:
+                self._world.report_fault("metadata", f"names {unfinished} as finished")
+        omitted = self.done_under.committed(CURRENT.get().claim, offset, finished)
+        if omitted and "overtaken" not in self._world.mix.faults:
             self._world.report_fault(
-                "note", f"that of {offset} says nothing of {unsaid}, which were done {self.behind} commits before"
+                "metadata", f"that of offset {offset} omits {omitted}, which were done {self.behind} commits before"
             )
 
 
-def note_in(mark: Committed) -> str:
+def metadata_in(commit: Committed) -> str:
     """Return the commit metadata of the only processor."""
-    found = offsets_in(mark) or {}
+    found = offsets_in(commit) or {}
     return found[NAME].metadata if NAME in found else ""

@@ -39,13 +39,13 @@ class DoneUnder:
         Args:
             claim: Claim of the commit.
             low: Committed offset: all events below are finished.
-            finished: Offsets above it that the metadata calls finished.
+            finished: Offsets above it that the metadata names as finished.
 
         Returns:
             Offsets that the commit must include and does not, ascending.
         """
-        said = {offset for run in finished for offset in range(run.begin, run.end)}
+        named = {offset for run in finished for offset in range(run.begin, run.end)}
         before = self._before[claim]
-        to_be_said = before[-self._behind] if len(before) >= self._behind else frozenset()
+        due = before[-self._behind] if len(before) >= self._behind else frozenset()
         before.append(frozenset(self._done[claim]))
-        return sorted(offset for offset in to_be_said if offset >= low and offset not in said)
+        return sorted(offset for offset in due if offset >= low and offset not in named)

@@ -14,7 +14,7 @@ from streams_app.delivery.processor import Processor, Processors
 from streams_app.delivery.producer import Outgoing
 from streams_app.delivery.scripts import Script, with_included
 from tests.chaos.simulation_kafka import Log, Sender
-from tests.chaos.simulation_ledger import marks_in
+from tests.chaos.simulation_ledger import positions_in
 from tests.chaos.simulation_redis import Link, named
 from tests.toy import CLAIM, COUNT, Toy
 
@@ -27,7 +27,7 @@ class CountLedger:
     """Checks that no offset is committed before it is counted, and no rejected one before its dead letter is stored.
 
     Attributes:
-        letters: Name → offsets of which the broker has a dead letter.
+        dead_letters: Name → offsets of which the broker has a dead letter.
         records: Number of counted events, including repetitions.
         highest: Name → highest low watermark ever committed.
     """
@@ -36,7 +36,7 @@ class CountLedger:
         self._log = log
         self._world = world
         self.counted: dict[str, set[int]] = {name: set() for name in "ab"}
-        self.letters: dict[str, set[int]] = {name: set() for name in "ab"}
+        self.dead_letters: dict[str, set[int]] = {name: set() for name in "ab"}
         self.highest: dict[str, int] = {}
         self.records = 0
 
@@ -46,26 +46,26 @@ class CountLedger:
         name, offset = headers["toy"].decode(), int(headers["source-offset"])
         entry = self._log.entries[offset]
         if entry is None or entry.value or (entry.key, entry.value) != (record.key, record.value):
-            self._world.report_fault("invented", f"{name} refuses {entry} as {record}")
-        self.letters[name].add(offset)
+            self._world.report_fault("invented", f"{name} rejects {entry} as {record}")
+        self.dead_letters[name].add(offset)
 
     def on_count(self, name: str, first: int, last: int) -> None:
         """Handle a counted range over which the fence has moved."""
-        refused = {offset for offset in range(first, last + 1) if (entry := self._log.entries[offset]) and not entry.value}
-        if missing := refused - self.letters[name]:
-            self._world.report_fault("fence", f"{name} has passed {sorted(missing)}, which are no dead letters")
+        rejected = {offset for offset in range(first, last + 1) if (entry := self._log.entries[offset]) and not entry.value}
+        if missing := rejected - self.dead_letters[name]:
+            self._world.report_fault("fence", f"{name} has passed {sorted(missing)}, which have no dead letter")
         self.counted[name].update(range(first, last + 1))
         self.records += sum(entry is not None for entry in self._log.entries[first : last + 1])
 
     def on_loss(self, name: str) -> None:
         """Handle a loss of Redis: the events that were counted before need not be counted again."""
 
-    def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
+    def on_commit(self, before: Committed | None, commit: Committed, claimed_at: int) -> None:
         """Check a commit that the coordinator has accepted."""
-        marks, former = marks_in(mark), marks_in(before)
-        if mark.offset != min(marks.values()):
-            self._world.report_fault("commit", f"offset {mark.offset} is not the lowest of {marks}")
-        for name, at in marks.items():
+        positions, former = positions_in(commit), positions_in(before)
+        if commit.offset != min(positions.values()):
+            self._world.report_fault("commit", f"offset {commit.offset} is not the lowest of {positions}")
+        for name, at in positions.items():
             missing = set(range(at)) - self.counted[name]
             if any(self._log.entries[offset] for offset in missing):
                 self._world.report_fault("commit", f"{name} committed up to {at}, {sorted(missing)} are not counted")
@@ -91,10 +91,10 @@ class _Toys(Processors):
         claiming.script.name, counting.script.name = "claim", "count"
         found: dict[str, Processor] = {}
         for name, keys in self._worker.world.subject.keys.items():
-            refuser = RejectingComponent("toy", name, self._worker.world.app_id, "dead")
-            letters = DeadLetters(refuser, tp, Sender(self._worker), self._worker.trusted, lambda *_: None)
+            rejecting = RejectingComponent("toy", name, self._worker.world.app_id, "dead")
+            dead_letters = DeadLetters(rejecting, tp, Sender(self._worker), self._worker.trusted, lambda *_: None)
             meta, counts = (key.decode() for key in keys)
-            found[name] = Toy(claiming, counting, link, meta, counts, letters)
+            found[name] = Toy(claiming, counting, link, meta, counts, dead_letters)
         return found
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.chaos.simulation_folding import Folding
 from tests.chaos.simulation_kafka import Record
-from tests.chaos.simulation_ledger import marks_in
-from tests.chaos.simulation_reading import Reading
+from tests.chaos.simulation_ledger import positions_in
+from tests.chaos.simulation_syncing import Syncing
 from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ FUTURE_MS = 60_000
 HISTORY_MS = 12_000
 HISTORY_AGE_MS = 1_000_000
 HISTORY_STEPS_MS = (0, 100, 200, 700)
-"""Steps whose sums are often exactly X or M."""
+"""Steps whose sums are often exactly the quiet period or the maximum hold."""
 
 
 QUIET_SECONDS = (1.0, 0.4, None, 0.7)
@@ -77,14 +77,14 @@ async def zombie(world: World) -> None:
         return
     owner.freeze()
 
-    async def comes_back() -> None:
+    async def resumes() -> None:
         await asyncio.sleep(rng.uniform(0.1, rng.choice([4.0, 4.0, 9.0])))  # virtual time: the fault lasts
         owner.thaw()
         await asyncio.sleep(rng.uniform(0.0, 3.0))  # virtual time: until it detects the fault
         if world.group.worker is not owner and owner.is_responsive:
             await owner.leave()
 
-    owner.spawn(comes_back())
+    owner.spawn(resumes())
     if rng.random() < 0.8:
         await asyncio.sleep(rng.uniform(0.0, 0.5))  # virtual time: until the group detects it
         await world.rebalance(_another(world))
@@ -97,11 +97,11 @@ async def freeze(world: World) -> None:
         return
     owner.freeze()
 
-    async def comes_back() -> None:
+    async def resumes() -> None:
         await asyncio.sleep(world.rng.uniform(5.0, 8.0))  # virtual time: the fault lasts
         owner.thaw()
 
-    owner.spawn(comes_back())
+    owner.spawn(resumes())
 
 
 async def rebalance(world: World) -> None:
@@ -128,7 +128,7 @@ async def rollback(world: World) -> None:
 
 async def failover(world: World) -> None:
     """Replace the server of a read store by one that lacks the latest transactions."""
-    assert isinstance(world.subject, Reading), "only a read store fails over"
+    assert isinstance(world.subject, Syncing), "only a read store fails over"
     world.subject.fail_over()
 
 
@@ -163,7 +163,7 @@ def _another(world: World) -> Any:
 def _some_folds(world: World) -> list[str]:
     """Return some folds, but none whose commit Kafka has lost, because only Redis has its position."""
     names = [world.rng.choice(list(world.folds))] if world.rng.random() < 0.4 else list(world.folds)
-    return names if not world.counts.get("forget") else [name for name in names if name in marks_in(world.committed)]
+    return names if not world.counts.get("forget") else [name for name in names if name in positions_in(world.committed)]
 
 
 FAULTS: Final[dict[str, tuple[float, Callable[[World], Awaitable[None]]]]] = {

@@ -24,7 +24,7 @@ ACCEPTED = 0
 
 @dataclass(slots=True)
 class SimulatedGroup(ConsumerGroup):
-    """The consumer group of a simulated worker: it also knows the process behind its owner, and when it was given away.
+    """The consumer group of a simulated worker: it also knows the process behind its owner, and when its generation began.
 
     Attributes:
         worker: The process of the owner.
@@ -55,7 +55,7 @@ class Coordinator:
     """One worker's connection to the coordinator: the part of aiokafka that ``commit_as`` uses.
 
     Attributes:
-        generation: Of the client, which may be another than that of a claim; -1 after a refusal, until it has joined anew.
+        generation: Of the client, which may be another than that of a claim; -1 after a rejection, until it has joined again.
         member_id: Of the client.
     """
 
@@ -67,12 +67,12 @@ class Coordinator:
         self._group = group
         self._connection = connection
         self._commit_lock = asyncio.Lock()
-        self._refused = 0
+        self._rejected_generation = 0
 
     @property
     def generation(self) -> int:
         """Generation of the group in this member."""
-        return -1 if self._worker.generation == self._refused else self._worker.generation
+        return -1 if self._worker.generation == self._rejected_generation else self._worker.generation
 
     @property
     def member_id(self) -> str:
@@ -110,4 +110,4 @@ class Coordinator:
 
     def reset_generation(self) -> None:
         """Reset the generation, because the broker does not know this member; it must join again."""
-        self._refused = self._worker.generation
+        self._rejected_generation = self._worker.generation

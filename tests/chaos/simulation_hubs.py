@@ -17,7 +17,7 @@ from streams_app.live.hub.connection import Connection, StateMessage
 from streams_app.live.hub.hub import Hub
 from streams_app.live.store.keys import PresenceKeys, presence_keys
 from streams_app.settings import Settings
-from tests.chaos.simulation_views import ViewModel
+from tests.chaos.simulation_view_model import ViewModel
 from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class HubLink:
         """Send a command over the simulated network."""
         for step in (lambda: None, execute):
             await asyncio.sleep(self._world.latency_seconds(self._rng))  # virtual time: the way to the server, and back
-            if self._world.has_lost_something("hub", self._rng):
+            if self._world.loses_message("hub", self._rng):
                 raise RedisConnectionError("lost on the way")
             reply = step()
         return reply
@@ -214,7 +214,7 @@ class Audience:
                     if not browser.is_here or sent is None or sent.state != "ok" or (sent.count or 0) >= least:
                         right_at[browser, name] = now
                     elif now - right_at.get((browser, name), now) > MISCOUNTED_SECONDS:
-                        self._world.report_fault("tabs", f"{browser.page} shows {sent}, {least} are there")
+                        self._world.report_fault("tabs", f"{browser.page} shows {sent}, {least} are open")
 
     def differing(self) -> str:
         """Return a wrong state that a browser shows after the last fault; empty if all browsers show the current state."""
@@ -236,5 +236,5 @@ class Audience:
             here = sum(other.is_here and other.page == browser.page for other in self._browsers)
             for name in self._presence:
                 if (shown := browser.shown.get(name)) is None or shown.count != here:
-                    return f"{browser.page} shows {shown}, {here} are there"
+                    return f"{browser.page} shows {shown}, {here} are open"
         return ""

@@ -1,4 +1,4 @@
-"""Readers of journals in a simulation: each follows one key from a cursor, and checks that it has missed nothing untold."""
+"""Readers of journals in a simulation: each follows one key from a cursor, and checks that it misses no event without a report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streams_app.journal.core.entry import Row
 from streams_app.journal.reading.position import Lost, ShardPosition
 from streams_app.journal.store.journal_store import Gone, JournalScripts, JournalShardReader, NoState, Reply
 from tests.chaos.simulation_hubs import HubLink
-from tests.chaos.simulation_journals import JournalModel
+from tests.chaos.simulation_journal_model import JournalModel
 
 if TYPE_CHECKING:
     from tests.chaos.simulation import World
@@ -22,7 +22,7 @@ MAX_BYTES = (1, 300, 5_000)
 STALL_SECONDS = 3.0
 
 
-class JournalReading:
+class SimulatedReader:
     """One reader of one key."""
 
     def __init__(self, world: World, model: JournalModel, reader: JournalShardReader, key: bytes) -> None:
@@ -34,16 +34,16 @@ class JournalReading:
 
     @property
     def after(self) -> int:
-        """Offset it has come to."""
+        """Last offset that it has passed."""
         return self._position.offset
 
     @property
     def is_done(self) -> bool:
-        """Whether it has come to the end of the log."""
+        """Whether it has reached the end of the log."""
         return self.after + 1 >= self._world.log.end
 
     async def run(self) -> None:
-        """Read for ever, now and then from another cursor."""
+        """Read forever, sometimes from another cursor."""
         world = self._world
         while True:
             await asyncio.sleep(world.rng.uniform(0.0, STALL_SECONDS if world.has_fault(0.1) else 0.4))  # virtual time
@@ -63,23 +63,23 @@ class JournalReading:
             self._position.had(item)
         self._position.settle(taken.up_to)
         if not isinstance(reply, NoState) and (self.after < before or (self.after == before < reply.fence)):
-            self._tell(f"stays at {self.after}, the fence is {reply.fence}")
+            self._report(f"stays at {self.after}, the fence is {reply.fence}")
         if not isinstance(reply, NoState | Gone) and self.after > max(before, reply.fence):
-            self._tell(f"is at {self.after}, the fence is {reply.fence}")
+            self._report(f"is at {self.after}, the fence is {reply.fence}")
         lost = [item for item in items if isinstance(item, Lost)]
         for item in lost:
-            if not self._is_known(item, reply):
-                self._tell(f"is told of {item}, which is there")
+            if not self._is_lost(item, reply):
+                self._report(f"receives {item}, which is not lost")
         expected = [
             row
             for (key, offset), row in self._model.expected(before + 1, self.after).items()
             if key == self._key and not any(first <= offset <= last for first, last, _ in lost)
         ]
         if (rows := [item for item in items if isinstance(item, Row)]) != expected:
-            self._tell(f"has {[row.offset for row in rows]} up to {self.after}, not {[row.offset for row in expected]}")
+            self._report(f"has {[row.offset for row in rows]} up to {self.after}, not {[row.offset for row in expected]}")
 
-    def _is_known(self, lost: Lost, reply: Reply) -> bool:
-        """Whether a reader may be told of it."""
+    def _is_lost(self, lost: Lost, reply: Reply) -> bool:
+        """Whether the reported offsets are lost."""
         match lost.why:
             case "removed":
                 return isinstance(reply, Gone) and lost.last < reply.floor
@@ -87,26 +87,26 @@ class JournalReading:
                 return lost.last < self._world.log.start
         return "flips" in self._world.mix.faults
 
-    def _tell(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         self._world.report_fault("read", f"{self._key!r} of {self._model.journal.name} after {self.after} {what}")
 
 
-class Readership:
+class JournalReaders:
     """The readers of a schedule."""
 
     def __init__(self, world: World, models: list[JournalModel], keys: list[list[bytes]]) -> None:
-        """Start them; within the loop.
+        """Start the readers, within the event loop.
 
         Args:
             world: The schedule.
             models: The journals.
-            keys: The keys of each.
+            keys: Keys of each journal.
         """
         self._world = world
         link: Any = HubLink(world)
         reader = JournalShardReader(JournalScripts(link))
         self.readers = [
-            JournalReading(world, model, reader, world.rng.choice(some))
+            SimulatedReader(world, model, reader, world.rng.choice(some))
             for model, some in zip(models, keys, strict=True)
             for _ in range(READERS)
         ]

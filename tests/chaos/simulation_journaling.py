@@ -1,4 +1,4 @@
-"""Journals in a simulation: their processors and keepers in workers, readers, and keys and days that are odd."""
+"""Journals in a simulation: processors and keepers in workers, readers, unusual keys, and short days."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from streams_app.journal.store.keys import journal_keys
 from streams_app.settings import JournalSettings, Limits
 from tests.chaos.simulation import FAULTY_SECONDS
 from tests.chaos.simulation_faults import FUTURE_MS, HISTORY_MS
-from tests.chaos.simulation_journal_readers import Readership
-from tests.chaos.simulation_journals import DAY_MS, JournalLedger, JournalModel, day_of
+from tests.chaos.simulation_journal_model import DAY_MS, JournalLedger, JournalModel, day_of
+from tests.chaos.simulation_journal_readers import JournalReaders
 from tests.chaos.simulation_kafka import Record
 from tests.chaos.simulation_redis import Link, named
 from tests.virtual_loop import LoopClock
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.chaos.simulation_worker import Worker
 
 REST_SECONDS = FAULTY_SECONDS + 4.0
-"""Until then the last day is over."""
+"""Time until the last day has ended."""
 
 KEEPS = {"by-field": (timedelta(seconds=7), timedelta(seconds=11)), "by-key": (timedelta(seconds=7), timedelta(hours=1))}
 BYTES = (60_000, 10**9)
@@ -52,11 +52,11 @@ LIMITS = {
     "agents.keeper.MAX_LAG": (3, 1_000),
     "agents.keeper.IDLE_SECONDS": (0.1, 0.5),
 }
-"""What the product does at once at most → what it does in schedules."""
+"""Limit of the product → its values in schedules."""
 
 
 class _Journals(Processors):
-    """The processors of all journals of one process; in the product each journal is a member of a group of its own."""
+    """The processors of all journals of one process; in the product, each journal has a separate consumer group."""
 
     topics: Collection[str] = ()
 
@@ -90,7 +90,7 @@ class Journaling:
     reclaim_seconds = 0.0
 
     def __init__(self, world: World) -> None:
-        """One journal by a field, and one by the record key, of the same log."""
+        """Create two journals of the same log: one by a field, one by the record key."""
         self._world = world
         self.journals = [
             _shorter(
@@ -108,21 +108,21 @@ class Journaling:
         }
         self._name_of = {model.keys.meta: name for name, model in self.models.items()}
         self.ledger = JournalLedger(self.models)
-        self._readership: Readership | None = None
+        self._journal_readers: JournalReaders | None = None
 
     @property
     def keys(self) -> Mapping[str, Sequence[bytes]]:
-        """All that there are now: keys of blocks come and go."""
+        """All current keys; keys of blocks come and go."""
         return {name: self._keys_of(model) for name, model in self.models.items()}
 
     def _keys_of(self, model: JournalModel) -> list[bytes]:
-        server = getattr(self._world, "server", None)  # not before the world is made
+        server = getattr(self._world, "server", None)  # unset while the world is created
         blocks = cast("list[bytes]", server.client.keys(f"{model.keys.blocks_prefix}*")) if server is not None else []
         return [*(key.encode() for key in model.keys.in_order[:3]), *sorted(blocks)]
 
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
-        """Little at once, days of seconds, events with odd keys; what a thread would do is done at once."""
+        """Lower the limits, shorten days to seconds, use unusual keys, and run the work of threads on the loop."""
 
         async def at_once(function: Callable[..., Any], *args: Any) -> Any:
             await asyncio.sleep(self._world.latency_seconds())  # virtual time
@@ -139,24 +139,24 @@ class Journaling:
             yield
 
     def processors(self, worker: Worker) -> Processors:
-        """The same in every process; readers are there from the first on."""
-        if self._readership is None:
+        """Return the processors of a process, which are the same in each; readers start with the first one."""
+        if self._journal_readers is None:
             fields = [[_member(key) for key in KEYS] + [UNKEYED], RAW_KEYS]
-            self._readership = Readership(self._world, list(self.models.values()), fields)
+            self._journal_readers = JournalReaders(self._world, list(self.models.values()), fields)
         return _Journals(worker, self.journals)
 
     def token(self, args: Sequence[Any]) -> bytes:
-        """Scripts have one argument, a map."""
+        """Return the token in the only argument of a script, a map."""
         return cast("bytes", named(args).get("token", b""))
 
     def runs(self, name: str, keys: Sequence[str]) -> None:
-        """Whatever was lost or left since is found here."""
+        """Read the state before a script, because Redis may have lost or changed something."""
         model = self.models[self._name_of[keys[0]]]
         if name != "scan" and model.state is not None:
             model.state = model.now()
 
     def ran(self, name: str, keys: Sequence[str], args: Sequence[Any], reply: Any) -> bool:
-        """Compare what there is with what there must be."""
+        """Compare the state after a script with the model."""
         model, given = self.models[self._name_of[keys[0]]], named(args)
         if name != "scan" and reply[0] in (b"ok", b"new", b"already"):
             model.on_script(name, given, reply)
@@ -167,21 +167,21 @@ class Journaling:
         return name in ("append", "stage", "swap")
 
     def is_whole(self) -> bool:
-        """All is there, packed and removed as it should be, and all readers have come to the end."""
+        """Whether everything is stored, packed and removed as required, and all readers have reached the end."""
         return not self._unfinished() and self._world.now() > REST_SECONDS
 
     def _unfinished(self) -> list[str]:
         found = [f"{name}: {what}" for name, model in self.models.items() for what in model.unfinished()]
-        readers = self._readership.readers if self._readership is not None else []
-        return found + [f"a reader is at {reader.after}" for reader in readers if not reader.is_done]
+        readers = self._journal_readers.readers if self._journal_readers is not None else []
+        return found + [f"a reader is at offset {reader.after}" for reader in readers if not reader.is_done]
 
     def state(self, name: str) -> Any:
-        """Its marks, and what is missing."""
+        """Return its metadata, and the unfinished work."""
         now = self.models[name].now()
         return now and (now.meta, now.firsts), self._unfinished()
 
     def check_end(self) -> None:
-        """Nothing is left that nobody names."""
+        """Check that no block is left over that no entry names."""
         for name, model in self.models.items():
             state = model.now()
             self._world.counts["packed"] = self._world.counts.get("packed", 0) + model.packed
@@ -191,7 +191,7 @@ class Journaling:
 
 
 def _shorter(journal: JournalSettings, **settings: Any) -> JournalSettings:
-    """Settings that are shorter and smaller than the product allows."""
+    """Return a journal with shorter and smaller limits than the settings allow."""
     return journal.model_copy(update=settings)
 
 
@@ -200,7 +200,7 @@ def _member(key: Any) -> bytes:
 
 
 def _event(world: World, offset: int) -> Record:
-    """An event with an odd key, of any size, at any time."""
+    """Return an event with an unusual key, of any size and time."""
     rng = world.rng
     event: dict[str, Any] = {"a": rng.choice(KEYS[: rng.choice([2, len(KEYS)])]), "m": "x" * rng.choice(SIZES) + str(rng.random())}
     value: bytes | None = json.dumps(event).encode()
@@ -211,7 +211,7 @@ def _event(world: World, offset: int) -> Record:
     if rng.random() < world.future_share:
         stamp += FUTURE_MS
     if "history" in world.mix.faults:
-        # Days that are over until then: one after the other.
+        # Until then, past days, one after the other.
         world.history_ms += rng.choice([0, 100, 700, DAY_MS // 2])
         if round(world.now() * 1000) < HISTORY_MS:
             stamp = min(born_ms, born_ms - DAYS_OF_HISTORY * DAY_MS + world.history_ms)

@@ -84,9 +84,9 @@ class Log:
     def append(self, entry: Record | None) -> None:
         """Append an offset."""
         self.entries.append(entry)
-        self._note_readable()
+        self._record_readable()
 
-    def _note_readable(self) -> None:
+    def _record_readable(self) -> None:
         self.readable_ms += [LoopClock().now_ms()] * (self.stable - len(self.readable_ms))
 
     def checksum_at(self, offset: int) -> int:
@@ -108,7 +108,7 @@ class Log:
         if self.open_from is not None:
             self.entries.append(None)
         self.open_from = None
-        self._note_readable()
+        self._record_readable()
 
 
 class Reader:

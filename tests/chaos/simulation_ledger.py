@@ -13,9 +13,9 @@ from streams_app.delivery.producer import Outgoing
 from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.store.drop_request import DroppedGroup
+from tests.chaos.simulation_closing import Arrival, Emitted
+from tests.chaos.simulation_closing import faults as limit_faults
 from tests.chaos.simulation_kafka import PARTITIONS, Log, Record
-from tests.chaos.simulation_limits import Arrival, Emitted
-from tests.chaos.simulation_limits import faults as limit_faults
 from tests.virtual_loop import LoopClock
 
 SLACK_MS = 1_000
@@ -25,10 +25,10 @@ CLOSING = 2
 """Value of ``m.u`` with which an event closes its group, if the fold has ``close_when``."""
 
 
-def marks_in(committed: Committed | None) -> dict[str, int]:
+def positions_in(committed: Committed | None) -> dict[str, int]:
     """Return the position of each fold in a commit, without the number of partitions."""
-    noted: dict[str, Any] = json.loads(committed.metadata) if committed else {}
-    return {name: mark for name, mark in noted.items() if isinstance(mark, int)}
+    metadata: dict[str, Any] = json.loads(committed.metadata) if committed else {}
+    return {name: position for name, position in metadata.items() if isinstance(position, int)}
 
 
 class Ledger:
@@ -49,7 +49,7 @@ class Ledger:
             log: Log of the source.
             folds: Folds by name.
             report_fault: Receives the kind and the text of a violation.
-            keeps_either: Workers have different settings of ``keep``, and any of them may have made a record.
+            keeps_either: Workers have different settings of ``keep``, and any of them may have emitted a record.
             clocks_differ: Scores may be limited by a wall clock that is behind.
         """
         self._clocks_differ = clocks_differ
@@ -57,7 +57,7 @@ class Ledger:
         self._keeps_either = keeps_either
         self._folds = folds
         self._outputs = {fold.output: fold for fold in folds.values()}
-        self._tell = report_fault
+        self._report = report_fault
         self.done: dict[str, set[int]] = {name: set() for name in folds}
         self.highest: dict[str, int] = {}
         self.records = self.dead_letters = self.commits = self.known_losses = 0
@@ -107,14 +107,14 @@ class Ledger:
     def _on_dead_letter(self, fold: Fold, record: Outgoing, offset: int) -> None:
         entry = self._log.entries[offset]
         if entry is None or entry.value != record.value or self.group(fold, entry) is not None:
-            self._tell("invented", f"{fold.name} offset {offset} is no event to be refused")
+            self._report("invented", f"{fold.name} offset {offset} is not an event that must be rejected")
         self.done[fold.name].add(offset)
 
     def _on_folded(self, fold: Fold, record: Outgoing, fold_id: str) -> None:
         value = json.loads(record.value or b"")
         first, last = map(int, fold_id.rsplit(":", 1)[1].split("-"))
         if last >= self._log.end:
-            self._tell("content", f"{fold_id} ends beyond the log")
+            self._report("content", f"{fold_id} ends beyond the log")
         entries, group = self._log.entries[first : last + 1], value[str(fold.group_key)]
         covered = [offset for offset, entry in enumerate(entries, first) if self.group(fold, entry) == group]
         meta = value.pop("fold")
@@ -124,7 +124,7 @@ class Ledger:
         expected = self._expected(covered, kept)
         found = {"changed": changed, **meta}
         if found != {**expected, "id": fold_id, "name": fold.name} or record.key != group.encode():
-            self._tell("content", f"{fold_id} holds {found}, events {covered} make {expected}")
+            self._report("content", f"{fold_id} holds {found}, events {covered} make {expected}")
         # Events that Redis has lost may be folded again and closed for another reason; a record of the same id has the same
         # contents.
         content = {**found, "reason": None if first < self._lost_below[fold.name] else reason}
@@ -132,13 +132,13 @@ class Ledger:
         known = self._contents.setdefault(fold_id, content)
         if known != content and not (known["reason"] is None or content["reason"] is None):
             kind = "reason" if {**known, "reason": None} == {**content, "reason": None} else "content"
-            self._tell(kind, f"{fold_id} was {known}, is {content}")
+            self._report(kind, f"{fold_id} was {known}, is {content}")
         ids = self._ids[fold.name]
         for offset in covered:
             if offset >= self._lost_below[fold.name] and ids.setdefault(offset, fold_id) != fold_id:
-                self._tell("twice", f"{fold.name} offset {offset} in {ids[offset]} and {fold_id}")
+                self._report("twice", f"{fold.name} offset {offset} in {ids[offset]} and {fold_id}")
             if offset >= self._lost_below[fold.name] and offset in self._dropped[fold.name]:
-                self._tell("dropped", f"{fold_id} has offset {offset}, which was dropped")
+                self._report("dropped", f"{fold_id} has offset {offset}, which was dropped")
         self.done[fold.name].update(covered)
 
     def _expected(self, covered: list[int], kept: str) -> dict[str, Any]:
@@ -176,15 +176,15 @@ class Ledger:
         fold, first, last = self._folds[fold_name], dropped.first_offset, dropped.last_offset
         text = f"{fold_name} {dropped.member!r} {first}-{last}"
         if (fold_name, dropped.member, first) not in self._drops_requested:
-            self._tell("dropped", f"{text} was dropped, and nobody asked for that")
+            self._report("dropped", f"{text} was dropped without a request")
         entries, group = self._log.entries[first : last + 1], dropped.member[1:].decode()
         covered = [offset for offset, entry in enumerate(entries, first) if self.group(fold, entry) == group]
         if not dropped.events and fold.leading:
             return
         if len(covered) != dropped.events:
-            self._tell("dropped", f"{text} had {dropped.events} events, the log has {covered}")
+            self._report("dropped", f"{text} had {dropped.events} events, the log has {covered}")
         if emitted := [at for at in covered if at in self._ids[fold_name] and at >= self._lost_below[fold_name]]:
-            self._tell("dropped", f"{text} was dropped, {emitted} are in records")
+            self._report("dropped", f"{text} was dropped, {emitted} are in records")
         self._dropped[fold_name].update(covered)
         self.done[fold_name].update(covered)
 
@@ -208,7 +208,7 @@ class Ledger:
                 if event and event.born_ms < clock_ms - FRESH_MS - SLACK_MS and self.group(fold, event) == entry.member[1:].decode()
             ]
             if entry.reason == "quiet" and waiting and not self._is_gap(fold, entry.last_offset, waiting[0]):
-                self._tell("early", f"{fold_name} {entry.first_offset}-{entry.last_offset} closed, its next event waits")
+                self._report("early", f"{fold_name} {entry.first_offset}-{entry.last_offset} closed, its next event waits")
 
     def _is_gap(self, fold: Fold, last: int, following: int) -> bool:
         """Whether record time ends a session between two events, with the newest timestamp so far as its clock."""
@@ -235,7 +235,7 @@ class Ledger:
         known = self._scores[fold]
         for at, score in scores:
             if at >= self._lost_below[fold] and not self._keeps_either and known.setdefault(at, score) != score:
-                self._tell("score", f"{fold} offset {at} was scored {known[at]} and then {score}")
+                self._report("score", f"{fold} offset {at} was scored {known[at]} and then {score}")
 
     def _begin(self, fold: str, at: int) -> None:
         """Set the offset from which a fold must emit events, by its settings; events removed by retention before are excluded."""
@@ -246,38 +246,38 @@ class Ledger:
         """Handle a report that retention removed these offsets."""
         self.known_losses += last + 1 - first
         if first < highest_at_claim.get(fold, 0):
-            self._tell("false-loss", f"{fold} {first}-{last} reported lost, committed up to {highest_at_claim[fold]}")
+            self._report("false-loss", f"{fold} {first}-{last} reported lost, committed up to {highest_at_claim[fold]}")
         if last >= self._log.start:
-            self._tell("false-loss", f"{fold} {first}-{last} reported lost, the log begins at {self._log.start}")
+            self._report("false-loss", f"{fold} {first}-{last} reported lost, the log begins at {self._log.start}")
         self._scores[fold].clear()  # without the lost events, the rest of a range has other scores
         self.done[fold].update(range(first, last + 1))
         self._known_lost[fold].update(range(first, last + 1))
 
     # ---- commits
 
-    def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
+    def on_commit(self, before: Committed | None, commit: Committed, claimed_at: int) -> None:
         """Check a commit that the coordinator has accepted.
 
         Args:
             before: Previous commit.
-            mark: New commit.
+            commit: New commit.
             claimed_at: End of the log when the worker began to claim the partition.
         """
         self.commits += 1
-        marks, former = marks_in(mark), marks_in(before)
-        if mark.offset != min(marks.values()):
-            self._tell("commit", f"offset {mark.offset} is not the lowest of {marks}")
-        for fold, at in marks.items():
+        positions, former = positions_in(commit), positions_in(before)
+        if commit.offset != min(positions.values()):
+            self._report("commit", f"offset {commit.offset} is not the lowest of {positions}")
+        for fold, at in positions.items():
             if fold not in self._obliged_from and self._folds[fold].start == "latest" and not claimed_at <= at <= self._log.stable:
-                self._tell("start", f"{fold} begins at {at}, the log ended between {claimed_at} and {self._log.stable}")
+                self._report("start", f"{fold} begins at {at}, the log ended between {claimed_at} and {self._log.stable}")
             self._begin(fold, at)
             if at > (low := self.low(fold)):
-                self._tell("commit", f"{fold} committed up to {at}, offset {low} is not delivered")
+                self._report("commit", f"{fold} committed up to {at}, offset {low} is not delivered")
             if at < former.get(fold, 0):
-                self._tell("back", f"{fold} went back from {former[fold]} to {at}")
+                self._report("back", f"{fold} went back from {former[fold]} to {at}")
             self.highest[fold] = max(at, self.highest.get(fold, 0))
-        if lacking := former.keys() - marks.keys():
-            self._tell("marks", f"marks of {sorted(lacking)} are gone")
+        if lacking := former.keys() - positions.keys():
+            self._report("positions", f"positions of {sorted(lacking)} are missing")
 
     def low(self, fold: str) -> int:
         """Return the lowest offset that needs an outcome and has none."""
@@ -293,7 +293,7 @@ class Ledger:
         return offset < begin or offset in self.done[fold] or self.ignored(self._folds[fold], self._log.entries[offset])
 
     def check_limits(self, *, is_calm: bool) -> None:
-        """Check that groups closed when they had to, see :mod:`tests.chaos.simulation_limits`.
+        """Check that groups closed when they had to, see :mod:`tests.chaos.simulation_closing`.
 
         Skip folds whose data Redis has lost. Also skip a fold if retention has removed a part of a range in progress: some of the
         reported offsets are folded then, and the rest of the range has other scores.
@@ -308,7 +308,7 @@ class Ledger:
                 for covered, reason, taken_ms in self._emitted[name].values()
             ]
             for fault in limit_faults(fold, records, list(arrivals.values()), is_calm=is_calm):
-                self._tell("limit", fault)
+                self._report("limit", fault)
 
     def _arrivals(self, fold: Fold) -> Iterator[Arrival]:
         score, is_exact = 0, not self._clocks_differ
@@ -332,10 +332,10 @@ class Ledger:
         missing: dict[str, list[int]] = defaultdict(list)
         for fold in self._folds:
             if fold not in self._obliged_from:
-                self._tell("start", f"{fold} never began")
+                self._report("start", f"{fold} never began")
         for fold, begin in self._obliged_from.items():
             for offset in range(self._log.end):
                 if not self.is_settled(fold, offset, begin):
                     missing[fold].append(offset)
         if missing:
-            self._tell("lost", f"never delivered: {dict(missing)}")
+            self._report("lost", f"never delivered: {dict(missing)}")

@@ -11,13 +11,14 @@ class Mix:
 
     Attributes:
         faults: Names in :data:`tests.chaos.simulation_faults.FAULTS`, and ``lossy``, ``drops``, ``latest``, ``foldset``,
-            ``rewind``, ``history`` (old events at first), ``behind`` (clocks of producers are), ``clocks`` (of workers are wrong,
-            and set meanwhile), ``stale`` (commits may wait for the coordinator for seconds), ``overtaken`` (their connection may be
-            cut, and they are taken after newer ones), ``settings`` (of workers differ), ``late`` (one more roll-back, of an idle
-            partition), ``redefined`` (views begin with a state of another definition), ``tabs`` (Redis loses who has pages open);
-            ``operator`` (somebody drops open groups); with how much more often than usual they happen.
-        dying: Scripts that may die half-way.
-        fragile: Calls to Redis (``fold``, ``outbox``, …) whose requests and replies are lost often.
+            ``rewind``, ``history`` (old events at first), ``behind`` (clocks of producers are slow), ``clocks``
+            (clocks of workers are wrong, and are set meanwhile), ``stale`` (commits may wait seconds for the coordinator),
+            ``overtaken`` (the connection of a commit may be cut, and the commit is executed after a newer one), ``settings``
+            (workers have different settings), ``late`` (one more rollback, of an idle partition), ``redefined`` (views begin with a
+            state of another definition), ``tabs`` (Redis loses the open tabs), ``operator`` (an operator drops open groups). The
+            value is the factor of the usual probability.
+        dying: Scripts that may fail half-way.
+        fragile: Calls (``fold``, ``outbox``, …) whose requests and replies are often lost.
     """
 
     faults: dict[str, float]
@@ -26,7 +27,7 @@ class Mix:
 
     @classmethod
     def of(cls, words: str) -> Mix:
-        """Parse words: ``wipe:3`` makes a fault thrice as likely, ``dying:fold`` kills the script, ``fragile:fold`` loses calls."""
+        """Parse words: ``wipe:3`` triples a probability, ``dying:fold`` fails scripts half-way, ``fragile:fold`` loses calls."""
         pairs = [word.partition(":") for word in words.split()]
         dying = tuple(value for name, _, value in pairs if name == "dying")
         fragile = tuple(value for name, _, value in pairs if name == "fragile")

@@ -1,4 +1,4 @@
-"""Redis as the simulated workers see it: the real scripts on a real server, behind a wire that loses things.
+"""Redis as the simulated workers see it: the real scripts on a real server, behind a network that loses requests and replies.
 
 The server is called synchronously, so that every script takes no virtual time.
 """
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from tests.chaos.simulation import World
     from tests.chaos.simulation_worker import Worker
 
-WRITES_BEFORE_DEATH = 6
+WRITES_BEFORE_FAILURE = 6
 
-_DYING = """
+_FAILING = """
 local real, left = redis, {left}
 local writes = {{HSET = 1, DEL = 1, ZADD = 1, UNLINK = 1, ZREM = 1, ZREMRANGEBYSCORE = 1, SREM = 1}}
 local redis = {{call = function(command, ...)
   if writes[command] then
-    if left == 0 then error('the script dies here') end
+    if left == 0 then error('the script fails here') end
     left = left - 1
   end
   return real.call(command, ...)
@@ -39,7 +39,7 @@ end}}
 def dying(text: str, writes: int) -> str:
     """Return a script that fails after this many writes, which are kept."""
     shebang, _, body = text.partition("\n")
-    return shebang + _DYING.format(left=writes) + body
+    return shebang + _FAILING.format(left=writes) + body
 
 
 def named(args: Sequence[Any]) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Server:
         if name == "claim" and status != b"refused":
             self.owners[meta] = token
         elif status in (b"ok", b"done", b"more", b"already") and self.owners.get(meta) != token:
-            self.world.report_fault("intruder", f"{name} was done for a worker that is not the owner of {meta}")
+            self.world.report_fault("intruder", f"{name} was executed for a worker that is not the owner of {meta}")
 
     def keys(self, names: Iterable[str]) -> list[bytes]:
         """Return every key that may exist."""
@@ -158,7 +158,7 @@ class Script:
         """Run the script; the reply may be lost, and the script may fail half-way."""
         link, text = self._link, self._text
         if link.dies(self.name):
-            text = dying(text, link.worker.world.rng.randrange(WRITES_BEFORE_DEATH))
+            text = dying(text, link.worker.world.rng.randrange(WRITES_BEFORE_FAILURE))
         began_at = link.worker.claim_began_at
 
         def run() -> Any:

@@ -101,16 +101,16 @@ class Subscribing:
             ahead=AHEAD[declared.idempotent],
         )  # fmt: skip
         settings = Settings(app_id=self._world.app_id, folds=(FOLD,))
-        refuser = RejectingComponent("subscriber", NAME, self._world.app_id, "dead")
-        around = SubscriberContext(
+        rejecting = RejectingComponent("subscriber", NAME, self._world.app_id, "dead")
+        context = SubscriberContext(
             declared, dispatcher, self._decode,
             lambda tp, token: SubscriberStore(
                 scripts, self._names, token, remember_ms=0 if declared.idempotent == "yes" else REMEMBER_MS
             ),
-            lambda tp: DeadLetters(refuser, tp, Sender(worker), worker.trusted, lambda *_: None),
+            lambda tp: DeadLetters(rejecting, tp, Sender(worker), worker.trusted, lambda *_: None),
             worker.trusted, SubscriberMetrics(Metrics(settings), NAME, happened.key, worker.trusted),
         )  # fmt: skip
-        return SubscriberProcessors(self._world.log.tp.topic, around)
+        return SubscriberProcessors(self._world.log.tp.topic, context)
 
     def _declared(self, worker: Worker) -> Subscriber[Any, Any, Any]:
         async def ship(event: Received[Happened]) -> None:
@@ -139,11 +139,11 @@ class Subscribing:
         await worker.pause()
         match fate_of(offset):
             case "fails twice" if event.attempt <= 2:
-                raise self._trouble(offset)
+                raise self._failure(offset)
             case "always fails":
                 raise ValueError("no such article")
             case "is rejected":
-                raise Reject("nobody lives there")
+                raise Reject("unknown address")
             case "hangs":
                 await asyncio.Event().wait()
             case "kills":
@@ -157,7 +157,7 @@ class Subscribing:
         if claim == worker.claim:
             ledger.done_under.add(claim, offset)
 
-    def _trouble(self, offset: int) -> Exception:
+    def _failure(self, offset: int) -> Exception:
         """Return the exception of a function that will succeed later."""
         return ConnectionError("the carrier is away")
 
@@ -189,9 +189,9 @@ class Subscribing:
         ledger, log = self.ledger, self._world.log
         events = [offset for offset, entry in enumerate(log.entries) if entry]
         if lost := [offset for offset in events if not ledger.is_finished(offset)]:
-            self._world.report_fault("lost", f"{lost} are neither done nor letters")
+            self._world.report_fault("lost", f"{lost} are neither done nor dead letters")
         if self._world.mix.has_any or self._world.counts.get("killed"):
             return
         for offset in events:
             if (called := ledger.calls.get(offset, [])) != self.calls_of(offset):
-                self._world.report_fault("again", f"{offset}, which {fate_of(offset)}, was called as {called}")
+                self._world.report_fault("repeated", f"{offset}, which {fate_of(offset)}, was called as {called}")

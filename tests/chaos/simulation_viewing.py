@@ -19,7 +19,7 @@ from tests.chaos.simulation import FAULTY_SECONDS
 from tests.chaos.simulation_hubs import Audience
 from tests.chaos.simulation_kafka import Sender
 from tests.chaos.simulation_redis import Link, named
-from tests.chaos.simulation_views import ViewLedger, ViewModel
+from tests.chaos.simulation_view_model import ViewLedger, ViewModel
 from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ class _Views(Processors):
 
 def _context(worker: Worker, view: LiveView) -> ViewContext:
     world = worker.world
-    refuser = RejectingComponent("view", view.name, world.app_id, view.dead_letters)
+    rejecting = RejectingComponent("view", view.name, world.app_id, view.dead_letters)
     link: Any = Link(worker, world.server)
     scripts = LiveScripts(link)
     for name, script in scripts.by_name.items():
         script.script.name = name
     return ViewContext(
         world.app_id, view, 1_000_000, scripts,
-        lambda tp: DeadLetters(refuser, tp, Sender(worker), worker.trusted, lambda *_: None),
+        lambda tp: DeadLetters(rejecting, tp, Sender(worker), worker.trusted, lambda *_: None),
         worker.trusted, OutageReporter(f"live view {view.name}"),
     )  # fmt: skip
 
@@ -147,7 +147,7 @@ class Viewing:
 
     def runs(self, name: str, keys: Sequence[str]) -> None:
         """Compare the state before a script, because Redis may have lost or changed something."""
-        self.models[self._name_of[keys[0]]].note()
+        self.models[self._name_of[keys[0]]].record_state()
 
     def ran(self, name: str, keys: Sequence[str], args: Sequence[Any], reply: Any) -> bool:
         """Compare the state after a script with the model."""

@@ -43,7 +43,7 @@ REVOKE_SECONDS = 6.0
 
 
 class WrongClock(LoopClock):
-    """The clocks of a separate machine."""
+    """The clocks of another machine."""
 
     def __init__(self, wrong_ms: int) -> None:
         self.wrong_ms = wrong_ms
@@ -85,12 +85,12 @@ class Worker:
         self.trusted, self.status = TrustedClock(clock), Status()
         self.causes: set[str] = set()
         self.skew = SkewWatch(self.trusted, self.status, Link(self, world.server).time)
-        around = OwnershipConfig(
+        config = OwnershipConfig(
             self.trusted, self.status, self._on_fatal, lambda _, cause: self.causes.add(cause), SESSION_MS, TICK_SECONDS,
             release_seconds=world.subject.release_seconds, reclaim_seconds=world.subject.reclaim_seconds,
             on_doubt=self._on_doubt if world.subject.is_exact else None,
         )  # fmt: skip
-        self.ownership = Ownership(self.reader, world.subject.processors(self), around)
+        self.ownership = Ownership(self.reader, world.subject.processors(self), config)
         for loop in (self._fetch_forever, self._deliver_forever, self._tick_forever, self._commit_forever):
             self.spawn(loop())
         if has_own_clock:
@@ -116,7 +116,7 @@ class Worker:
 
     @property
     def claim(self) -> tuple[str, float]:
-        """The claim that the process makes, or has made."""
+        """The current or latest claim of the process."""
         return self.name, self.claim_began_at
 
     def check_claim(self, began_at: float) -> None:
@@ -186,7 +186,7 @@ class Worker:
             raise
         if not self.is_alive and world.rng.random() < 0.5:
             await self.running()
-        if world.has_lost_something(name):
+        if world.loses_message(name):
             if may_be_late and world.rng.random() < 0.4:
                 world.later(execute)
             raise error("the request was lost")
@@ -197,7 +197,7 @@ class Worker:
         except Exception as raised:  # it is part of the reply
             failure = raised
         await self.pause()
-        if world.has_lost_something(name):
+        if world.loses_message(name):
             raise error("the reply was lost")
         if failure is not None:
             raise failure

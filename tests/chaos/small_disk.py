@@ -37,7 +37,7 @@ class SmallDisk:
         disk = cls(root, is_there=subprocess.run(command, check=False, capture_output=True).returncode == 0)
         if disk.is_there:
             disk.path.mkdir()
-            disk._give_away()
+            disk._change_owner()
         return disk
 
     @property
@@ -70,7 +70,7 @@ class SmallDisk:
         if self.is_there:
             subprocess.run(["umount", "-l", str(self.root)], check=False)
 
-    def _give_away(self) -> None:
+    def _change_owner(self) -> None:
         nobody = pwd.getpwnam("nobody")
         os.chown(self.path, nobody.pw_uid, nobody.pw_gid)
         self.path.chmod(0o700)

@@ -33,7 +33,7 @@ OUTAGE_SECONDS = 15
 """Longer than the time within which a worker must report an outage."""
 
 PARTITIONS = 4
-OF_ANY_DATE = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
+ANY_TIMESTAMP = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
 APP_ID = "chaos"
 FOLD = "account-metrics"
 EXCUSED = "excused"
@@ -80,13 +80,13 @@ source = "carried"
 
 
 class KilledAt(WorkerProcess):
-    """A worker that kills itself with SIGKILL at a named point, see :mod:`tests.chaos.killing`."""
+    """A worker that kills itself with SIGKILL at a named point, see :mod:`tests.chaos.kill_points`."""
 
     def __init__(self, config: Path, directory: Path, point: str, count: int) -> None:
         super().__init__(config, directory, {"STREAMS_APP_TEST_KILL_AT": f"{point}:{count}"})
 
     def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
-        return [sys.executable, "-m", "tests.chaos.killing", "worker", "--config", str(config.resolve()), *arguments]
+        return [sys.executable, "-m", "tests.chaos.kill_points", "worker", "--config", str(config.resolve()), *arguments]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Stage:
         self.start_redis()
         await create_topics(self.bootstrap, ["events", "folded", "dead", EXCUSED, f"{EXCUSED}.dead"], PARTITIONS)
         if self.dated:
-            await create_topics(self.bootstrap, self.dated, PARTITIONS, OF_ANY_DATE)
+            await create_topics(self.bootstrap, self.dated, PARTITIONS, ANY_TIMESTAMP)
         redis_url, cut_redis_url = self.redis_urls()
         self.config = self._config("streams.toml", self.broker_port, redis_url)
         # The embedded broker advertises its own address to clients, which would bypass a proxy.
@@ -180,7 +180,7 @@ class Stage:
         return f"127.0.0.1:{self.broker_port}"
 
     def start_broker(self) -> None:
-        """Also again, on what it has kept."""
+        """Start it, also after a stop, with its stored data."""
         folder = self.folder / "broker"
         if self.is_apache:
             proxied = Proxied(self.broker_proxy.target_port, self.broker_proxy.port)
@@ -189,7 +189,7 @@ class Stage:
             self.broker = Broker.start(self.broker_port, folder)
 
     def start_redis(self) -> None:
-        """Also again, on what it has kept."""
+        """Start it, also after a stop, with its stored data."""
         self.redis = self._new_redis(self.redis_port, self.redis_folder)
 
     def redis_urls(self) -> tuple[str, str]:
@@ -214,7 +214,7 @@ class Stage:
         return replica, folder
 
     def promote(self, replica: Redis7 | Valkey, folder: Path) -> None:
-        """Let the name lead to the replica; the former Redis continues, with its connections open."""
+        """Point the name at the replica; the former Redis continues, with its connections open."""
         self.former_redis.append(self.redis)
         self.redis, self.redis_port, self.redis_folder = replica, replica.port, folder
         self.redis_name.target_port = replica.port
@@ -229,7 +229,7 @@ class Stage:
         return redis.Redis(port=self.primary_port, **options)
 
     @contextmanager
-    def away(self, what: str) -> Iterator[None]:
+    def outage(self, what: str) -> Iterator[None]:
         """Record an outage of the broker (``kafka``) or of ``redis`` during this block."""
         begin = asyncio.get_running_loop().time()
         try:

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import click
 
-from tests.chaos.runs import run_all
+from tests.chaos.run_series import run_all
+from tests.chaos.stores_base import Run
 from tests.chaos.stores_opensearch import OpenSearchGroupsRun, OpenSearchRun
 from tests.chaos.stores_postgresql import PostgresRun
-from tests.chaos.stores_run import Run
 
 STORES: Final[dict[str, type[Run]]] = {
     "postgresql": PostgresRun,

@@ -7,7 +7,7 @@ import os
 import signal
 from typing import Any, Final
 
-from tests.chaos.stores_run import Run
+from tests.chaos.stores_base import Run
 from tests.helpers import wait_until
 
 HOLD_SECONDS: Final = 5.0
@@ -17,7 +17,7 @@ async def worker_killed(run: Run) -> None:
     """Kill a worker; the supervisor starts another one."""
     worker = run.chance.choice(run.workers)
     worker.kill()
-    await wait_until(lambda: worker.exit_code == -signal.SIGKILL, 20, "it is dead")
+    await wait_until(lambda: worker.exit_code == -signal.SIGKILL, 20, "the worker is dead")
 
 
 async def server_killed(run: Any) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 from streams_app.embedded.ports import LOOPBACK
+from tests.chaos.stores_base import Cells, Run
 from tests.chaos.stores_faults import server_frozen, server_killed, worker_killed
-from tests.chaos.stores_run import Cells, Run
 from tests.helpers import wait_until
 from tests.integration.searching import asked
 from tests.servers.opensearch import OpenSearch
 
 WATERMARK: Final = "cluster.routing.allocation.disk.watermark"
 LEVELS: Final = ("low", "high", "flood_stage")
-LOOK: Final = "10s"
+CHECK_INTERVAL: Final = "10s"
 """The shortest interval at which the server checks its disk."""
 PAGE: Final = 2_000
 LIMIT_SECONDS: Final = 60
@@ -26,8 +26,8 @@ class OpenSearchRun(Run):
 
     async def start(self) -> str:
         levels = [f"{WATERMARK}.{level}=1b" for level in LEVELS]
-        looking = ["cluster.routing.allocation.disk.threshold_enabled=true", f"cluster.info.update.interval={LOOK}"]
-        self.server = OpenSearch.start(settings=(*looking, *levels))
+        checking = ["cluster.routing.allocation.disk.threshold_enabled=true", f"cluster.info.update.interval={CHECK_INTERVAL}"]
+        self.server = OpenSearch.start(settings=(*checking, *levels))
         return f"opensearch+http://{LOOPBACK}:{self.server.port}"
 
     def stop(self) -> None:
@@ -51,18 +51,18 @@ class OpenSearchRun(Run):
 
     async def _hits(self, body: dict[str, Any]) -> list[dict[str, Any]]:
         """Return a page of hits; repeat the request if the server has just started, or has no memory for a search."""
-        answer: dict[str, Any] = {}
+        response: dict[str, Any] = {}
 
         def is_answered() -> bool:
-            nonlocal answer
-            answer = self.ask("POST", "/folded_values/_search?allow_partial_search_results=false", body)
-            return "hits" in answer
+            nonlocal response
+            response = self.ask("POST", "/folded_values/_search?allow_partial_search_results=false", body)
+            return "hits" in response
 
         try:
             await wait_until(is_answered, LIMIT_SECONDS, "the server answers a search")
         except AssertionError as error:
-            raise AssertionError(f"{error}: {answer}") from error
-        hits: list[dict[str, Any]] = answer["hits"]["hits"]
+            raise AssertionError(f"{error}: {response}") from error
+        hits: list[dict[str, Any]] = response["hits"]["hits"]
         return hits
 
 
@@ -77,11 +77,11 @@ async def disk_full(run: OpenSearchRun) -> None:
     before = run.logs().count("flood-stage")
     run.ask("PUT", "/_cluster/settings", {"transient": {f"{WATERMARK}.{level}": "1000000gb" for level in LEVELS}})
     try:
-        await wait_until(lambda: run.logs().count("flood-stage") > before, LIMIT_SECONDS, "a worker has met the full disk")
+        await wait_until(lambda: run.logs().count("flood-stage") > before, LIMIT_SECONDS, "a worker reports the full disk")
     finally:
         run.ask("PUT", "/_cluster/settings", {"transient": {f"{WATERMARK}.{level}": None for level in LEVELS}})
     await wait_until(
-        lambda: "read_only" not in str(run.ask("GET", "/_all/_settings")), LIMIT_SECONDS, "the server has looked again"
+        lambda: "read_only" not in str(run.ask("GET", "/_all/_settings")), LIMIT_SECONDS, "the server has checked its disk again"
     )
 
 

@@ -13,8 +13,8 @@ from typing import Final
 import asyncpg
 
 from tests.chaos.small_disk import SmallDisk
+from tests.chaos.stores_base import Cells, Run
 from tests.chaos.stores_faults import HOLD_SECONDS, server_killed, worker_killed
-from tests.chaos.stores_run import Cells, Run
 from tests.helpers import wait_until
 from tests.servers.postgresql import PostgreSQL
 
@@ -58,23 +58,23 @@ class PostgresRun(Run):
 
 async def no_connections(run: PostgresRun) -> None:
     """Use up every connection, and end those of the workers."""
-    taken: list[asyncpg.Connection[asyncpg.Record]] = []
+    connections: list[asyncpg.Connection[asyncpg.Record]] = []
     loop = asyncio.get_running_loop()
     until = loop.time() + HOLD_SECONDS
-    refused = 0
+    rejected = 0
     try:
         while loop.time() < until:
             try:
-                taken.append(await asyncpg.connect(run.server.url))
+                connections.append(await asyncpg.connect(run.server.url))
             except asyncpg.TooManyConnectionsError:
-                refused += 1
+                rejected += 1
                 ours = "pid <> pg_backend_pid() AND application_name LIKE 'streams_app%'"
-                await taken[0].execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
+                await connections[0].execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
                 await asyncio.sleep(0.1)  # the limit stays in effect: new connections are rejected, too
     finally:
-        for connection in taken:
+        for connection in connections:
             await connection.close()
-    assert refused, "the limit was never reached"
+    assert rejected, "the limit was never reached"
 
 
 async def disk_full(run: PostgresRun) -> None:
@@ -93,7 +93,7 @@ async def disk_full(run: PostgresRun) -> None:
             raise AssertionError("the disk is not full")
         finally:
             await connection.close()
-        await wait_until(lambda: run.logs().count(NO_SPACE) > before, 60, "a worker has met the full disk")
+        await wait_until(lambda: run.logs().count(NO_SPACE) > before, 60, "a worker reports the full disk")
     finally:
         run.disk.empty()
 
@@ -104,12 +104,12 @@ async def failover(run: PostgresRun) -> None:
     run.server.kill()
     await asyncio.to_thread(_copied, run, copy)
     run.server = await asyncio.to_thread(run.server.again)
-    taken = await run.progress()
+    copied = await run.progress()
 
-    async def has_gone_on() -> bool:
-        return await run.progress() > taken
+    async def has_progressed() -> bool:
+        return await run.progress() > copied
 
-    await wait_until(has_gone_on, 60, "it goes on after the copy")
+    await wait_until(has_progressed, 60, "writes continue after the copy")
     await asyncio.sleep(run.chance.uniform(0.5, 3))  # the fault lasts
     before = await run.progress()
     run.server.kill()

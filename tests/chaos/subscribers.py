@@ -1,4 +1,4 @@
-"""``python -m tests.chaos.subscribers``: subscribers of each promise under the faults of :mod:`tests.chaos.faults`.
+"""``python -m tests.chaos.subscribers``: subscribers of each delivery guarantee under the faults of :mod:`tests.chaos.faults`.
 
 The run is judged from outside, by the recorded calls, dead letters and commits. Some events are published twice with one id.
 """
@@ -22,13 +22,13 @@ import click
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from tests.chaos import subscribed
+from tests.chaos import subscribers_catalogue
 from tests.chaos.faults import LOSING, OF_TOPOLOGY, available, schedule
 from tests.chaos.load import Load
-from tests.chaos.runs import run_all, topology_option
+from tests.chaos.run_series import run_all, topology_option
 from tests.chaos.stage import APP_ID, EXCUSED, PARTITIONS
 from tests.chaos.subscribers_hanging import Hanging
-from tests.chaos.subscribers_judge import KEYS, Place, Produced, Row, Verdict, verdict
+from tests.chaos.subscribers_judge import KEYS, Position, Produced, Row, Verdict, verdict
 from tests.chaos.topologies import STAGES
 from tests.chaos.traces import TRACE_SECONDS
 from tests.helpers import wait_until
@@ -41,14 +41,20 @@ TWICE_EVERY: Final = 20
 HANGS_EVERYWHERE: Final = "hangs everywhere"
 """A fault of functions: a subscriber hangs in every executor slot of one process."""
 
-BADLY_WRITTEN: Final = (subscribed.KILLS, subscribed.KILLS_LATE, subscribed.HANGS, subscribed.BLOCKS, HANGS_EVERYWHERE)
+BADLY_WRITTEN: Final = (
+    subscribers_catalogue.KILLS,
+    subscribers_catalogue.KILLS_LATE,
+    subscribers_catalogue.HANGS,
+    subscribers_catalogue.BLOCKS,
+    HANGS_EVERYWHERE,
+)
 """Faults of functions: the run publishes one event with this fate."""
 
 KILLING: Final = frozenset({"sigkill", "sigkill-at", "sigstop", "rebalance-storm"})
 """Faults after which an event may be wrongly considered the cause of a crash or of a timeout."""
 
-SETTINGS: Final = '[events]\ncatalogue = "tests.chaos.subscribed:catalogue"\n'
-CHOSEN: Final = [one for one in subscribed.ALL if one in subscribed.catalogue.subscribers]
+SETTINGS: Final = '[events]\ncatalogue = "tests.chaos.subscribers_catalogue:catalogue"\n'
+CHOSEN: Final = [one for one in subscribers_catalogue.ALL if one in subscribers_catalogue.catalogue.subscribers]
 IN_THREADS: Final = [one for one in CHOSEN if not one.is_async]
 
 
@@ -77,9 +83,9 @@ class Run:
 
     async def perform(self, names: list[str], seconds: float, rate: float) -> None:
         """Inject faults for a while, end them, drain and judge."""
-        os.environ[subscribed.CALLS] = str(self._calls)  # the workers of the stage inherit it
-        ledger = subscribed.opened(str(self._calls))
-        ledger.executescript(subscribed.TABLE)
+        os.environ[subscribers_catalogue.CALLS] = str(self._calls)  # the workers of the stage inherit it
+        ledger = subscribers_catalogue.opened(str(self._calls))
+        ledger.executescript(subscribers_catalogue.TABLE)
         ledger.close()
         # Half of the runs keep the data of Redis, so that "unknown" is judged by its full guarantee.
         chosen = [name for name in names if name not in LOSING] if self.seed % 2 and self._may_keep_data else names
@@ -120,20 +126,24 @@ class Run:
         if fate == HANGS_EVERYWHERE:
             return await self._hang_everywhere()
         number = await self._publish(fate)
-        ledger = subscribed.opened(str(self._calls))
+        ledger = subscribers_catalogue.opened(str(self._calls))
         try:
             called = "SELECT 1 FROM calls WHERE number = ? AND phase = 'begin'"
-            await wait_until(lambda: ledger.execute(called, (number,)).fetchone(), TRACE_SECONDS, f"an event that {fate} is called")
-            if fate in (subscribed.KILLS, subscribed.KILLS_LATE):
-                await wait_until(lambda: self.stage.exits[-signal.SIGKILL], TRACE_SECONDS, "a worker has died of it")
+            await wait_until(
+                lambda: ledger.execute(called, (number,)).fetchone(),
+                TRACE_SECONDS,
+                f"the function is called with an event that {fate}",
+            )
+            if fate in (subscribers_catalogue.KILLS, subscribers_catalogue.KILLS_LATE):
+                await wait_until(lambda: self.stage.exits[-signal.SIGKILL], TRACE_SECONDS, "the event has killed a worker")
         finally:
             ledger.close()
 
     async def _hang_everywhere(self) -> None:
         one = self._chance.choice(IN_THREADS)
         others = [other.name for other in CHOSEN if other is not one]
-        with closing(subscribed.opened(str(self._calls))) as ledger:
-            hanging = Hanging(self.stage, ledger, self._publish, self._letters)
+        with closing(subscribers_catalogue.opened(str(self._calls))) as ledger:
+            hanging = Hanging(self.stage, ledger, self._publish, self._dead_letters)
             await hanging.fill_slots(one.name, one.idempotent, others, self._chance.randrange(PARTITIONS))
 
     async def _publish(self, fate: str, partition: int | None = None) -> int:
@@ -173,10 +183,12 @@ class Run:
     async def _send(self, number: int, fate: str = "", partition: int | None = None) -> None:
         customer = f"customer_{number % KEYS}"
         event_id = self.produced.ids[number] = f"order-{number}"
-        headers = [("ce_id", event_id.encode()), ("ce_type", subscribed.order_placed.key.encode())]
+        headers = [("ce_id", event_id.encode()), ("ce_type", subscribers_catalogue.order_placed.key.encode())]
         value = json.dumps({"number": number, "customer": customer, "fate": fate}).encode()
         try:
-            sent = await self._producer.send_and_wait(subscribed.TOPIC, value, customer.encode(), partition, headers=headers)
+            sent = await self._producer.send_and_wait(
+                subscribers_catalogue.TOPIC, value, customer.encode(), partition, headers=headers
+            )
         except KafkaError:
             self.produced.perhaps.add(number)
         else:
@@ -192,13 +204,13 @@ class Run:
             return all(committed[one.name] == ends for one in CHOSEN)
 
         try:
-            await wait_until(is_done, DRAIN_SECONDS, "all is committed")
+            await wait_until(is_done, DRAIN_SECONDS, "every group has committed the end of its log")
         except AssertionError:
             pass  # the judge reports the missing events
         self._drain_seconds = round(loop.time() - healed, 1)
 
     async def _commits(self) -> tuple[dict[int, int], dict[str, dict[int, int]]]:
-        tps = [TopicPartition(subscribed.TOPIC, number) for number in range(PARTITIONS)]
+        tps = [TopicPartition(subscribers_catalogue.TOPIC, number) for number in range(PARTITIONS)]
         ends: dict[int, int] = {}
         committed: dict[str, dict[int, int]] = {}
         for one in CHOSEN:
@@ -213,12 +225,12 @@ class Run:
                 await consumer.stop()
         return ends, committed
 
-    async def _letters(self, name: str) -> dict[Place, list[str]]:
-        topic = f"{subscribed.TOPIC}.{name}.dead"
+    async def _dead_letters(self, name: str) -> dict[Position, list[str]]:
+        topic = f"{subscribers_catalogue.TOPIC}.{name}.dead"
         tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
         consumer = AIOKafkaConsumer(bootstrap_servers=self.stage.bootstrap, enable_auto_commit=False)
         await consumer.start()
-        found: dict[str, tuple[Place, str]] = {}
+        found: dict[str, tuple[Position, str]] = {}
         try:
             consumer.assign(tps)
             await consumer.seek_to_beginning(*tps)
@@ -227,23 +239,23 @@ class Run:
                 for records in (await consumer.getmany(timeout_ms=500)).values():
                     for record in records:
                         headers = {key: value.decode() for key, value in record.headers}
-                        place = int(headers["source-partition"]), int(headers["source-offset"])
+                        position = int(headers["source-partition"]), int(headers["source-offset"])
                         # A dead letter that was sent again has the id of the first one.
-                        found[headers["letter-id"]] = place, headers["reason"]
+                        found[headers["letter-id"]] = position, headers["reason"]
         finally:
             await consumer.stop()
-        letters: dict[Place, list[str]] = defaultdict(list)
-        for place, reason in found.values():
-            letters[place].append(reason)
-        return letters
+        dead_letters: dict[Position, list[str]] = defaultdict(list)
+        for position, reason in found.values():
+            dead_letters[position].append(reason)
+        return dead_letters
 
     async def _judge(self) -> None:
-        ledger = subscribed.opened(str(self._calls))
+        ledger = subscribers_catalogue.opened(str(self._calls))
         ends, committed = await self._commits()
         for one in CHOSEN:
             found = ledger.execute("SELECT * FROM calls WHERE subscriber = ? ORDER BY rowid", (one.name,)).fetchall()
             self.verdicts[one.name] = judged = verdict(
-                one.idempotent, self.produced.as_in(one.name), [Row(*row) for row in found], await self._letters(one.name),
+                one.idempotent, self.produced.as_in(one.name), [Row(*row) for row in found], await self._dead_letters(one.name),
                 committed[one.name], ends, kept_data=self.stage.kept_data, is_ordered=one.ordered is not None,
                 is_killed=not KILLING.isdisjoint(self.faults),
             )  # fmt: skip
@@ -264,8 +276,8 @@ class Run:
             f"exits: {exits or 'none'}; {faults}"
         )
         lines = [
-            f"  {name:<18} {one.calls:>6,} calls, {one.done:>6,} done, letters {one.letters}, repeated {one.repeated}, "
-            f"begun without an end {one.interrupted}" + (f", killed by one event at most {one.deaths} times" if one.deaths else "")
+            f"  {name:<22} {one.calls:>6,} calls, {one.done:>6,} done, dead letters {one.dead_letters}, repeated {one.repeated}, "
+            f"begun without an end {one.interrupted}" + (f", at most {one.deaths} deaths by one event" if one.deaths else "")
             for name, one in self.verdicts.items()
         ]
         return "\n".join([head, *lines, *(f"  WRONG: {fault}" for fault in self.wrong)])

@@ -12,9 +12,9 @@ from typing import Any, Final
 from streams_app.errors import TryAgainError
 from streams_app.subscribers.declaration.subscriber import Idempotent
 from streams_app.subscribers.execution.executor import HUNG_MS
-from tests.chaos import subscribed
+from tests.chaos import subscribers_catalogue
 from tests.chaos.stage import Stage
-from tests.chaos.subscribers_judge import Place
+from tests.chaos.subscribers_judge import Position
 from tests.chaos.traces import TRACE_SECONDS, must
 from tests.helpers import wait_until
 from tests.workers import WorkerProcess
@@ -32,13 +32,13 @@ class Hanging:
         stage: Stage with the workers.
         ledger: File with the calls.
         publish: Publishes an event with a fate into a partition, and returns its number.
-        letters: Subscriber → position of an event → reasons of its dead letters.
+        dead_letters: Subscriber → position of an event → reasons of its dead letters.
     """
 
     stage: Stage
     ledger: sqlite3.Connection
     publish: Callable[[str, int], Awaitable[int]]
-    letters: Callable[[str], Awaitable[Mapping[Place, Sequence[str]]]]
+    dead_letters: Callable[[str], Awaitable[Mapping[Position, Sequence[str]]]]
 
     async def fill_slots(self, name: str, idempotent: Idempotent, others: Collection[str], partition: int) -> None:
         """Let a function hang in every slot of a subscriber in one worker, and wait for all consequences.
@@ -50,51 +50,60 @@ class Hanging:
         for _ in range(TRIES):
             if await self._slots_were_filled(name, idempotent, others, partition):
                 return
-        raise AssertionError(f"in each try the worker in which every slot of {name} hung died of an event that kills its process")
+        raise AssertionError(
+            f"in each attempt, an event that kills its process killed the worker in which every slot of {name} hung"
+        )
 
     async def _slots_were_filled(self, name: str, idempotent: Idempotent, others: Collection[str], partition: int) -> bool:
         """Perform :meth:`fill_slots`; return False if an earlier event that kills its process has killed the worker."""
         worker, hung = await self._filled(name, partition)
         witness = await self._witness(partition)
         await wait_until(
-            lambda: self._done(witness) >= set(others), TRACE_SECONDS, f"others go on while every slot of {name} hangs"
+            lambda: self._done(witness) >= set(others),
+            TRACE_SECONDS,
+            f"other subscribers continue while every slot of {name} hangs",
         )
         if worker.exit_code == -signal.SIGKILL:
             return False
-        must(worker.exit_code is None, f"a worker lives while every slot of {name} hangs, for a minute")
+        must(worker.exit_code is None, f"the worker continues for a minute while every slot of {name} hangs")
         if idempotent != "yes":
 
-            async def are_letters() -> bool:
-                found = await self.letters(name)
-                return all("timed-out" in found.get(place, ()) for place in hung)
+            async def are_dead_letters() -> bool:
+                found = await self.dead_letters(name)
+                return all("timed-out" in found.get(position, ()) for position in hung)
 
-            await wait_until(are_letters, TRACE_SECONDS, f"letters of {name} say that its calls were overdue")
+            await wait_until(are_dead_letters, TRACE_SECONDS, f"{name} has dead letters of the overdue calls")
         code = await worker.wait_exit(HUNG_MS / 1000 + TRACE_SECONDS)
         self.stage.mark_healed()
         if code == -signal.SIGKILL:
             return False
         must(code == TryAgainError.exit_code, f"exit code 75 of a worker in which every slot of {name} hangs, not {code}")
-        told = [line for line in worker.log().splitlines() if f"all slots of a subscriber hang, ending subscriber={name}" in line]
-        shown = [line for line in told if f"in {subscribed.hang_for_ever.__name__} " in line]
-        must(len(shown) == 1, f"a line of the log that shows where all slots of {name} hang, not {told}")
-        await wait_until(lambda: name in self._done(witness), TRACE_SECONDS, f"{name} goes on in another process")
+        reported = [
+            line for line in worker.log().splitlines() if f"all slots of a subscriber hang, ending subscriber={name}" in line
+        ]
+        shown = [line for line in reported if f"in {subscribers_catalogue.hang_forever.__name__} " in line]
+        must(len(shown) == 1, f"one line of the log that shows where all slots of {name} hang, not {reported}")
+        await wait_until(lambda: name in self._done(witness), TRACE_SECONDS, f"{name} continues in another process")
         return True
 
-    async def _filled(self, name: str, partition: int) -> tuple[WorkerProcess, list[Place]]:
+    async def _filled(self, name: str, partition: int) -> tuple[WorkerProcess, list[Position]]:
         """Return a worker in which every slot of a subscriber hangs, and the hanging events."""
         numbers: set[int] = set()
 
-        def filled() -> list[tuple[WorkerProcess, list[Place]]]:
+        def filled() -> list[tuple[WorkerProcess, list[Position]]]:
             begun = (
                 "SELECT DISTINCT pid, number, partition, offset FROM calls WHERE number = ? AND subscriber = ? AND phase = 'begin'"
             )
             rows = [row for number in numbers for row in self._rows(begun, number, name)]
-            held = Counter(pid for pid, *_ in rows)
-            full = [one for one in self.stage.workers if held[one.pid] >= subscribed.SLOTS and one.exit_code is None]
+            hanging = Counter(pid for pid, *_ in rows)
+            full = [one for one in self.stage.workers if hanging[one.pid] >= subscribers_catalogue.SLOTS and one.exit_code is None]
             return [(one, [(row[2], row[3]) for row in rows if row[0] == one.pid]) for one in full]
 
         for left in reversed(range(TRIES)):
-            numbers |= {await self.publish(subscribed.hangs_at_first(name), partition) for _ in range(subscribed.SLOTS)}
+            numbers |= {
+                await self.publish(subscribers_catalogue.hangs_at_first(name), partition)
+                for _ in range(subscribers_catalogue.SLOTS)
+            }
             try:
                 return (await wait_until(filled, FILLED_SECONDS, f"every slot of {name} hangs in one process"))[0]
             except AssertionError:
@@ -103,10 +112,10 @@ class Hanging:
         raise AssertionError("unreachable")
 
     async def _witness(self, partition: int) -> int:
-        """Publish an event behind the hanging ones that every subscriber can process."""
+        """Publish an event after the hanging ones that every subscriber can process."""
         while True:
             number = await self.publish("", partition)
-            if not (subscribed.is_rejected(number) or subscribed.is_failing(number)):
+            if not (subscribers_catalogue.is_rejected(number) or subscribers_catalogue.is_failing(number)):
                 return number
 
     def _done(self, number: int) -> set[str]:

@@ -1,4 +1,4 @@
-"""What the judge of ``make chaos-journal`` finds wrong, and what it lets pass."""
+"""The judge of ``make chaos-journal`` detects violations and accepts correct readings."""
 
 from __future__ import annotations
 
@@ -66,20 +66,20 @@ def judged(
     ],
     ids=[
         "all",
-        "as far as it came",
-        "told at the begin",
-        "told within",
-        "another key between",
+        "up to its position",
+        "gap at the begin",
+        "gap in between",
+        "gap with events of another key",
         "from the floor",
         "in order of each partition",
-        "from the floor where it began",
+        "from the floor at its begin",
         "from a floor that rose",
         "nothing of the key from a floor that rose",
-        "from a moment",
-        "from a moment behind a gap",
-        "nothing is as new",
-        "an older one that was filed after the reading began",
-        "an older one that was filed again after Redis had lost data",
+        "from a time",
+        "from a time after a gap",
+        "no entry is new enough",
+        "an older entry that was stored after the reading began",
+        "an older entry that was stored again after Redis had lost data",
     ],
 )
 def test_entries_once_in_order_or_reported_as_removed_are_accepted(judge: Judge) -> None:
@@ -96,10 +96,10 @@ def test_entries_once_in_order_or_reported_as_removed_are_accepted(judge: Judge)
         (judged(entry(1), entry(1)), "twice, or out of order"),
         (judged(entry(1), entry(3), entry(1)), "twice, or out of order"),
         (judged(entry(1), after={0: 1}), "twice, or out of order"),
-        (judged(replace(entry(1), value=b"2")), "other bytes"),
-        (judged(replace(entry(1), value=None)), "other bytes"),
-        (judged(replace(entry(1), at_ms=7)), "other bytes"),
-        (judged(replace(entry(1), headers=())), "other bytes"),
+        (judged(replace(entry(1), value=b"2")), "its bytes differ"),
+        (judged(replace(entry(1), value=None)), "its bytes differ"),
+        (judged(replace(entry(1), at_ms=7)), "its bytes differ"),
+        (judged(replace(entry(1), headers=())), "its bytes differ"),
         (judged(entry(1), entry(2)), "no such event of the key"),
         (judged(entry(1), replace(entry(9), offset=11)), "no such event of the key"),
         (judged(gap(1, 2, "damaged")), "the topic has them"),
@@ -107,13 +107,13 @@ def test_entries_once_in_order_or_reported_as_removed_are_accepted(judge: Judge)
         (judged(gap(2, 4)), "lacks 1 events in (0, 1]"),
         (judged(entry(3), gap(1, 4), after={0: 2}), "twice, or out of order"),
         (judged(gap(1, 8), floors={0: 5, 1: 0}), "the journal begins at 5"),
-        (judged(gap(1, 5)), "no range that was removed ends there"),
+        (judged(gap(1, 5)), "no removed range ends there"),
         (judged(entry(7), began={0: 0}), "lacks 1 events in (4, 6]"),
         (judged(up_to=6, began={0: 0}), "lacks 1 events in (4, 6]"),
         (judged(entry(5), entry(9), began={0: 4}), "lacks 1 events in (5, 8]"),
         (judged(entry(7), began={0: 0}, since_ms=1_003), "lacks 1 events in (4, 6]"),
-        (judged(entry(1), began={0: 0}, since_ms=1_003, floors=FLOORS), "older than what was asked for"),
-        (judged(entry(3), began={0: 0}, since_ms=1_005, floors=FLOORS, fence=3), "older than what was asked for"),
+        (judged(entry(1), began={0: 0}, since_ms=1_003, floors=FLOORS), "older than requested"),
+        (judged(entry(3), began={0: 0}, since_ms=1_005, floors=FLOORS, fence=3), "older than requested"),
         (judged(entry(3), entry(7), began={0: 0}, since_ms=1_003), "lacks 1 events in (3, 6]"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Journals under random schedules: each event once, in segments that are what they say, whatever is packed, dropped or lost."""
+"""Journals under random schedules: each event once, in segments that match their descriptions, under any faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.chaos.simulation_journaling import Journaling
 
 SCHEDULES = 3
 CATCHING = 12
-"""Schedules that are tried for each mix of a broken variant."""
+"""Schedules for each mix of a broken variant."""
 
 MIXES = [
     "",

@@ -33,15 +33,15 @@ def test_age_of_a_state_counts_from_the_next_change() -> None:
 @pytest.mark.parametrize(
     ("at_ms", "state", "why"),
     [
-        (T0 + 500, {"count": 3}, "never was"),
-        (T0 + 500, {"view": "news", "count": 2, "items": [{"item": "a", "time_ms": T0 - 1_000}]}, "never was"),
-        (T0 + OLDEST_MS + 500, {"count": 1}, "is not marked"),
-        (T0 + 500, {"state": "behind", "count": 3}, "never was"),
+        (T0 + 500, {"count": 3}, "never had"),
+        (T0 + 500, {"view": "news", "count": 2, "items": [{"item": "a", "time_ms": T0 - 1_000}]}, "never had"),
+        (T0 + OLDEST_MS + 500, {"count": 1}, "has no label"),
+        (T0 + 500, {"state": "behind", "count": 3}, "never had"),
         (T0 + 500, {"state": "reading", "count": 2}, "values while"),
         (T0 + 500, {"state": "incomplete", "count": 2}, "is incomplete"),
     ],
 )
-def test_state_that_was_never_true_or_is_old_without_a_label_is_a_violation(at_ms: int, state: dict[str, Any], why: str) -> None:
+def test_state_that_was_never_valid_or_is_old_without_a_label_is_a_violation(at_ms: int, state: dict[str, Any], why: str) -> None:
     (wrong,) = judged((at_ms, state)).wrong
 
     assert why in wrong
@@ -50,7 +50,7 @@ def test_state_that_was_never_true_or_is_old_without_a_label_is_a_violation(at_m
 def test_old_state_with_a_label_is_accepted() -> None:
     judge = judged((T0 + OLDEST_MS + 500, {"state": "behind", "count": 1}))
 
-    assert (judge.wrong, judge.ages_ms, judge.marked) == ([], [], {"behind": 1})
+    assert (judge.wrong, judge.ages_ms, judge.labelled) == ([], [], {"behind": 1})
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_old_state_with_a_label_is_accepted() -> None:
         judged((T0 + 500, {"view": "visitors", "count": 2})),
         judged((T0 + 500, {"count": 2}), acked_ms=None),
     ],
-    ids=["nothing was shown", "all was being read", "all was behind", "presence alone", "nobody knows what is in the log"],
+    ids=["no messages", "only rebuilds", "only labelled as behind", "only presence", "an event may or may not be in the log"],
 )
 def test_run_that_judged_nothing_is_a_violation(judge: Judge) -> None:
     assert judge.wrong == []

@@ -15,13 +15,13 @@ from streams_app.read_store.core.merge import Cell, CellChange, Stored
 from tests.chaos import mutants, simulation_counting
 from tests.chaos.catching import first_catch
 from tests.chaos.mutants import Mutant
+from tests.chaos.mutants_closing import LIMITS, STARTS
 from tests.chaos.mutants_cursor import CURSOR
 from tests.chaos.mutants_delivery import CLAIMS, DELIVERY, SCRIPTS
-from tests.chaos.mutants_drop import DROPS
-from tests.chaos.mutants_layer import LAYER
-from tests.chaos.mutants_limits import LIMITS, STARTS
-from tests.chaos.mutants_protocol import COMMITS, MARKS
+from tests.chaos.mutants_dropped_groups import DROPS
+from tests.chaos.mutants_protocol import COMMITS, FENCES_AND_RANGES
 from tests.chaos.mutants_read_store import READ_STORE
+from tests.chaos.mutants_toy import TOY
 from tests.chaos.simulation import run_schedule
 from tests.chaos.simulation_counting import Counting
 from tests.chaos.simulation_folding import Folding
@@ -30,7 +30,7 @@ from tests.toy import COUNT
 SCHEDULES = 80
 """Schedules for each mix of a mutant before it counts as a survivor."""
 
-PROTOCOL = (*MARKS, *COMMITS, *SCRIPTS, *CURSOR, *DELIVERY, *CLAIMS, *STARTS, *LIMITS, *DROPS)
+PROTOCOL = (*FENCES_AND_RANGES, *COMMITS, *SCRIPTS, *CURSOR, *DELIVERY, *CLAIMS, *STARTS, *LIMITS, *DROPS)
 
 
 @pytest.mark.parametrize("mutant", PROTOCOL, ids=lambda mutant: mutant.name)
@@ -38,7 +38,7 @@ def test_broken_variant_is_caught(client: redis.Redis, mutant: Mutant) -> None:
     assert first_catch(client, mutant, Folding, SCHEDULES) is not None, f"survived: {mutant.why}"
 
 
-@pytest.mark.parametrize("mutant", LAYER, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", TOY, ids=lambda mutant: mutant.name)
 def test_broken_delivery_is_caught_with_any_processor(client: redis.Redis, mutant: Mutant) -> None:
     assert first_catch(client, mutant, Counting, SCHEDULES) is not None, f"survived: {mutant.why}"
 
@@ -53,13 +53,13 @@ def test_processor_that_does_not_compare_its_fence_is_caught(client: redis.Redis
 
 
 def test_names_of_broken_variants_are_unique() -> None:
-    names = [mutant.name for mutant in (*PROTOCOL, *LAYER, *READ_STORE)]
+    names = [mutant.name for mutant in (*PROTOCOL, *TOY, *READ_STORE)]
 
     assert sorted(set(names)) == sorted(names)
 
 
 def test_mutant_is_reverted_after_its_block_and_an_outdated_one_is_rejected() -> None:
-    (mutant,) = (mutant for mutant in MARKS if mutant.name == "no chain rule")
+    (mutant,) = (mutant for mutant in FENCES_AND_RANGES if mutant.name == "no chain rule")
     stale = Mutant("stale", "", (), (mutants.Change("delivery.offset_metadata:raised", "no such text", ""),))
     before = merging.merge.__code__, mutant.function().__code__
     with mutant.applied():
@@ -98,7 +98,7 @@ def converges() -> Callable[[], None]:
         for begin in range(0, len(delivered), size):
             before = dict(store)
             applied(store, delivered[begin : begin + size])
-            assert all(store[cell].version >= held.version for cell, held in before.items())
+            assert all(store[cell].version >= old.version for cell, old in before.items())
         newest = {change.cell: Stored(change.version, change.value) for change in sorted(log, key=lambda change: change.version)}
         assert newest == store
 

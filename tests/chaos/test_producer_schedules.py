@@ -43,7 +43,7 @@ class Broker:
 
     def fate_of(self, topic: str) -> str:
         """Return a random fate."""
-        fates = ["append"] * 5 + ["refuse", "forget", "slow", "no-answer", "too-large", "not-appended"]
+        fates = ["append"] * 5 + ["reject", "forget", "slow", "no-answer", "too-large", "not-appended"]
         fate = "append" if topic == "healthy" else self.rng.choice(fates)
         self.counts[fate] += 1
         return fate
@@ -80,7 +80,7 @@ class Producer:
 
     async def start(self) -> None:
         """Connect, or fail if there is no broker."""
-        await asyncio.sleep(self._broker.rng.uniform(0, 0.2))  # virtual time: it connects
+        await asyncio.sleep(self._broker.rng.uniform(0, 0.2))  # virtual time: the connection is opened
 
     async def _update(self) -> bool:
         await asyncio.sleep(self._broker.rng.uniform(0, 0.5))  # virtual time: the answer
@@ -94,10 +94,10 @@ class Producer:
         """Send a batch; the returned future is its acknowledgement."""
         broker, fate, loop = self._broker, self._broker.fate_of(topic), asyncio.get_running_loop()
         await asyncio.sleep(broker.rng.uniform(0, 0.1))  # virtual time: the network latency
-        if fate == "refuse":
-            raise KafkaTimeoutError("no place")
+        if fate == "reject":
+            raise KafkaTimeoutError("the buffer is full")
         if fate == "no-answer":
-            await asyncio.sleep(3600)  # virtual time: for ever
+            await asyncio.sleep(3600)  # virtual time: forever
         ack: asyncio.Future[None] = loop.create_future()
         self._waiting.add(ack)
 
@@ -145,13 +145,13 @@ async def schedule(broker: Broker) -> list[str]:
         if len(outcomes) != len(records):
             faults.append(f"{len(outcomes)} outcomes of {len(records)} records")
         for record, outcome in zip(records, outcomes, strict=False):
-            place = record.topic, record.value or b""
-            if outcome is None and place not in broker.acknowledged:
-                faults.append(f"{place} is not acknowledged")
+            entry = record.topic, record.value or b""
+            if outcome is None and entry not in broker.acknowledged:
+                faults.append(f"{entry} is not acknowledged")
             if outcome is not None and record.topic == "healthy":
-                faults.append(f"{place} failed although nothing is wrong with its topic: {outcome!r}")
-            if outcome is None and broker.log[place] > 2:
-                faults.append(f"{place} was appended {broker.log[place]} times in one send")
+                faults.append(f"{entry} failed although its topic has no fault: {outcome!r}")
+            if outcome is None and broker.log[entry] > 2:
+                faults.append(f"{entry} was appended {broker.log[entry]} times in one send")
 
     await asyncio.gather(*(caller(number) for number in range(SENDS)))
     await producer.stop()
@@ -179,7 +179,7 @@ def test_reported_acknowledgements_are_true_and_no_send_waits_forever_or_for_ano
         counts.update(broker.counts)
 
         assert faults == [], f"seed {seed}"
-    assert {"append", "refuse", "forget", "slow", "no-answer", "too-large", "not-appended"} == counts.keys()
+    assert {"append", "reject", "forget", "slow", "no-answer", "too-large", "not-appended"} == counts.keys()
 
 
 TOPIC = "kafka.topic_producer:TopicProducer"

@@ -124,7 +124,7 @@ async def no_quorum(stage: Stage, _: random.Random) -> None:
     for port in stopped:
         group.sentinels.pop(port).kill()
     former = await asyncio.to_thread(group.kill_primary)
-    with stage.away("redis"):
+    with stage.outage("redis"):
         await asyncio.sleep(OUTAGE_SECONDS)  # the fault lasts
         must(await asyncio.to_thread(lambda: group.primary) == former, "no replica is promoted")
     for port in stopped:
@@ -144,9 +144,9 @@ async def slots_moved(stage: Stage, chance: random.Random) -> str:
     def busy() -> list[tuple[int, Node]]:
         return [(slot, node) for node in cluster.primaries() for slot in cluster.busy_slots(node)]
 
-    held = await wait_until(lambda: asyncio.to_thread(busy), TRACE_SECONDS, "nodes hold keys")
+    found = await wait_until(lambda: asyncio.to_thread(busy), TRACE_SECONDS, "nodes have keys")
     keys = 0
-    for slot, source in chance.sample(held, min(MOVED_SLOTS, len(held))):
+    for slot, source in chance.sample(found, min(MOVED_SLOTS, len(found))):
         target = chance.choice([node for node in cluster.primaries() if node.id != source.id])
         keys += await asyncio.to_thread(cluster.move_slot, slot, source, target)
     must(keys, "keys were moved")
@@ -158,7 +158,7 @@ async def _one_with_keys(stage: ClusterStage, chance: random.Random) -> Node:
     def used() -> list[Node]:
         return [node for node in stage.cluster.primaries() if stage.cluster.busy_slots(node)]
 
-    return chance.choice(await wait_until(lambda: asyncio.to_thread(used), TRACE_SECONDS, "nodes hold keys"))
+    return chance.choice(await wait_until(lambda: asyncio.to_thread(used), TRACE_SECONDS, "nodes have keys"))
 
 
 async def node_handed_over(stage: Stage, chance: random.Random) -> None:

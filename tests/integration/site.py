@@ -232,13 +232,13 @@ class Stage:
 
 
 class DyingWorker(WorkerProcess):
-    """A worker that kills itself at a point of :mod:`tests.chaos.killing`, such as ``after-fold:3``."""
+    """A worker that kills itself at a point of :mod:`tests.chaos.kill_points`, such as ``after-fold:3``."""
 
     def __init__(self, config: Path, directory: Path, point: str) -> None:
         super().__init__(config, directory, {"STREAMS_APP_TEST_KILL_AT": point})
 
     def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
-        return [sys.executable, "-m", "tests.chaos.killing", "worker", "--config", str(config.resolve()), *arguments]
+        return [sys.executable, "-m", "tests.chaos.kill_points", "worker", "--config", str(config.resolve()), *arguments]
 
 
 @contextmanager

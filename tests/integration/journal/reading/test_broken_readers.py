@@ -8,7 +8,7 @@ import redis.asyncio
 from streams_app import JournalReader
 from streams_app.settings import Settings
 from tests.chaos.mutants import Mutant
-from tests.chaos.mutants_journal import IN_PARTS
+from tests.chaos.mutants_journal import SHOWN_BY_TESTS
 from tests.integration.journal.reading.readers import OF_A, of_day, offsets, read, three_days
 from tests.journals import JournalShard, row
 
@@ -38,7 +38,7 @@ SHOWN_BY = {
 }
 
 
-@pytest.mark.parametrize("mutant", IN_PARTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", SHOWN_BY_TESTS, ids=lambda mutant: mutant.name)
 async def test_broken_reader_fails_the_test_of_its_rule(
     redis_client: redis.asyncio.Redis, settings: Settings, mutant: Mutant
 ) -> None:

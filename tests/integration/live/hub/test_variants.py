@@ -12,7 +12,7 @@ import redis.asyncio
 from streams_app.live.core.state import ShardHead
 from streams_app.settings import LiveView
 from tests.chaos.mutants import Mutant
-from tests.chaos.mutants_live import NAMED
+from tests.chaos.mutants_live import SHOWN_BY_TESTS
 from tests.conftest import Names, RedisServer
 from tests.integration.hubs import RunningHub, running_hub
 from tests.integration.live.hub import test_access as access
@@ -21,7 +21,7 @@ from tests.unit.delivery import test_acknowledged_until as of_clock
 from tests.unit.live.core import test_operations as of_operations
 from tests.unit.live.core import test_state as of_state
 
-MISSING, NEWEST_CLOCK, HIDDEN, CONNECT_ONLY, FORGOTTEN, FAILED_POLL, STAYS, ONE_NUMBER, UNSEEN_EXPIRY = NAMED
+MISSING, NEWEST_CLOCK, HIDDEN, CONNECT_ONLY, FORGOTTEN, FAILED_POLL, STAYS, ONE_NUMBER, UNSEEN_EXPIRY = SHOWN_BY_TESTS
 LATE_MS = of_state.NOW_MS - 10_001
 
 

@@ -11,7 +11,7 @@ import pytest
 from streams_app.subscribers.declaration.original_position import replay_headers
 from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_tracker import Above
-from tests.chaos.mutants_promises import IN_PARTS
+from tests.chaos.mutants_guarantees import SHOWN_BY_TESTS
 from tests.unit.events import test_headers
 from tests.unit.subscribers.execution import test_replayed_events, test_retries
 from tests.unit.subscribers.guarantees import test_guarantees
@@ -43,8 +43,8 @@ SHOWN_BY: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", IN_PARTS)
+@pytest.mark.parametrize("name", SHOWN_BY_TESTS)
 def test_broken_variant_fails_its_test(name: str) -> None:
     SHOWN_BY[name]()
-    with IN_PARTS[name].applied(), pytest.raises((AssertionError, pytest.fail.Exception)):
+    with SHOWN_BY_TESTS[name].applied(), pytest.raises((AssertionError, pytest.fail.Exception)):
         SHOWN_BY[name]()

@@ -1,4 +1,4 @@
-"""Broken variants of the rules by which a subscriber finishes each event."""
+"""Broken variants of at-least-once subscribers: the rules by which each event is finished."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Final
 from tests.chaos.mutants import Change, Mutant
 
 PROCESSOR = "subscribers.running.processor:SubscriberProcessor"
-AT_LEAST_ONCE = "subscribers.guarantees.at_least_once:AtLeastOnceGuarantee"
-WINDOW = "subscribers.state.offset_tracker:OffsetTracker"
+GUARANTEE = "subscribers.guarantees.at_least_once:AtLeastOnceGuarantee"
+TRACKER = "subscribers.state.offset_tracker:OffsetTracker"
 
-AGAIN: Final = (
+AT_LEAST_ONCE: Final = (
     Mutant(
         "a subscriber commits its read position",
         "An event that is running when the process dies is never called again.",
         ("", "lossy crash zombie rebalance"),
         (
             Change(
-                f"{AT_LEAST_ONCE}.position_to_commit",
+                f"{GUARANTEE}.position_to_commit",
                 "low = partition.tracker.low",
                 "return partition.position(partition.tracker.end, '')",
             ),
@@ -29,7 +29,7 @@ AGAIN: Final = (
         ("",),
         (
             Change(
-                f"{WINDOW}.cover",
+                f"{TRACKER}.cover",
                 "self._unfinished.update(dict.fromkeys(new))",
                 "self._unfinished.update(dict.fromkeys(range(known_end, end)))",
             ),
@@ -50,7 +50,7 @@ AGAIN: Final = (
     Mutant(
         "finished before the dead letter is acknowledged",
         "A dead letter that is lost with its process is never sent.",
-        ("history lossy:6 zombie:4", "fragile:letter lossy:4 crash:4 rebalance:4", "lossy:6 crash:8 history rebalance:6"),
+        ("history lossy:6 zombie:4", "lossy:4 crash:4 rebalance:4", "lossy:6 crash:8 history rebalance:6"),
         (
             Change(
                 "subscribers.execution.dead_letter_writer:DeadLetterWriter.put",
@@ -82,7 +82,7 @@ AGAIN: Final = (
         "the commit metadata omits what is finished above it",
         "Everything above the watermark runs again after each crash.",
         ("", "lossy crash zombie rebalance"),
-        (Change(f"{AT_LEAST_ONCE}.position_to_commit", "partition.tracker.above()", "type(partition.tracker.above())()"),),
+        (Change(f"{GUARANTEE}.position_to_commit", "partition.tracker.above()", "type(partition.tracker.above())()"),),
     ),
     Mutant(
         "loss by retention is not logged",
@@ -96,7 +96,7 @@ AGAIN: Final = (
         ("",),
         (
             Change(
-                f"{AT_LEAST_ONCE}.before_start",
+                f"{GUARANTEE}.before_start",
                 "self._log.keep(event.offset, AttemptEntry(event.attempts, event.deaths))",
                 "pass",
             ),
@@ -112,9 +112,9 @@ AGAIN: Final = (
         "Events that ran beside one that kills its process count as the cause, too.",
         ("", "history"),
         (
-            Change(f"{AT_LEAST_ONCE}._together", "if _is_last(events[0]):", "if False:"),
+            Change(f"{GUARANTEE}._together", "if _is_last(events[0]):", "if False:"),
             Change(
-                f"{AT_LEAST_ONCE}._together",
+                f"{GUARANTEE}._together",
                 "if _is_last(event) or not self._needs_isolation(event)",
                 "if not self._needs_isolation(event)",
             ),
@@ -126,7 +126,7 @@ AGAIN: Final = (
         ("", "history"),
         (
             Change(
-                f"{AT_LEAST_ONCE}._run_isolated",
+                f"{GUARANTEE}._run_isolated",
                 "offsets = [attempt.in_flight_event.offset for attempt in attempts]",
                 "offsets: list[int] = []",
             ),
@@ -134,7 +134,7 @@ AGAIN: Final = (
     ),
 )
 
-AS_OFTEN: Final = (
+NUMBER_OF_ATTEMPTS: Final = (
     Mutant(
         "twice the declared number of attempts",
         "An event that always fails is attempted more often than declared.",

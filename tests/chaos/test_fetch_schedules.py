@@ -24,13 +24,13 @@ from tests.records import batch, marker
 
 SCHEDULES = 80
 STEPS = 60
-PLACE = TopicPartition("t", 0)
+PARTITION = TopicPartition("t", 0)
 TP0 = TP("t", 0)
 PRODUCER = 7
 
 
 class Reader:
-    """The drain of the product with the real state of a subscription, and a broker that answers from a log of batches."""
+    """The fetching of the product with the real state of a subscription, and a broker that answers from a log of batches."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -39,7 +39,7 @@ class Reader:
         self.aborted: list[tuple[int, int, int]] = []
         self.end = 0
         self.subscriptions = SubscriptionState(loop=asyncio.get_running_loop())
-        self.subscriptions.assign_from_user({PLACE})
+        self.subscriptions.assign_from_user({PARTITION})
         self.state.reset_to(0)
         self.fetcher = SimpleNamespace(
             _records={},
@@ -53,7 +53,7 @@ class Reader:
     @property
     def state(self) -> Any:
         """Return the state of the partition in aiokafka."""
-        return self.subscriptions.subscription.assignment.state_value(PLACE)
+        return self.subscriptions.subscription.assignment.state_value(PARTITION)
 
     def append(self) -> None:
         """Append events with gaps, some of them in a transaction with its marker."""
@@ -77,7 +77,7 @@ class Reader:
 
     def reply(self) -> None:
         """Return a fetch reply from the position on; sometimes its last batch is corrupt."""
-        if PLACE in self.fetcher._records or not self.state.has_valid_position:
+        if PARTITION in self.fetcher._records or not self.state.has_valid_position:
             return
         position = self.state.position
         parts = [(base, data) for base, end, data in self.parts if end > position][: self.rng.randint(1, 4)]
@@ -88,26 +88,26 @@ class Reader:
             data[-1] ^= 1
         last = parts[-1][0]
         aborted = [(producer, first) for producer, first, ended in self.aborted if first <= last and ended >= position]
-        records = PartitionRecords(PLACE, RecordBatches(bytes(data)), aborted, position, None, None, True, READ_COMMITTED)
+        records = PartitionRecords(PARTITION, RecordBatches(bytes(data)), aborted, position, None, None, True, READ_COMMITTED)
         assignment = self.subscriptions.subscription.assignment
-        self.fetcher._records[PLACE] = FetchResult(PLACE, assignment=assignment, partition_records=records, backoff=0)
+        self.fetcher._records[PARTITION] = FetchResult(PARTITION, assignment=assignment, partition_records=records, backoff=0)
 
-    def drain(self) -> Batch | None:
-        """Return the drained records; repeat the fetch of a corrupt reply."""
+    def take(self) -> Batch | None:
+        """Return fetched records; repeat the fetch of a corrupt reply."""
         try:
             return fetching.take_fetched(self.fetcher, {TP0}, self.seek_numbers, 100, self.rng.choice([1, 3, 100])).get(TP0)
         except CorruptRecordException:
-            self.fetcher._records.pop(PLACE, None)
+            self.fetcher._records.pop(PARTITION, None)
             return None
 
     def pause(self, *, is_wanted: bool) -> None:
         """Pause or resume."""
-        (self.subscriptions.pause if is_wanted else self.subscriptions.resume)(PLACE)
+        (self.subscriptions.pause if is_wanted else self.subscriptions.resume)(PARTITION)
 
     def seek(self) -> int:
         """Seek as :func:`streams_app.kafka.fetching.moved` does."""
         to = self.rng.randint(0, self.end)
-        self.subscriptions.seek(PLACE, to)
+        self.subscriptions.seek(PARTITION, to)
         self.seek_numbers[TP0] += 1
         return to
 
@@ -120,9 +120,9 @@ def faults_in(found: Batch, reader: Reader, position: int) -> list[str]:
     if found.begin != position or found.end <= found.begin:
         faults.append(f"[{found.begin}, {found.end}) after {position}")
     if offsets != expected:
-        faults.append(f"[{found.begin}, {found.end}) holds {offsets}, the log {expected}")
+        faults.append(f"[{found.begin}, {found.end}) has {offsets}, the log {expected}")
     if any(tuple(record.headers) != (("h", b"x"),) for record in found.records):
-        faults.append(f"[{found.begin}, {found.end}) holds what nobody wrote")
+        faults.append(f"[{found.begin}, {found.end}) has headers that were not written")
     if found.seek_number != reader.seek_numbers[TP0]:
         faults.append(f"seek number {found.seek_number}")
     return faults
@@ -143,7 +143,7 @@ async def faults_of(seed: int) -> list[str]:
         reader.reply()
         if not is_healing and rng.random() < 0.1:
             position = reader.seek()
-        found = reader.drain()
+        found = reader.take()
         if found is not None:
             faults += faults_in(found, reader, position)
             position = found.end

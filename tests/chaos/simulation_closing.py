@@ -1,8 +1,8 @@
 """Checks when groups close from outside: by the events, the times at which each could be read, and the records.
 
-The clock of an event is the newest record time so far. In a record of ``sessions``, two consecutive events are at most X apart, all
-of them less than M. The reason of a record must apply to its last event and to the next event of its group. The wall clock may
-close a record only while the next event could not be read.
+The clock of an event is the newest record time so far. In a record of ``sessions``, two consecutive events are at most the quiet
+period apart, and all of them less than the maximum hold. The reason of a record must apply to its last event and to the next event
+of its group. The wall clock may close a record only while the next event could not be read.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def _within(fold: Fold, record: Emitted) -> Iterator[str]:
     for event, following in pairwise(record.events):
         if following.score - event.score > event.quiet_ms:
             yield f"{following.score - event.score} ms between {event.offset} and {following.offset}"
-    if (held_ms := record.events[-1].score - record.events[0].score) >= fold.max_hold_ms:
-        yield f"open for {held_ms} ms"
+    if (open_ms := record.events[-1].score - record.events[0].score) >= fold.max_hold_ms:
+        yield f"open for {open_ms} ms"
 
 
 def _bounds(fold: Fold, record: Emitted, following: Arrival | None) -> Iterator[str]:
@@ -135,8 +135,8 @@ def _end(fold: Fold, record: Emitted, following: Arrival | None, score: int, *, 
     first, last = record.events[0], record.events[-1]
     is_quiet, is_exact = record.reason == "quiet", fold.backlog == "sessions"
     quiet_ms, hold_ms = last.score + last.quiet_ms, first.score + fold.max_hold_ms
-    # Events that were late by M when they arrived: a former owner may have used the wall clock before an owner that reads them as
-    # a backlog. Events that arrived before the first owner are closed by record time alone.
+    # Events that were late by the maximum hold when they arrived: a former owner may have used the wall clock before an owner that
+    # reads them as a backlog. Events that arrived before the first owner are closed by record time alone.
     is_late = not is_calm and not is_quiet and EPOCH_MS < last.readable_ms >= hold_ms
     seen_ms = following.readable_ms if following and is_exact and not is_late else record.taken_ms
     by_record_time = score > quiet_ms if is_quiet else score >= hold_ms
@@ -144,7 +144,7 @@ def _end(fold: Fold, record: Emitted, following: Arrival | None, score: int, *, 
     if is_exact and not seen_ms > last.readable_ms:
         by_wall_clock &= not is_quiet and last.readable_ms + EARLY_MS >= first.readable_ms + fold.max_hold_ms
     if not by_record_time and not by_wall_clock:
-        yield f"{score - last.score} ms after its last event, {score - first.score} ms after its first one: nobody saw a limit"
+        yield f"{score - last.score} ms after its last event, {score - first.score} ms after its first one: no limit was reached"
     if is_exact and not by_wall_clock and is_quiet != (quiet_ms < hold_ms):
         yield f"the other limit came first, {abs(quiet_ms - hold_ms)} ms before"
     if is_calm and first.readable_ms > AT_END_MS:

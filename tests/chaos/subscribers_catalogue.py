@@ -1,4 +1,4 @@
-"""The subscribers of a chaos run: two of each promise, with ``async`` and without, and an ordered one.
+"""The subscribers of a chaos run: two of each delivery guarantee, with ``async`` and without, and an ordered one.
 
 Each call is recorded at its begin and at its end, in a SQLite file. The environment names the file and the subscribers that run.
 The number and the fate of an event determine the behaviour of the function, so that the judge knows what it must have done.
@@ -119,7 +119,7 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def meet(fate: str) -> None:
+async def misbehave(fate: str) -> None:
     """Behave like a badly written function, by the fate of the event."""
     if fate == KILLS_LATE:
         await asyncio.sleep(LATE_SECONDS)  # it kills its process a while after its begin
@@ -128,22 +128,22 @@ async def meet(fate: str) -> None:
     if fate == HANGS:
         await asyncio.Event().wait()
     if fate == BLOCKS:
-        time.sleep(BLOCKED_SECONDS)  # noqa: ASYNC251  # the fault itself: the loop of all functions stands still
+        time.sleep(BLOCKED_SECONDS)  # noqa: ASYNC251  # the fault itself: it blocks the loop of all functions
 
 
-def meet_in_thread(fate: str, attempt: int) -> None:
+def misbehave_in_thread(fate: str, attempt: int) -> None:
     """Do the same in a thread, where a hanging function cannot be stopped."""
     if fate == KILLS_LATE:
         time.sleep(LATE_SECONDS)
     if fate in (KILLS, KILLS_LATE):
         die()
     if fate == HANGS or (fate == HANGS_AT_FIRST and attempt == 1):
-        hang_for_ever()
+        hang_forever()
     if fate == BLOCKS:
         time.sleep(BLOCKED_SECONDS)
 
 
-def hang_for_ever() -> None:
+def hang_forever() -> None:
     """Hang forever; the stack of the thread in the log shows this name."""
     threading.Event().wait()
 
@@ -151,25 +151,25 @@ def hang_for_ever() -> None:
 async def work(event: Received[Order]) -> None:
     """Run the function of each subscriber."""
     write(event, "begin")
-    await meet(fate_in(event.subscriber, event.data.fate))
+    await misbehave(fate_in(event.subscriber, event.data.fate))
     await asyncio.sleep(nap_seconds(event.data.number))  # the work of a function
-    conclude(event)
+    finish(event)
 
 
 def work_in_thread(event: Received[Order]) -> None:
     """Do the same without ``async``."""
     write(event, "begin")
-    meet_in_thread(fate_in(event.subscriber, event.data.fate), event.attempt)
+    misbehave_in_thread(fate_in(event.subscriber, event.data.fate), event.attempt)
     time.sleep(nap_seconds(event.data.number))
-    conclude(event)
+    finish(event)
 
 
-def conclude(event: Received[Order]) -> None:
+def finish(event: Received[Order]) -> None:
     """End a call as determined by the number of its event."""
     number = event.data.number
     if is_rejected(number):
         write(event, "reject")
-        raise Reject("nobody wants it")
+        raise Reject("unknown customer")
     if is_retried(number) and event.attempt == 1:
         write(event, "retry")
         raise Retry
@@ -182,8 +182,8 @@ def conclude(event: Received[Order]) -> None:
 QUICK: Final = Retries(attempts=5, first="200ms", longest="1s")
 
 
-@subscriber(order_placed, idempotent="yes", description="May be called again.", timeout="10s", retry=QUICK)
-async def again(event: Received[Order]) -> None:
+@subscriber(order_placed, idempotent="yes", description="At least once.", timeout="10s", retry=QUICK)
+async def at_least_once(event: Received[Order]) -> None:
     """At least once."""
     await work(event)
 
@@ -194,36 +194,38 @@ async def in_order(event: Received[Order]) -> None:
     await work(event)
 
 
-@subscriber(order_placed, idempotent="unknown", description="Once as a rule.", timeout="10s", retry=QUICK)
-async def once(event: Received[Order]) -> None:
-    """Once while Redis keeps its data."""
+@subscriber(order_placed, idempotent="unknown", description="Deduplicated.", timeout="10s", retry=QUICK)
+async def deduplicated(event: Received[Order]) -> None:
+    """Deduplicated: once while Redis keeps its data."""
     await work(event)
 
 
-@subscriber(order_placed, idempotent="no", description="Never twice.", timeout="10s", retry=QUICK)
-async def never_twice(event: Received[Order]) -> None:
+@subscriber(order_placed, idempotent="no", description="At most once.", timeout="10s", retry=QUICK)
+async def at_most_once(event: Received[Order]) -> None:
     """At most once."""
     await work(event)
 
 
 @subscriber(order_placed, idempotent="yes", description="In threads.", concurrency=SLOTS, timeout="10s", retry=QUICK)
-def thread_again(event: Received[Order]) -> None:
+def thread_at_least_once(event: Received[Order]) -> None:
     """At least once."""
     work_in_thread(event)
 
 
 @subscriber(order_placed, idempotent="unknown", description="In threads.", concurrency=SLOTS, timeout="10s", retry=QUICK)
-def thread_once(event: Received[Order]) -> None:
-    """Once while Redis keeps its data."""
+def thread_deduplicated(event: Received[Order]) -> None:
+    """Deduplicated: once while Redis keeps its data."""
     work_in_thread(event)
 
 
 @subscriber(order_placed, idempotent="no", description="In threads.", concurrency=SLOTS, timeout="10s", retry=QUICK)
-def thread_never_twice(event: Received[Order]) -> None:
+def thread_at_most_once(event: Received[Order]) -> None:
     """At most once."""
     work_in_thread(event)
 
 
-ALL: Final = (again, in_order, once, never_twice, thread_again, thread_once, thread_never_twice)
+ALL: Final = (
+    at_least_once, in_order, deduplicated, at_most_once, thread_at_least_once, thread_deduplicated, thread_at_most_once
+)  # fmt: skip
 chosen = os.environ.get(SUBSCRIBERS, ",".join(one.name for one in ALL)).split(",")
 catalogue = Catalogue(events=(order_placed,), subscribers=tuple(one for one in ALL if one.name in chosen))

@@ -15,7 +15,7 @@ from streams_app.subscribers.declaration.received import Received, Retry
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.state.offset_metadata import OffsetMetadata, decoded, encoded
 from streams_app.subscribers.state.offset_tracker import NOTHING
-from tests.chaos.simulation_calls import NAME, CallLedger, fate_of, note_in
+from tests.chaos.simulation_calls import NAME, CallLedger, fate_of, metadata_in
 from tests.chaos.simulation_kafka import Log, Record
 from tests.chaos.simulation_redis import named
 from tests.chaos.simulation_subscribing import Happened, Subscribing
@@ -44,11 +44,11 @@ class RepeatingLog(Log):
         super().append(entry if entry is None or first is None else replace(entry, key=first.key))
 
 
-class OnceLedger(CallLedger):
+class DeduplicatedLedger(CallLedger):
     """Checks a subscriber that may not be called twice from outside.
 
     Attributes:
-        serious: Offset → attempts whose function has not reported that it did nothing.
+        attempts_with_effect: Offset → attempts whose function has not reported that it did nothing.
         by_id: The same by the id of the event.
         duplicates: Offset of a duplicate → offset of the event that it repeats.
     """
@@ -59,7 +59,7 @@ class OnceLedger(CallLedger):
 
     def __init__(self, log: Log, world: World) -> None:
         super().__init__(log, world)
-        self.serious: dict[int, int] = {}
+        self.attempts_with_effect: dict[int, int] = {}
         self.by_id: dict[str, int] = {}
         self.duplicates: dict[int, int] = {}
 
@@ -78,27 +78,27 @@ class OnceLedger(CallLedger):
 
     def begins(self, offset: int) -> None:
         """Handle a call of the function."""
-        self.check_noted(offset)
+        self.check_begin_recorded(offset)
         event_id = id_of(offset)
-        if (self.serious.get(offset) or self.by_id.get(event_id)) and not self.may_run_twice():
+        if (self.attempts_with_effect.get(offset) or self.by_id.get(event_id)) and not self.may_run_twice():
             self._world.report_fault("twice", f"{offset} of id {event_id} is called again, after {self.calls.get(offset)}")
-        self.serious[offset] = self.serious.get(offset, 0) + 1
+        self.attempts_with_effect[offset] = self.attempts_with_effect.get(offset, 0) + 1
         self.by_id[event_id] = self.by_id.get(event_id, 0) + 1
 
-    def check_noted(self, offset: int) -> None:
+    def check_begin_recorded(self, offset: int) -> None:
         """Check that the begin is recorded."""
 
     def has_done_nothing(self, offset: int) -> None:
         """Handle the report of the function that it did nothing."""
-        self.serious[offset] -= 1
+        self.attempts_with_effect[offset] -= 1
         self.by_id[id_of(offset)] -= 1
 
 
-class Once(Subscribing):
+class Deduplicated(Subscribing):
     """See :class:`tests.chaos.simulation_subject.Subject`; ``idempotent="unknown"``."""
 
     idempotent = "unknown"
-    ledger: OnceLedger
+    ledger: DeduplicatedLedger
 
     def __init__(self, world: World) -> None:
         """Create one subscriber, and its log."""
@@ -106,7 +106,7 @@ class Once(Subscribing):
         super().__init__(world)
 
     def _ledger(self) -> CallLedger:
-        return OnceLedger(self._world.log, self._world)
+        return DeduplicatedLedger(self._world.log, self._world)
 
     @staticmethod
     def _decode(tp: TP, record: Any, attempt: int) -> DecodedRecord:
@@ -121,7 +121,7 @@ class Once(Subscribing):
         self.ledger.begins(event.offset)
         await super()._ship(worker, event)
 
-    def _trouble(self, offset: int) -> Exception:
+    def _failure(self, offset: int) -> Exception:
         self.ledger.has_done_nothing(offset)
         return Retry()
 
@@ -143,13 +143,13 @@ class Once(Subscribing):
         """Check that each duplicate repeats an event that is done or a dead letter."""
         for offset, first in self.ledger.duplicates.items():
             if id_of(offset) != id_of(first) or offset == first:
-                self._world.report_fault("duplicate", f"{offset} was taken for a duplicate of {first}")
+                self._world.report_fault("duplicate", f"{offset} counted as a duplicate of {first}")
             if first in self.ledger.duplicates or not self.ledger.is_finished(first):
                 self._world.report_fault("duplicate", f"{first}, which {offset} repeats, was never called")
         super().check_end()
 
 
-class AtMostOnceLedger(OnceLedger):
+class AtMostOnceLedger(DeduplicatedLedger):
     """Checks from outside a subscriber that is called at most once for each record, regardless of faults of Redis."""
 
     behind = 2  # the contents of a commit with begins are determined while the previous commit is in progress
@@ -163,18 +163,18 @@ class AtMostOnceLedger(OnceLedger):
         is_gentle = self._world.mix.is_gentle and "killed" not in self._world.counts
         return super().is_excused(reason) and not (is_gentle and reason == "interrupted")
 
-    def check_noted(self, offset: int) -> None:
-        """Check that the commit contains the begin, or did until another worker made a dead letter of the event."""
-        held = self._world.committed
-        assert held is not None
-        noted = decoded(note_in(held), held.offset, self._log.end)
-        assert noted is not None
-        is_finished = offset < held.offset or any(run.begin <= offset < run.end for run in noted.above.finished)
-        if offset not in noted.above.begun and not is_finished:
-            self._world.report_fault("unnoted", f"{offset} begins, and the commit does not say so")
+    def check_begin_recorded(self, offset: int) -> None:
+        """Check that the commit names the begin, unless another worker has made a dead letter of the event since."""
+        committed = self._world.committed
+        assert committed is not None
+        metadata = decoded(metadata_in(committed), committed.offset, self._log.end)
+        assert metadata is not None
+        is_finished = offset < committed.offset or any(run.begin <= offset < run.end for run in metadata.above.finished)
+        if offset not in metadata.above.begun and not is_finished:
+            self._world.report_fault("unrecorded", f"{offset} begins, and no commit names it")
 
 
-class AtMostOnce(Once):
+class AtMostOnce(Deduplicated):
     """See :class:`tests.chaos.simulation_subject.Subject`; ``idempotent="no"``."""
 
     idempotent = "no"

@@ -1,4 +1,4 @@
-"""One run: workers sync shuffled folded records into a server under faults, and the final contents are judged."""
+"""Base class of a run: workers sync shuffled folded records into a server under faults, and the final contents are judged."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Run(ABC):
         records: Number of produced records.
         lost_progress: Number of offsets by which the progress of the store went back, over all failovers.
         noticed: Number of times that a worker found an unexpected progress in the store.
-        drain_seconds: Seconds from the end of the load until the store was right.
+        drain_seconds: Seconds from the end of the load until the store had the newest values.
     """
 
     faults_of: ClassVar[Mapping[str, Fault]]
@@ -185,16 +185,16 @@ class Run(ABC):
         loop = asyncio.get_running_loop()
         begin = loop.time()
 
-        async def is_right() -> bool:
+        async def is_current() -> bool:
             return await self.stored() == self.expected
 
         try:
-            await wait_until(is_right, DRAIN_SECONDS, "the store is what the records say")
+            await wait_until(is_current, DRAIN_SECONDS, "the store has the newest values")
         except AssertionError:
             stored = await self.stored()
-            off = [cell for cell in stored.keys() | self.expected.keys() if stored.get(cell) != self.expected.get(cell)]
-            shown = [(cell, stored.get(cell), self.expected.get(cell)) for cell in sorted(off)[:3]]
-            self.wrong.append(f"{len(off)} of {len(self.expected)} cells differ (cell, stored, expected): {shown}")
+            wrong = [cell for cell in stored.keys() | self.expected.keys() if stored.get(cell) != self.expected.get(cell)]
+            shown = [(cell, stored.get(cell), self.expected.get(cell)) for cell in sorted(wrong)[:3]]
+            self.wrong.append(f"{len(wrong)} of {len(self.expected)} cells differ (cell, stored, expected): {shown}")
         self.drain_seconds = loop.time() - begin
 
     def line(self) -> str:

@@ -27,7 +27,7 @@ class Run(Protocol):
 
 
 topology_option = click.option(
-    "--topology", type=click.Choice(["single", "sentinel"]), default="single", show_default=True, help="How Redis is deployed."
+    "--topology", type=click.Choice(["single", "sentinel"]), default="single", show_default=True, help="Deployment of Redis."
 )
 
 

@@ -1,4 +1,4 @@
-"""What journals must hold in a simulation: every event of a range of the log, in segments that are what they say."""
+"""The required contents of journals in a simulation: every event of a range, in segments that match their descriptions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streams_app.journal.core.entry import Row, row_of
 from streams_app.journal.store.keys import JournalKeys
 from streams_app.settings import JournalSettings, Limits
 from tests.chaos.simulation_kafka import PARTITIONS
-from tests.chaos.simulation_ledger import marks_in
+from tests.chaos.simulation_ledger import positions_in
 from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ Rows = dict[tuple[bytes, int], Row]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A segment as Redis has it.
+    """A segment in Redis.
 
     Attributes:
-        first: Its first offset.
-        last: Its last one: before the next segment, or the fence.
-        about: What it says of itself.
+        first: First offset.
+        last: Last offset: the one before the next segment, or the fence.
+        about: Description of the segment.
         rows: Rows within its range.
-        is_damaged: Whether a block of it cannot be decoded.
+        is_damaged: Whether one of its blocks cannot be decoded.
     """
 
     first: int
@@ -44,22 +44,22 @@ class Part:
     is_damaged: bool
 
     @property
-    def is_over(self) -> bool:
-        """Whether it says that nothing is appended any more."""
+    def is_closed(self) -> bool:
+        """Whether it is described as closed."""
         return bool(self.about["is_closed"])
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A shard as Redis has it.
+    """A shard in Redis.
 
     Attributes:
-        meta: Its marks.
-        fence: Highest offset that is kept.
-        firsts: First offsets of all segments, those above the fence, too.
-        parts: Segments up to the fence, in their order.
-        named: Keys of blocks that are named.
-        blocks: Keys of blocks that there are.
+        meta: Token, fence and clock.
+        fence: Highest stored offset.
+        firsts: First offsets of all segments, including those above the fence.
+        parts: Segments up to the fence, in order.
+        named: Keys of blocks that an entry names.
+        blocks: Keys of existing blocks.
         is_staged: Whether a segment is being packed.
     """
 
@@ -73,12 +73,12 @@ class State:
 
     @property
     def floor(self) -> int:
-        """First offset that is kept."""
+        """First stored offset."""
         return self.firsts[0] if self.firsts else self.fence + 1
 
     @property
     def stored_bytes(self) -> int:
-        """What all segments say that they take."""
+        """Number of bytes of all segments, as they are described."""
         return sum(part.about["stored_bytes"] for part in self.parts)
 
 
@@ -88,13 +88,13 @@ class JournalModel:
 
     Attributes:
         world: The schedule.
-        journal: Its settings.
-        keys: Of its shard.
-        state: What Redis had after the last script; None: nothing, or nobody knows.
-        appended: Scripts that have appended something.
-        packed: Scripts that have swapped packed blocks in.
-        dropped: Scripts that have dropped a segment.
-        fences: Every fence it has had.
+        journal: Settings of the journal.
+        keys: Keys of its shard.
+        state: State in Redis after the last script; None if there was none, or if it is unknown.
+        appended: Number of *append* scripts.
+        packed: Number of *swap* scripts.
+        dropped: Number of *drop* scripts.
+        fences: Every fence so far.
     """
 
     world: World
@@ -108,10 +108,10 @@ class JournalModel:
     _rows: dict[int, Row] = field(default_factory=dict)
     _damaged: set[bytes] = field(default_factory=set)
 
-    # ---- what the log says
+    # ---- required contents
 
     def row(self, offset: int) -> Row | None:
-        """What must be kept of an offset that was read."""
+        """Return the required row of an offset that was read."""
         entry = self.world.log.entries[offset]
         if entry is None:
             return None
@@ -120,27 +120,27 @@ class JournalModel:
         return self._rows[offset]
 
     def expected(self, first: int, last: int) -> Rows:
-        """What must be kept of a range."""
+        """Return the required rows of a range."""
         rows = [row for offset in range(first, last + 1) if (row := self.row(offset)) is not None]
         return {row[:2]: row for row in rows}
 
-    # ---- what Redis has
+    # ---- state in Redis
 
     def now(self) -> State | None:
-        """The shard as it is now."""
+        """Return the current state of the shard."""
         pipe: Any = self.world.server.client.pipeline(transaction=False)
         prefix = self.keys.blocks_prefix
         pipe.hgetall(self.keys.meta).hgetall(self.keys.about).zrange(self.keys.segments, 0, -1).keys(f"{prefix}*")
-        marks, of_segments, segments, keys = pipe.execute()
-        meta = {name.decode(): value for name, value in marks.items()}
+        fields, descriptions, segments, keys = pipe.execute()
+        meta = {name.decode(): value for name, value in fields.items()}
         if "fence" not in meta or "clock" not in meta:
             return None
         fence = int(meta["fence"])
-        staged = msgpack.unpackb(of_segments.pop(b"staged", b"\x90"), raw=True)
-        about = {int(first): _about(value) for first, value in of_segments.items()}
+        staged = msgpack.unpackb(descriptions.pop(b"staged", b"\x90"), raw=True)
+        about = {int(first): _about(value) for first, value in descriptions.items()}
         firsts = [int(first) for first in segments]
         if missing := set(firsts) - about.keys():
-            self.world.report_fault("about", f"{self.journal.name} lacks what the segments of {missing} are")
+            self.world.report_fault("about", f"{self.journal.name} lacks the descriptions of segments {missing}")
             return None
         up_to = [first for first in firsts if first <= fence]
         lasts = [*(first - 1 for first in up_to[1:]), fence][: len(up_to)]
@@ -174,7 +174,7 @@ class JournalModel:
     # ---- faults
 
     def damage(self, first: bytes, generation: bytes) -> None:
-        """Memory of Redis is damaged: a byte of a block changes."""
+        """Change a byte of a block, as damaged memory of Redis would."""
         client, rng = self.world.server.client, self.world.rng
         blocks = f"{self.keys.blocks_prefix}{first.decode()}:{generation.decode()}"
         member: Any = client.zrandmember(blocks)
@@ -187,13 +187,13 @@ class JournalModel:
         client.zadd(blocks, {changed: 0})
 
     def forget(self) -> None:
-        """Redis is about to lose something."""
+        """Handle a loss of data that is about to happen."""
         self.state = None
 
-    # ---- what happens
+    # ---- events of the schedule
 
     def on_script(self, name: str, args: Mapping[str, Any], reply: Any) -> None:
-        """A script was run that may change the state."""
+        """Check the state after a script that may have changed it."""
         before, after = self.state, self.now()
         self.state = after
         if after is None:
@@ -213,7 +213,7 @@ class JournalModel:
 
     def _faults(self, state: State) -> Iterator[str]:
         if unnamed := state.blocks - state.named:
-            yield f"nobody names the blocks {unnamed}"
+            yield f"no entry names the blocks {unnamed}"
         days = [(part.about["day"], part.about["part"]) for part in state.parts]
         if sorted(set(days)) != days:
             yield f"the days are {days}"
@@ -243,7 +243,7 @@ class JournalModel:
         if reply[0] == b"new":
             young = [at for at in range(self.world.log.start, after.fence + 1) if self._is_young(at)]
             if young:
-                self.world.report_fault("claim", f"{name} begins behind {young}, which are younger than it keeps")
+                self.world.report_fault("claim", f"{name} begins after {young}, which it must keep")
         if before is None or reply[0] == b"new":
             return
         if (before.floor, before.fence, before.meta["clock"]) != (after.floor, after.fence, after.meta["clock"]):
@@ -258,8 +258,8 @@ class JournalModel:
         if before.floor != after.floor:
             yield f"the floor was {before.floor}, is {after.floor}"
         for part in before.parts:
-            if part.first == first and (part.is_over or part is not before.parts[-1]):
-                yield f"{part.first} is over, and is appended to"
+            if part.first == first and (part.is_closed or part is not before.parts[-1]):
+                yield f"{part.first} is closed, but was appended to"
         entries = [entry for entry in self.world.log.entries[fence + 1 : after.fence + 1] if entry is not None]
         clock_ms, now_ms = int(after.meta["clock"]), LoopClock().now_ms()
         if clock_ms > now_ms or clock_ms < int(before.meta["clock"]):
@@ -267,7 +267,7 @@ class JournalModel:
         newest_ms = max([int(before.meta["clock"]), *(entry.timestamp for entry in entries)])
         until = sum(readable_ms < clock_ms for readable_ms in self.world.log.readable_ms)
         if clock_ms > newest_ms and fence + 1 < until:
-            yield f"the clock is {clock_ms}, records were up to {newest_ms}, and {fence + 1}-{until - 1} were unread then"
+            yield f"the clock is {clock_ms}, records were up to {newest_ms}, but {fence + 1}-{until - 1} were unread"
 
     def _check_swap(self, before: State, after: State, args: Mapping[str, Any]) -> Iterator[str]:
         was = {part.first: part for part in before.parts}
@@ -277,7 +277,7 @@ class JournalModel:
             if part.rows != was[part.first].rows:
                 yield f"{part.first} had {len(was[part.first].rows)} rows, has {len(part.rows)}"
             if part.first == int(args["first"]) and len(part.rows) != part.about["entries"]:
-                yield f"{part.first} has {len(part.rows)} rows and says {part.about['entries']}"
+                yield f"{part.first} has {len(part.rows)} rows, but is described with {part.about['entries']}"
 
     def _check_drop(self, before: State, after: State, args: Mapping[str, Any]) -> Iterator[str]:
         if before.firsts == after.firsts:
@@ -285,48 +285,48 @@ class JournalModel:
         oldest = before.parts[0]
         if before.firsts[1:] != after.firsts or oldest.first != int(args["first"]):
             yield f"segments were {before.firsts}, are {after.firsts}"
-        if len(before.parts) == 1 and not oldest.is_over:
+        if len(before.parts) == 1 and not oldest.is_closed:
             yield f"{oldest.first} was open"
         is_old = oldest.about["newest_ms"] + self.journal.keep_ms < LoopClock().now_ms()
         if not is_old and before.stored_bytes <= self.journal.share(PARTITIONS):
-            yield f"{oldest.first} is neither old nor too much: {before.stored_bytes}"
+            yield f"{oldest.first} is neither too old nor above the limit: {before.stored_bytes}"
 
     def on_commit(self, at: int) -> None:
-        """The coordinator has taken a commit, which is to be no further than what was appended."""
+        """Check that a commit is not above the appended offsets."""
         if at > max([self.world.log.start, *(fence + 1 for fence in self.fences)]):
             self.world.report_fault("commit", f"{self.journal.name} committed {at}, appended are {sorted(self.fences)}")
 
     # ---- the end
 
     def unfinished(self) -> list[str]:
-        """What is still to be done once nothing happens any more; empty where all is done."""
+        """Return the remaining work after the faults; empty if there is none."""
         state, now_ms, journal = self.now(), LoopClock().now_ms(), self.journal
         if state is None or state.fence + 1 < self.world.log.end:
-            return [f"{journal.name} is filed up to {state and state.fence}"]
+            return [f"{journal.name} is stored up to {state and state.fence}"]
         found = []
         for part in state.parts:
             if part.about["newest_ms"] + journal.keep_ms + 3_000 < now_ms:
                 found.append(f"{part.first} is too old")
-            if part.is_over and part.about["form"] == "raw" and not part.is_damaged:
+            if part.is_closed and part.about["form"] == "raw" and not part.is_damaged:
                 found.append(f"{part.first} is not packed")
         if state.is_staged and not self._damaged:
             found.append("blocks are staged")
-        if state.parts and not state.parts[-1].is_over and state.parts[-1].about["day"] < day_of(now_ms - 2_000):
-            found.append(f"the day of {state.parts[-1].first} is over")
+        if state.parts and not state.parts[-1].is_closed and state.parts[-1].about["day"] < day_of(now_ms - 2_000):
+            found.append(f"the day of {state.parts[-1].first} has ended")
         largest = max((part.about["stored_bytes"] for part in state.parts), default=0)
         if state.stored_bytes > journal.share(PARTITIONS) + largest:
-            found.append(f"{state.stored_bytes} bytes are too much")
+            found.append(f"{state.stored_bytes} bytes are above the limit")
         return found
 
 
 @dataclass(slots=True)
 class JournalLedger:
-    """All journals of a schedule, as the world tells what happens to them.
+    """All journals of a schedule; the world reports the events to it.
 
     Attributes:
-        models: By name.
-        records: Scripts that have appended something.
-        highest: Journal → highest mark ever committed.
+        models: Journals by name.
+        records: Number of *append* scripts.
+        highest: Journal → highest offset ever committed.
     """
 
     models: Mapping[str, JournalModel]
@@ -334,28 +334,28 @@ class JournalLedger:
     highest: dict[str, int] = field(default_factory=dict)
 
     def on_record(self, record: Outgoing) -> None:
-        """Journals send nothing."""
+        """Do nothing: journals send no records."""
 
     def on_known_loss(self, name: str, first: int, last: int, highest: Mapping[str, int]) -> None:
-        """A worker says what retention has taken."""
+        """Handle a report that retention removed offsets."""
 
     def on_loss(self, name: str) -> None:
-        """Redis is about to lose a journal."""
+        """Handle a journal that Redis is about to lose."""
         self.models[name].forget()
 
-    def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
-        """The coordinator has taken a commit."""
-        for name, at in marks_in(mark).items():
+    def on_commit(self, before: Committed | None, commit: Committed, claimed_at: int) -> None:
+        """Check a commit that the coordinator has accepted."""
+        for name, at in positions_in(commit).items():
             self.highest[name] = max(at, self.highest.get(name, 0))
             self.models[name].on_commit(at)
 
 
 DAY_MS = 3_000
-"""A day of the schedules."""
+"""Duration of a day in schedules."""
 
 
 def day_of(time_ms: int) -> str:
-    """The day of a moment; texts in the order of days."""
+    """Return the day of a time, as a text that is ordered like the days."""
     return f"{time_ms // DAY_MS:012d}"
 
 

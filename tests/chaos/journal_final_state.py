@@ -1,4 +1,4 @@
-"""What a journal is at the end of a chaos run: everything that the topic has, packed, and no key of Redis left over."""
+"""Checks a journal at the end of a chaos run: it has all events of the topic, packed, and no key in Redis is left over."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streams_app.journal.store.keys import JournalKeys, journal_keys, journal_pa
 from streams_app.settings import JournalSettings
 from tests.chaos.journal_judge import Judge, Reading, Topic
 from tests.chaos.journal_load import TOPIC
-from tests.chaos.journal_removed import Removed
+from tests.chaos.journal_removals import Removals
 from tests.chaos.stage import APP_ID, Stage
 from tests.helpers import wait_until
 from tests.servers.cache import ROOT
@@ -27,14 +27,14 @@ from tests.servers.cache import ROOT
 DRAIN_SECONDS = 120.0
 
 
-class End:
-    """Looks at the journal once nothing is produced and nothing is broken any more.
+class FinalState:
+    """Checks the journal after the load and the faults have ended.
 
     Attributes:
-        wrong: What breaks a promise.
-        floors: Partition → first offset that is kept.
-        segments: How many there are.
-        days: On how many days they are.
+        wrong: Violations.
+        floors: Partition → first stored offset.
+        segments: Number of segments.
+        days: Days of the segments.
     """
 
     def __init__(self, stage: Stage, journal: JournalSettings, topic: Topic) -> None:
@@ -48,7 +48,7 @@ class End:
         self._keys = {number: journal_keys(APP_ID, journal.name, TOPIC, number) for number in topic}
 
     async def settle(self) -> None:
-        """Waits until everything is filed, and what is closed is packed."""
+        """Wait until everything is stored, and closed segments are packed."""
         async with redis.asyncio.Redis(port=self._stage.primary_port) as client:
             found: list[str] = []
 
@@ -57,7 +57,7 @@ class End:
                 return not found
 
             try:
-                await wait_until(is_settled, DRAIN_SECONDS, "everything is filed and packed")
+                await wait_until(is_settled, DRAIN_SECONDS, "everything is stored and packed")
             except AssertionError:
                 self.wrong += found
             self.wrong += await self._left_over(client)
@@ -69,7 +69,7 @@ class End:
             status = await self._status(client, keys)
             end = max(self._topic[number], default=-1)
             if status is None or status.fence < end:
-                found.append(f"partition {number} is filed up to {status and status.fence}, the topic ends at {end}")
+                found.append(f"partition {number} is stored up to {status and status.fence}, the topic ends at {end}")
                 continue
             self.floors[number] = status.floor
             self.segments += len(status.segments)
@@ -80,7 +80,7 @@ class End:
                 found.append(f"partition {number} has segments that are not packed: {raw}, or staged blocks")
             stored = sum(one.stored_bytes for one in status.segments[:-1])
             if stored > self._journal.share(len(self._topic)):
-                found.append(f"partition {number} takes {stored} bytes beside its newest segment")
+                found.append(f"partition {number} takes {stored} bytes without its newest segment")
         return found
 
     async def _left_over(self, client: redis.asyncio.Redis) -> list[str]:
@@ -97,22 +97,22 @@ class End:
             indexed = [int(name) for name in cast("list[bytes]", await client.zrange(keys.segments, 0, -1))]
             described = [one.first for one in status.segments]
             if indexed != described:
-                found.append(f"partition {number} has segments {indexed}, and says what {described} are")
+                found.append(f"partition {number} indexes segments {indexed}, but describes {described}")
         return [*found, *(f"{name} is left over in Redis" for name in sorted(actual))]
 
-    def removed(self, *, may_be_full: bool) -> Removed:
-        """What was removed; the journal begins where that ends."""
-        found = Removed(self._stage.logs(), self._topic, self._journal, int(time.time() * 1000), may_be_full=may_be_full)
+    def removed(self, *, may_be_full: bool) -> Removals:
+        """Return the removals; check that the journal begins where they end."""
+        found = Removals(self._stage.logs(), self._topic, self._journal, int(time.time() * 1000), may_be_full=may_be_full)
         self.wrong += found.wrong
         self.wrong += [
-            f"partition {number} begins at {floor}, and nobody has removed what was before"
+            f"partition {number} begins at {floor}, but no removal of earlier events was reported"
             for number, floor in self.floors.items()
             if not found.begins(number, floor)
         ]
         return found
 
     async def judge(self, judge: Judge, reader: JournalReader) -> None:
-        """Reads every key from the floor on."""
+        """Read and judge every key from the floor on."""
         cursor = cursor_text({number: floor - 1 for number, floor in self.floors.items()})
         after = {number: floor - 1 for number, floor in self.floors.items()}
         ends = {number: max(events, default=-1) for number, events in self._topic.items()}
@@ -122,7 +122,7 @@ class End:
             self.wrong += [f"{key!r} has a gap at the end: {item}" for item in items if isinstance(item, Gap)]
 
     async def verify(self) -> None:
-        """``journal verify`` finds no difference."""
+        """Check that ``journal verify`` finds no difference."""
         command = [sys.executable, "-m", "streams_app", "journal", "verify", "--config", str(self._stage.config)]
         ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=120, cwd=ROOT)
         if ran.returncode:

@@ -23,7 +23,7 @@ LONG_SHARE = 0.3
 async def broker_frozen(stage: Stage, _: random.Random) -> None:
     os.kill(stage.broker.pid, signal.SIGSTOP)
     try:
-        with stage.away("kafka"):
+        with stage.outage("kafka"):
             await asyncio.sleep(OUTAGE_SECONDS)  # the fault lasts
         state = Path(f"/proc/{stage.broker.pid}/stat").read_text().rpartition(")")[2].split()[0]  # noqa: ASYNC240 - no disk
         must(state == "T", "a stopped process")
@@ -35,7 +35,7 @@ async def broker_frozen(stage: Stage, _: random.Random) -> None:
 async def broker_restart(stage: Stage, chance: random.Random) -> None:
     before = stage.broker.pid
     stage.broker.kill()
-    with stage.away("kafka"):
+    with stage.outage("kafka"):
         await asyncio.sleep(OUTAGE_SECONDS if chance.random() < LONG_SHARE else 2)  # the fault lasts
     await asyncio.to_thread(stage.start_broker)
     stage.mark_healed()
@@ -51,12 +51,12 @@ async def output_topic_away(stage: Stage, chance: random.Random) -> None:
     try:
         await client.delete_topics([EXCUSED])
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             return any([EXCUSED in (await worker.get("/health/ready"))[1] for worker in stage.workers])
 
-        await wait_until(is_told, TRACE_SECONDS, "a worker says that the topic is away")
+        await wait_until(is_reported, TRACE_SECONDS, "a worker reports that the topic is missing")
         await asyncio.sleep(chance.uniform(1, 3) * SESSION_SECONDS)  # the fault lasts
-        must(EXCUSED not in await client.list_topics(), "a topic that nobody makes")
+        must(EXCUSED not in await client.list_topics(), "no worker creates the topic")
     finally:
         await create_topics(stage.bootstrap, [EXCUSED], PARTITIONS)
         await client.close()
@@ -96,8 +96,8 @@ async def _cut_off(stage: Stage, proxy: Proxy, chance: random.Random, claims_bef
     finally:
         proxy.heal()
         stage.mark_healed()
-    must(proxy.stopped > before, "something dropped, refused or held back")
-    return "held back" if silently else "refused"
+    must(proxy.stopped > before, "a connection was dropped or rejected, or data was delayed")
+    return "delayed" if silently else "rejected"
 
 
 async def read_store_locked(stage: Stage, _: random.Random) -> None:

@@ -15,7 +15,7 @@ from streams_app.live.core.state import BEHIND_MS, Item, ViewState
 from streams_app.live.store.keys import ViewKeys
 from streams_app.settings.live import LiveView
 from tests.chaos.simulation_kafka import Record
-from tests.chaos.simulation_ledger import marks_in
+from tests.chaos.simulation_ledger import positions_in
 from tests.virtual_loop import EPOCH_MS, LoopClock
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Stored:
     """A state that a view had in Redis.
 
     Attributes:
-        clock_ms: Time at which it is true.
+        clock_ms: Time for which it is valid.
         whole_ms: Time before which events may be missing.
         is_shown: Whether hubs may show it.
         pages: Contents of the pages.
@@ -57,7 +57,7 @@ class ViewModel:
 
     Attributes:
         stored: Every state that it had in Redis, in order.
-        refused: Offsets whose dead letter is at the broker.
+        rejected: Offsets whose dead letter the broker has.
     """
 
     def __init__(self, world: World, view: LiveView, keys: ViewKeys) -> None:
@@ -77,7 +77,7 @@ class ViewModel:
         found = cast("Mapping[bytes, bytes]", self._world.server.client.hgetall(self._keys.meta))
         return {name.decode(): value for name, value in found.items()}
 
-    def note(self) -> dict[str, bytes]:
+    def record_state(self) -> dict[str, bytes]:
         """Store the state in Redis, if it differs from the previous one.
 
         Returns:
@@ -105,12 +105,12 @@ class ViewModel:
         pages = Pages()
         for page, items, data in zip(PAGES, contents[::2], contents[1::2], strict=True):
             if self.view.kind == "list" and {name for name, _ in items} != data.keys():
-                self._world.report_fault("state", f"{self.view.name} holds payloads of {sorted(data)}, and {items}")
+                self._world.report_fault("state", f"{self.view.name} has payloads of {sorted(data)}, but items {items}")
             if items:
                 pages[page] = [Item(name.decode(), int(time_ms), data.get(name, b"")) for name, time_ms in items]
         indexed = {page.decode() for page in index}
         if indexed != pages.keys():
-            self._world.report_fault("state", f"{self.view.name} says that {indexed} hold something, it is {set(pages)}")
+            self._world.report_fault("state", f"{self.view.name} indexes {indexed} as pages with items, but these are {set(pages)}")
         return pages
 
     # ---- required state
@@ -122,7 +122,7 @@ class ViewModel:
         except BadEventError:
             return None
 
-    def _is_refused(self, entry: Record) -> bool:
+    def _is_rejected(self, entry: Record) -> bool:
         try:
             self._decider.decide(0, entry, entry.born_ms)
         except BadEventError:
@@ -131,7 +131,7 @@ class ViewModel:
 
     def on_script(self, name: str, args: Mapping[str, Any], reply: Any) -> None:
         """Check the state after a script that claims, changes or expires it."""
-        meta = self.note()
+        meta = self.record_state()
         if "fence" not in meta:
             return
         fence, start = int(meta["fence"]), self._world.log.start
@@ -143,7 +143,7 @@ class ViewModel:
             first = int(args["fence"]) + 1
             lost = frozenset(range(first, fence + 1)) if not args["changes"] and fence < start else frozenset()
             self._lost[place] = self._lost.get((meta["token"], first - 1), frozenset()) | lost
-            self._check_refused(first, fence, lost)
+            self._check_rejected(first, fence, lost)
         self._lost[b"", fence] = self._lost.get(place, frozenset())
         self._check(fence, self._lost.get(place, frozenset()))
 
@@ -161,13 +161,13 @@ class ViewModel:
         for offset in lost:
             one = self._meaning(offset)
             if isinstance(one, Put) and one.item.time_ms + self.view.expiry_ms > max(now.whole_ms, now.clock_ms):
-                self._world.report_fault("incomplete", f"{self.view.name} lacks {one} and does not say so: {now.whole_ms}")
+                self._world.report_fault("incomplete", f"{self.view.name} lacks {one} without a label: {now.whole_ms}")
 
-    def _check_refused(self, first: int, last: int, lost: frozenset[int]) -> None:
+    def _check_rejected(self, first: int, last: int, lost: frozenset[int]) -> None:
         entries = self._world.log.entries
-        due = {at for at in range(first, last + 1) if (entry := entries[at]) and self._is_refused(entry)}
+        due = {at for at in range(first, last + 1) if (entry := entries[at]) and self._is_rejected(entry)}
         if missing := due - self.rejected - lost:
-            self._world.report_fault("fence", f"{self.view.name} has passed {sorted(missing)}, which are no dead letters")
+            self._world.report_fault("fence", f"{self.view.name} has passed {sorted(missing)}, which have no dead letter")
 
     def on_commit(self, at: int) -> None:
         """Check that a commit is not above the applied offsets."""
@@ -189,10 +189,10 @@ class ViewModel:
             The index of the state in the message.
         """
         now_ms = LoopClock().now_ms()
-        self.note()  # Redis may have lost something since the last script
+        self.record_state()  # Redis may have lost something since the last script
         if state.state == "reading":
             if state.count is not None or state.items is not None:
-                self._world.report_fault("reading", f"{self.view.name} shows values while it is read: {state}")
+                self._world.report_fault("reading", f"{self.view.name} shows values while it is rebuilt: {state}")
             return since
         if state.state == "behind":
             until = state.since_ms or 0
@@ -218,8 +218,8 @@ class ViewModel:
         """Check that every rejected event is a dead letter, unless retention removed it."""
         for offset in range(self._world.log.start, self._world.log.end):
             entry = self._world.log.entries[offset]
-            if entry and self._is_refused(entry) and offset not in self.rejected and self._is_recent(entry):
-                self._world.report_fault("lost", f"{self.view.name} never refused {offset}")
+            if entry and self._is_rejected(entry) and offset not in self.rejected and self._is_recent(entry):
+                self._world.report_fault("lost", f"{self.view.name} never rejected {offset}")
 
     def _is_recent(self, entry: Record) -> bool:
         """Whether an event is read again after any loss."""
@@ -250,8 +250,8 @@ class ViewLedger:
     def on_loss(self, name: str) -> None:
         """Handle a view that Redis is about to lose."""
 
-    def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
+    def on_commit(self, before: Committed | None, commit: Committed, claimed_at: int) -> None:
         """Check a commit that the coordinator has accepted."""
-        for name, at in marks_in(mark).items():
+        for name, at in positions_in(commit).items():
             self.highest[name] = max(at, self.highest.get(name, 0))
             self.models[name].on_commit(at)

@@ -1,4 +1,4 @@
-"""Further broken variants of delivery guarantees: schedules detect some of them, tests of one part detect the others."""
+"""Broken variants of delivery guarantees: schedules detect some of them, unit tests of the changed part the others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.chaos.mutants import Change, Mutant
 
-BY_HAND: Final = (
+MISSING_METADATA: Final = (
     Mutant(
         "without metadata, the committed offset counts as finished",
         "The committed offset is the lowest one that is not finished (astubbs/parallel-consumer #183).",
@@ -38,7 +38,7 @@ IN_ORDER: Final = (
     ),
 )
 
-KEPT_PLACE: Final = Mutant(
+REUSED_PROCESSOR: Final = Mutant(
     "the next claim reuses the processor of the former one",
     "A record of the former assignment, on which nothing works any more, keeps its place (confluentinc/parallel-consumer #909).",
     ("drops:9 rebalance:9", "drops:9 rebalance:2", "rebalance:9 history"),
@@ -51,7 +51,7 @@ KEPT_PLACE: Final = Mutant(
     ),
 )
 
-IN_PARTS: Final = {
+SHOWN_BY_TESTS: Final = {
     mutant.name: mutant
     for mutant in (
         Mutant(

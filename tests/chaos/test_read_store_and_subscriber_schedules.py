@@ -9,22 +9,36 @@ import redis
 
 from tests.chaos.catching import first_catch
 from tests.chaos.mutants import Mutant
-from tests.chaos.mutants_commits import COMMITS_OF_NOTES
-from tests.chaos.mutants_once import AT_MOST_ONCE, UNKNOWN
-from tests.chaos.mutants_once_more import KAFKA_UNTOLD, NO_FRESH, ONLY_RECENT, WAIT_AFTER_BEGIN
-from tests.chaos.mutants_promises import BY_HAND, IN_ORDER, KEPT_PLACE
+from tests.chaos.mutants_at_least_once import AT_LEAST_ONCE, NUMBER_OF_ATTEMPTS
+from tests.chaos.mutants_commits import COMMITS_WITH_BEGINS
+from tests.chaos.mutants_guarantees import IN_ORDER, MISSING_METADATA, REUSED_PROCESSOR
 from tests.chaos.mutants_read_store import SYNCING
-from tests.chaos.mutants_subscribers import AGAIN, AS_OFTEN
+from tests.chaos.mutants_write_ahead import (
+    AT_MOST_ONCE,
+    DEDUPLICATED,
+    OFFSET_NOT_COMMITTED,
+    ONLY_FIRST_FRESH_EVENT,
+    ONLY_RECENT_IDS,
+    WAITING_AFTER_BEGIN,
+)
 from tests.chaos.simulation import run_schedule
-from tests.chaos.simulation_once import AtMostOnce, Once
-from tests.chaos.simulation_once_more import ByKey, ByKeyWithRoom, FarBehind, Harmless, Hasty, InOrder, PlacedByHand
-from tests.chaos.simulation_reading import Reading
+from tests.chaos.simulation_special_subscribers import (
+    ByKey,
+    ByKeyWithLargeMetadata,
+    InOrder,
+    OffsetSetByHand,
+    OldEvents,
+    RetriedAtOnce,
+    WithoutKilling,
+)
 from tests.chaos.simulation_subscribing import Subscribing
+from tests.chaos.simulation_syncing import Syncing
+from tests.chaos.simulation_write_ahead import AtMostOnce, Deduplicated
 
 SCHEDULES = 5
-TRIED = 40
+CATCHING = 40
 """Schedules of each mix of a broken variant before it counts as a survivor."""
-FEW = 3
+FEW_SCHEDULES = 3
 """Number of schedules if the same mixes also run without order."""
 
 EVERY_SUBJECT = [
@@ -51,7 +65,7 @@ SUBSCRIBERS = [
     "retention:3 freeze zombie rebalance:2",
     "retention lossy drops crash",
 ]
-ONCE = [
+DEDUPLICATED_OR_AT_MOST_ONCE = [
     *SUBSCRIBERS,
     "drops:9 rebalance:2",
     "lossy crash:4 rebalance:4",
@@ -61,10 +75,10 @@ ONCE = [
     "overtaken:2 lossy crash:4 rebalance:4 zombie",
     "stale:3 crash:6 zombie:6 rebalance:6",
 ]
-WITH_ROOM = ["", "history", "lossy crash:4 rebalance:4"]
+LARGE_METADATA = ["", "history", "lossy crash:4 rebalance:4"]
 
 
-def prove(client: redis.Redis, mix: str, subject: type[Reading | Subscribing], schedules: int = SCHEDULES) -> None:
+def prove(client: redis.Redis, mix: str, subject: type[Syncing | Subscribing], schedules: int = SCHEDULES) -> None:
     """Run the schedules of a mix; check that none has a violation, and that there were events to check."""
     counts: Counter[str] = Counter()
     for seed in range(schedules):
@@ -77,15 +91,15 @@ def prove(client: redis.Redis, mix: str, subject: type[Reading | Subscribing], s
 
 @pytest.mark.parametrize("mix", READ_STORES, ids=lambda mix: mix or "no faults")
 def test_read_store_receives_every_record_under_any_faults(client: redis.Redis, mix: str) -> None:
-    prove(client, mix, Reading)
+    prove(client, mix, Syncing)
 
 
-@pytest.mark.parametrize("mix", ONCE, ids=lambda mix: mix or "no faults")
+@pytest.mark.parametrize("mix", DEDUPLICATED_OR_AT_MOST_ONCE, ids=lambda mix: mix or "no faults")
 def test_deduplicated_subscriber_calls_no_event_twice_while_redis_keeps_its_data(client: redis.Redis, mix: str) -> None:
-    prove(client, mix, Once)
+    prove(client, mix, Deduplicated)
 
 
-@pytest.mark.parametrize("mix", ONCE, ids=lambda mix: mix or "no faults")
+@pytest.mark.parametrize("mix", DEDUPLICATED_OR_AT_MOST_ONCE, ids=lambda mix: mix or "no faults")
 def test_at_most_once_subscriber_calls_no_event_twice_under_any_faults_of_redis(client: redis.Redis, mix: str) -> None:
     prove(client, mix, AtMostOnce)
 
@@ -93,14 +107,14 @@ def test_at_most_once_subscriber_calls_no_event_twice_under_any_faults_of_redis(
 @pytest.mark.parametrize(
     ("mix", "subject"),
     [
-        ("history crash:9", Hasty),
-        ("lossy history crash:6", Hasty),
-        ("history wipe:4", FarBehind),
-        ("history crash:4", PlacedByHand),
+        ("history crash:9", RetriedAtOnce),
+        ("lossy history crash:6", RetriedAtOnce),
+        ("history wipe:4", OldEvents),
+        ("history crash:4", OffsetSetByHand),
     ],
     ids=lambda part: part if isinstance(part, str) else part.__name__,
 )
-def test_special_subscriber_calls_no_event_twice_and_skips_none(client: redis.Redis, mix: str, subject: type[Once]) -> None:
+def test_special_subscriber_calls_no_event_twice_and_skips_none(client: redis.Redis, mix: str, subject: type[Deduplicated]) -> None:
     prove(client, mix, subject)
 
 
@@ -111,22 +125,26 @@ def test_subscriber_processes_or_dead_letters_every_event_under_any_faults(clien
 
 @pytest.mark.parametrize(
     ("mix", "subject"),
-    [*((mix, InOrder) for mix in SUBSCRIBERS), *((mix, ByKey) for mix in ONCE), *((mix, ByKeyWithRoom) for mix in WITH_ROOM)],
+    [
+        *((mix, InOrder) for mix in SUBSCRIBERS),
+        *((mix, ByKey) for mix in DEDUPLICATED_OR_AT_MOST_ONCE),
+        *((mix, ByKeyWithLargeMetadata) for mix in LARGE_METADATA),
+    ],
     ids=lambda part: part if isinstance(part, str) else part.__name__,
 )
 def test_ordered_subscriber_finishes_each_event_before_it_calls_the_next_one_of_the_key(
     client: redis.Redis, mix: str, subject: type[Subscribing]
 ) -> None:
-    prove(client, mix, subject, FEW)
+    prove(client, mix, subject, FEW_SCHEDULES)
 
 
 @pytest.mark.parametrize("mix", ["", "history", "lossy"], ids=lambda mix: mix or "no faults")
 def test_subscriber_calls_no_event_more_often_than_it_fails(client: redis.Redis, mix: str) -> None:
-    prove(client, mix, Harmless)
+    prove(client, mix, WithoutKilling)
 
 
 def test_end_script_that_fails_half_way_causes_no_second_call(client: redis.Redis) -> None:
-    outcome = run_schedule(client, "dying:begin dying:end dying:learn crash rebalance", 19, subject=Once)
+    outcome = run_schedule(client, "dying:begin dying:end dying:learn crash rebalance", 19, subject=Deduplicated)
 
     assert outcome.violations == [], outcome
 
@@ -141,20 +159,20 @@ def test_repeated_claim_in_redis_takes_no_state_from_a_later_owner(client: redis
 @pytest.mark.parametrize(
     ("mutant", "subject"),
     [
-        *((mutant, Reading) for mutant in SYNCING),
-        *((mutant, Subscribing) for mutant in AGAIN),
-        *((mutant, Once) for mutant in UNKNOWN),
-        *((mutant, AtMostOnce) for mutant in (*AT_MOST_ONCE, *COMMITS_OF_NOTES)),
-        (NO_FRESH, ByKey),
-        (WAIT_AFTER_BEGIN, Hasty),
-        (ONLY_RECENT, FarBehind),
-        (KAFKA_UNTOLD, PlacedByHand),
-        *((mutant, PlacedByHand) for mutant in BY_HAND),
-        *((mutant, subject) for mutant in IN_ORDER for subject in (ByKeyWithRoom, InOrder)),
-        *((mutant, Harmless) for mutant in AS_OFTEN),
-        *((KEPT_PLACE, subject) for subject in (Subscribing, Once, AtMostOnce)),
+        *((mutant, Syncing) for mutant in SYNCING),
+        *((mutant, Subscribing) for mutant in AT_LEAST_ONCE),
+        *((mutant, Deduplicated) for mutant in DEDUPLICATED),
+        *((mutant, AtMostOnce) for mutant in (*AT_MOST_ONCE, *COMMITS_WITH_BEGINS)),
+        (ONLY_FIRST_FRESH_EVENT, ByKey),
+        (WAITING_AFTER_BEGIN, RetriedAtOnce),
+        (ONLY_RECENT_IDS, OldEvents),
+        (OFFSET_NOT_COMMITTED, OffsetSetByHand),
+        *((mutant, OffsetSetByHand) for mutant in MISSING_METADATA),
+        *((mutant, subject) for mutant in IN_ORDER for subject in (ByKeyWithLargeMetadata, InOrder)),
+        *((mutant, WithoutKilling) for mutant in NUMBER_OF_ATTEMPTS),
+        *((REUSED_PROCESSOR, subject) for subject in (Subscribing, Deduplicated, AtMostOnce)),
     ],
     ids=lambda part: part.name if isinstance(part, Mutant) else part.__name__,
 )
-def test_broken_processor_is_caught(client: redis.Redis, mutant: Mutant, subject: type[Reading | Subscribing]) -> None:
-    assert first_catch(client, mutant, subject, TRIED) is not None, f"survived: {mutant.why}"
+def test_broken_processor_is_caught(client: redis.Redis, mutant: Mutant, subject: type[Syncing | Subscribing]) -> None:
+    assert first_catch(client, mutant, subject, CATCHING) is not None, f"survived: {mutant.why}"

@@ -1,4 +1,4 @@
-"""Broken variants of the rules that prevent a second call of a subscriber for one event."""
+"""Broken variants of deduplicated and at-most-once subscribers: the rules that prevent a second call for one event."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Final
 from tests.chaos.mutants import Change, Mutant
 
 PROCESSOR = "subscribers.running.processor:SubscriberProcessor"
-DEDUPLICATED = "subscribers.guarantees.deduplicated:DeduplicatedGuarantee"
+GUARANTEE = "subscribers.guarantees.deduplicated:DeduplicatedGuarantee"
 WRITE_AHEAD = "subscribers.guarantees.write_ahead:WriteAhead"
 READBACK = "subscribers.guarantees.write_ahead:IdReadback"
 BEGIN_LOG = "subscribers.guarantees.begin_log:BeginLog"
 CRASHES = ("lossy crash:4 rebalance:4", "lossy crash zombie rebalance drops history")
 
-FINISHED_WITHOUT_ITS_LETTER: Final = Change(
+FINISHED_WITHOUT_DEAD_LETTER: Final = Change(
     "subscribers.execution.dead_letter_writer:DeadLetterWriter.put",
     "self._has_some.set()",
     "self._on_acknowledged([work])\nself._has_some.set()",
 )
 
-UNKNOWN: Final = (
+DEDUPLICATED: Final = (
     Mutant(
         "runs before the begin is recorded",
         "If the process dies, the next one does not know which events were running.",
@@ -69,19 +69,19 @@ UNKNOWN: Final = (
         "deduplicated: finished before the dead letter is acknowledged",
         "A dead letter that is lost with its process is never sent.",
         CRASHES,
-        (FINISHED_WITHOUT_ITS_LETTER,),
+        (FINISHED_WITHOUT_DEAD_LETTER,),
     ),
     Mutant(
         "deduplicated: the commit metadata omits finished events",
         "If Redis loses its data, they run again, although the commit could have prevented it.",
         CRASHES,
-        (Change(f"{DEDUPLICATED}.position_to_commit", "partition.tracker.above().finished", "()"),),
+        (Change(f"{GUARANTEE}.position_to_commit", "partition.tracker.above().finished", "()"),),
     ),
     Mutant(
         "the commit metadata is unreadable",
         "If Redis loses its data, everything above the watermark runs again.",
         ("",),
-        (Change(f"{DEDUPLICATED}.position_to_commit", "fitted(low", '"1" + fitted(low'),),
+        (Change(f"{GUARANTEE}.position_to_commit", "fitted(low", '"1" + fitted(low'),),
     ),
     Mutant(
         "a failed attempt is retried",
@@ -91,7 +91,7 @@ UNKNOWN: Final = (
     ),
 )
 
-NO = "subscribers.guarantees.at_most_once:AtMostOnceGuarantee"
+AT_MOST_ONCE_GUARANTEE = "subscribers.guarantees.at_most_once:AtMostOnceGuarantee"
 LOSSES = ("history wipe:2 rollback:2", "lossy wipe rollback crash zombie rebalance drops")
 
 AT_MOST_ONCE: Final = (
@@ -101,13 +101,13 @@ AT_MOST_ONCE: Final = (
         ("history", *CRASHES),
         (
             Change(
-                f"{NO}.position_to_commit",
+                f"{AT_MOST_ONCE_GUARANTEE}.position_to_commit",
                 "whole = partition.offset_metadata(tracker.required())",
                 "from streams_app.subscribers.state.offset_metadata import fitted\n"
                 "return partition.position(low, fitted(low, whole, MAX_METADATA_BYTES))",
             ),
             Change(
-                f"{NO}._fits",
+                f"{AT_MOST_ONCE_GUARANTEE}._fits",
                 "return fits(tracker.low, self._partition.offset_metadata(tracker.required()), max_bytes)",
                 "return True",
             ),
@@ -119,7 +119,7 @@ AT_MOST_ONCE: Final = (
         CRASHES,
         (
             Change(
-                f"{NO}._commit",
+                f"{AT_MOST_ONCE_GUARANTEE}._commit",
                 "await self._partition.claim.commit_now(self.position_to_commit())",
                 "import asyncio\nasyncio.ensure_future(self._partition.claim.commit_now(self.position_to_commit()))",
             ),
@@ -129,7 +129,7 @@ AT_MOST_ONCE: Final = (
         "a claim ignores the begins in the commit",
         "An event that was running when its process died runs again.",
         CRASHES,
-        (Change(f"{NO}.take_over", "interrupted = set(tracker.begun)", "interrupted: set[int] = set()"),),
+        (Change(f"{AT_MOST_ONCE_GUARANTEE}.take_over", "interrupted = set(tracker.begun)", "interrupted: set[int] = set()"),),
     ),
     Mutant(
         "the commit is sent before the dead letter",
@@ -174,4 +174,37 @@ AT_MOST_ONCE: Final = (
         ("drops:9", "rebalance:6 history"),
         (Change(f"{PROCESSOR}.revoke", "max(0.0, seconds - RELEASE_SECONDS)", "0.0"),),
     ),
+)
+
+# Detected only with a special kind of subscriber
+
+ONLY_FIRST_FRESH_EVENT: Final = Mutant(
+    "the lowest event is only expected first among fresh ones",
+    "An event whose key was unblocked is queued behind later ones, and only its end makes room in full metadata.",
+    ("", "history"),
+    (
+        Change(
+            "subscribers.execution.queues:StartQueue.take_offset",
+            "next((event for event in fresh if event.offset == offset), None)",
+            "next((event for event in [*fresh][:1] if event.offset == offset), None)",
+        ),
+    ),
+)
+WAITING_AFTER_BEGIN: Final = Mutant(
+    "the waiting entry is written after the begin",
+    "The next owner calls the event again, although it was running.",
+    ("fragile:end history crash:9",),
+    (Change(f"{BEGIN_LOG}._write_begins", "self._entries.pop(begin.offset, None)", "pass"),),
+)
+ONLY_RECENT_IDS: Final = Mutant(
+    "only recent ids are read back",
+    "The event at the watermark may be old although it has run just now.",
+    ("history wipe:4",),
+    (Change(f"{READBACK}._remembered_from", "age_ms *= 2", "break"),),
+)
+OFFSET_NOT_COMMITTED: Final = Mutant(
+    "an offset set by hand is not committed at once",
+    "The next owner counts it as newly set, and calls events again that have run.",
+    ("history crash:4",),
+    (Change(f"{WRITE_AHEAD}.claim", "await claim.commit_now(self._position_to_commit())", "pass"),),
 )

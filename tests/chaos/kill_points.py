@@ -1,6 +1,6 @@
 """A worker that kills itself with SIGKILL at a named point: ``STREAMS_APP_TEST_KILL_AT=POINT:COUNT``.
 
-Run as ``python -m tests.chaos.killing worker ...``. The methods of the product are wrapped from outside.
+Run as ``python -m tests.chaos.kill_points worker ...``. The methods of the product are wrapped from outside.
 """
 
 from __future__ import annotations

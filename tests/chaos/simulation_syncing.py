@@ -23,7 +23,7 @@ from streams_app.read_store.sync.dead_letters import OutputRecord
 from streams_app.read_store.sync.processor import StoreProcessors
 from streams_app.read_store.sync.store_sync import StoreSync, SyncResult, steps
 from streams_app.settings import Settings
-from tests.chaos.simulation_ledger import marks_in
+from tests.chaos.simulation_ledger import positions_in
 
 if TYPE_CHECKING:
     from tests.chaos.simulation import World
@@ -98,13 +98,13 @@ class StoreLedger:
         self.copies.append(_copy(self._connection))
         for (progress,) in self._connection.execute("SELECT next_offset FROM cells_progress").fetchall():
             if missing := self.missing(progress):
-                self._world.report_fault("progress", f"the store goes on at {progress}, and has nothing of {missing}")
+                self._world.report_fault("progress", f"the store continues at {progress}, but lacks {missing}")
 
-    def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
+    def on_commit(self, before: Committed | None, commit: Committed, claimed_at: int) -> None:
         """Check a commit that the coordinator has accepted."""
-        self.highest[NAME] = marks_in(mark)[NAME]
+        self.highest[NAME] = positions_in(commit)[NAME]
         if missing := self._without(self.ever, self.highest[NAME]):
-            self._world.report_fault("commit", f"committed {mark}, the store never had {missing}")
+            self._world.report_fault("commit", f"committed {commit}, the store never had {missing}")
 
 
 def _copy(connection: sqlite3.Connection) -> sqlite3.Connection:
@@ -113,7 +113,7 @@ def _copy(connection: sqlite3.Connection) -> sqlite3.Connection:
     return copy
 
 
-class _Wire:
+class _Connection:
     """Replaces :class:`streams_app.read_store.sqlite.connection.SqliteThread` by a remote store that may be down."""
 
     def __init__(self, worker: Worker, connection: sqlite3.Connection, ledger: StoreLedger) -> None:
@@ -136,7 +136,7 @@ class _Wire:
         return await self._worker.call(arrive, TryAgainError, name="store", may_be_late=True)
 
 
-class Reading:
+class Syncing:
     """See :class:`tests.chaos.simulation_subject.Subject`."""
 
     is_exact = False
@@ -152,9 +152,9 @@ class Reading:
             "app_id": world.app_id,
             "folds": [{"name": "f", "source": "events", "output": world.log.tp.topic, "group_key": "a", "changed": "m",
                        "keep": "last", "quiet_period": "1s"}],
-            "read_stores": [{"name": NAME, "url": "sqlite:///elsewhere.db", "table": "cells", "folds": ["f"], "source": "carried"}],
+            "read_stores": [{"name": NAME, "url": "sqlite:///remote.db", "table": "cells", "folds": ["f"], "source": "carried"}],
         })  # fmt: skip
-        SqliteStore("sqlite:///elsewhere.db", "cells", NAME)._initialise(self._connection)
+        SqliteStore("sqlite:///remote.db", "cells", NAME)._initialise(self._connection)
         self.ledger = StoreLedger(world, self._connection)
 
     @contextmanager
@@ -168,7 +168,7 @@ class Reading:
     def processors(self, worker: Worker) -> Processors:
         """Return the processors of one process, with its own connection to the store."""
         sync = _FoldedSync(self._settings, self._settings.read_store(NAME), Metrics(self._settings), worker.clock)
-        sync._store._thread = _Wire(worker, self._connection, self.ledger)  # type: ignore[attr-defined]  # a store elsewhere
+        sync._store._thread = _Connection(worker, self._connection, self.ledger)  # type: ignore[attr-defined]  # a remote store
         return StoreProcessors(sync, OutageReporter("read store sync"))
 
     def token(self, args: Sequence[Any]) -> bytes:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import Final
 
 from tests.chaos.mutants import Change, Mutant
-from tests.chaos.mutants_commits import UNDER_THE_PRESENT_GENERATION
+from tests.chaos.mutants_commits import CURRENT_GENERATION
 from tests.chaos.mutants_delivery import COMMIT_AT_CLAIM
 from tests.chaos.mutants_protocol import (
+    ACCEPTS_OLD_FETCHES,
     CHAIN_RULE,
-    COMMITS_THE_HIGHEST,
+    COMMITS_HIGHEST_POSITION,
     DELIVER,
     DROPS,
-    NEVER_LOOKS_AT_AN_IDLE_READER,
-    TAKES_ONE_TOO_MANY,
-    TAKES_WHAT_WAS_FETCHED_BEFORE,
+    IDLE_READER_NOT_CHECKED,
+    INCLUDES_EVENT_AT_FENCE,
     WIPE,
     ZOMBIE,
 )
 
-LAYER: Final = (
+TOY: Final = (
     Mutant(
         "toy: no chain rule",
         "A rebalance dropped a range with the buffers, and the next range moves the fence over the gap.",
@@ -30,19 +30,19 @@ LAYER: Final = (
         "toy: batches fetched before a seek are delivered",
         "They look as if the client had reset the reader to an older position.",
         ("lossy rebalance:6",),
-        (TAKES_WHAT_WAS_FETCHED_BEFORE,),
+        (ACCEPTS_OLD_FETCHES,),
     ),
     Mutant(
         "toy: an idle reader is not checked",
         "The last range before a silence was dropped, and no later range reveals the gap.",
         ("drops:3", "lossy drops:3"),
-        (NEVER_LOOKS_AT_AN_IDLE_READER,),
+        (IDLE_READER_NOT_CHECKED,),
     ),
     Mutant(
         "toy: an overlapping range includes the event at the fence",
         "If one reader serves several processors, the event below a processor's range is counted twice.",
         WIPE,
-        (TAKES_ONE_TOO_MANY,),
+        (INCLUDES_EVENT_AT_FENCE,),
     ),
     Mutant(
         "toy: the delivered position is committed",
@@ -72,14 +72,14 @@ LAYER: Final = (
         "toy: the highest position of all processors is committed",
         "The other processors may be behind it.",
         WIPE,
-        (COMMITS_THE_HIGHEST,),
+        (COMMITS_HIGHEST_POSITION,),
     ),
     Mutant(
         "toy: a commit is not bound to its claim",
         "A member with an outdated generation commits without one, which a group without members accepts: an outdated claim then"
         " takes the state in Redis from the owner.",
         ("stale:3 crash:6 zombie:6 rebalance:6", "stale:6 crash:9 zombie:9"),
-        (UNDER_THE_PRESENT_GENERATION,),
+        (CURRENT_GENERATION,),
     ),
     Mutant(
         "toy: a claim does not ask Kafka",

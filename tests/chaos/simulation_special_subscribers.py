@@ -11,8 +11,8 @@ from streams_app.delivery.group_consumer import Committed
 from streams_app.delivery.processor import Processors
 from streams_app.subscribers.declaration.received import Retry
 from tests.chaos.simulation_calls import FATES
-from tests.chaos.simulation_once import AtMostOnce, Once
 from tests.chaos.simulation_subscribing import Subscribing
+from tests.chaos.simulation_write_ahead import AtMostOnce, Deduplicated
 
 if TYPE_CHECKING:
     from tests.chaos.simulation_worker import Worker
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BEHIND_MS = 7_200_000
 """Longer than the time for which a simulated subscriber remembers ids."""
 
-ROOM_BYTES = 1_000
+LARGE_METADATA_BYTES = 1_000
 """Enough for the commit metadata of any schedule."""
 
 
@@ -30,13 +30,16 @@ class ByKey(AtMostOnce):
     ordered = "key"
 
 
-class ByKeyWithRoom(ByKey):
-    """As :class:`ByKey`, with commit metadata for all events that may begin: one event waits while others run."""
+class ByKeyWithLargeMetadata(ByKey):
+    """As :class:`ByKey`, with enough commit metadata for all events that may begin: one event waits while others run."""
 
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
         """Apply the limits of the base class, except for the metadata."""
-        with super().limits(seed), patch("streams_app.subscribers.guarantees.at_most_once.MAX_METADATA_BYTES", ROOM_BYTES):
+        with (
+            super().limits(seed),
+            patch("streams_app.subscribers.guarantees.at_most_once.MAX_METADATA_BYTES", LARGE_METADATA_BYTES),
+        ):
             yield
 
 
@@ -46,7 +49,7 @@ class InOrder(Subscribing):
     ordered = "key"
 
 
-class Harmless(Subscribing):
+class WithoutKilling(Subscribing):
     """``idempotent="yes"``; no event kills its process, so that without faults the number of calls of each event is known."""
 
     @contextmanager
@@ -56,15 +59,15 @@ class Harmless(Subscribing):
             yield
 
 
-class Hasty(Once):
+class RetriedAtOnce(Deduplicated):
     """``idempotent="unknown"``; an attempt that did nothing is retried at once."""
 
-    def _trouble(self, offset: int) -> Exception:
+    def _failure(self, offset: int) -> Exception:
         self.ledger.has_done_nothing(offset)
         return Retry(after="0s")
 
 
-class FarBehind(AtMostOnce):
+class OldEvents(AtMostOnce):
     """``idempotent="no"``; old events are older than the time for which ids are remembered."""
 
     @contextmanager
@@ -74,7 +77,7 @@ class FarBehind(AtMostOnce):
             yield
 
 
-class PlacedByHand(Once):
+class OffsetSetByHand(Deduplicated):
     """``idempotent="unknown"``; a tool of Kafka has committed its initial offset, and commits are rare."""
 
     @contextmanager

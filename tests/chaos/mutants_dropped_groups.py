@@ -1,4 +1,4 @@
-"""The broken variants of groups that an operator drops, each with the schedules that show it."""
+"""Broken variants of groups that an operator drops, each with the schedules that detect it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tests.chaos.mutants import Change, Mutant
 from tests.chaos.mutants_protocol import SEAL
 
 OPERATORS = ("operator:4", "lossy operator:4 crash", "history lossy operator:4 crash rebalance")
-HELD = "if not is_seen or everything or not is_held(group, g) then"
-LEAVES = "gone[#gone + 1], gone_keys[#gone_keys + 1] = group, prefix .. group"
+IS_IN_RANGE = "if not is_seen or everything or not is_held(group, g) then"
+REMOVES = "gone[#gone + 1], gone_keys[#gone_keys + 1] = group, prefix .. group"
 
 DROPS: Final = (
     Mutant(
@@ -41,7 +41,7 @@ DROPS: Final = (
         "the contents of a dropped group are not removed",
         "Nothing reads them any more, and they stay in Redis forever.",
         OPERATORS,
-        (Change(SEAL, LEAVES, "gone[#gone + 1] = group"),),
+        (Change(SEAL, REMOVES, "gone[#gone + 1] = group"),),
     ),
     Mutant(
         "drop requests are not removed",
@@ -51,12 +51,12 @@ DROPS: Final = (
     ),
 )
 
-HELD_BY_A_RANGE: Final = (
+DROPPED_WITHIN_A_RANGE: Final = (
     Mutant(
         "a group is dropped while a range may still add to it",
         "A script that failed half-way has added a part of the range, and the next one opens the group again with all of it.",
         (),
-        (Change(SEAL, HELD, "if true then"),),
+        (Change(SEAL, IS_IN_RANGE, "if true then"),),
     ),
 )
-"""Schedules show it too seldom: a script has to die half-way just before a drop. The test of the script goes red with it."""
+"""Schedules detect it too rarely: a script must fail half-way just before a drop. The test of the script fails with it."""
