@@ -116,7 +116,7 @@ SHOWN_BY_TESTS: Final = {
         ),
         Mutant(
             "a worker chooses the initial offset of at most once",
-            "It cannot tell a new subscriber from one whose commit is lost.",
+            "It cannot distinguish a new subscriber from one whose commit is lost.",
             (),
             (
                 Change(

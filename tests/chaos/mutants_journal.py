@@ -212,7 +212,7 @@ JOURNALS: Final = (
     ),
     Mutant(
         "a reader skips gaps",
-        "A reader is not told which events the source had lost.",
+        "A reader gets no report of the events that the source has lost.",
         ("retention:9 freeze:3", "retention:9 crash:3 history", "retention:9 zombie:3"),
         (Change("journal/read.lua", "elseif segment.form == 'gap' then", "elseif false then"),),
     ),

@@ -106,7 +106,7 @@ class CallLedger:
         return bool(faults.get(reason, set()) & self._world.counts.keys())
 
     def on_loss(self, name: str) -> None:
-        """Handle a loss of Redis: attempts count anew, and nothing else may depend on it."""
+        """Handle a loss of Redis: attempts are counted from 0 again, and nothing else may depend on it."""
 
     def on_known_loss(self, name: str, first: int, last: int, highest_at_claim: dict[str, int]) -> None:
         """Handle a report that retention removed these offsets, except the finished ones."""

@@ -124,7 +124,7 @@ class Ledger:
         expected = self._expected(covered, kept)
         found = {"changed": changed, **meta}
         if found != {**expected, "id": fold_id, "name": fold.name} or record.key != group.encode():
-            self._report("content", f"{fold_id} holds {found}, events {covered} make {expected}")
+            self._report("content", f"{fold_id} has {found}, events {covered} make {expected}")
         # Events that Redis has lost may be folded again and closed for another reason; a record of the same id has the same
         # contents.
         content = {**found, "reason": None if first < self._lost_below[fold.name] else reason}

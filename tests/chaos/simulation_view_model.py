@@ -154,7 +154,7 @@ class ViewModel:
         meant = [self._meaning(offset) for offset in range(fence + 1) if offset not in lost]
         expected = items_by_page(meant, now.clock_ms, self.view.expiry_ms, self.view.keeps)
         if expected != now.pages:
-            self._world.report_fault("state", f"{self.view.name} at {fence}, {now.clock_ms} holds {now.pages}, not {expected}")
+            self._world.report_fault("state", f"{self.view.name} at {fence}, {now.clock_ms} has {now.pages}, not {expected}")
         until = sum(readable_ms < now.clock_ms for readable_ms in log.readable_ms)
         if now.is_shown and fence + 1 < until:
             self._world.report_fault("unread", f"{self.view.name} is shown as of {now.clock_ms} with fence {fence}, not {until}")

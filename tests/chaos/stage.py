@@ -162,7 +162,7 @@ class Stage:
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def _command(self, *words: str) -> None:
-        """Run a command of the product, and repeat it while its exit code says that a later attempt may succeed."""
+        """Run a command of the product, and repeat it while its exit code means that a later attempt may succeed."""
         command = [sys.executable, "-m", "streams_app", *words, "--config", str(self.config)]
 
         async def is_done() -> bool:

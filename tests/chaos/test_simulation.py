@@ -127,7 +127,7 @@ def test_schedule_leaves_no_key_behind(client: redis.Redis) -> None:
     assert [] == list(client.scan_iter("{sim-*"))
 
 
-# Known faults that are not fixed yet; remove the marker with the fix.
+# Regressions
 
 
 def test_committed_position_never_goes_back(client: redis.Redis) -> None:

@@ -5,15 +5,23 @@ from __future__ import annotations
 import builtins
 import dis
 import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
 
 import pytest
 
+import streams_app
 from tests.chaos.mutants import Mutant, function_at
 
 CHAOS = Path(__file__).parents[2] / "chaos"
+WORDS = {word for path in Path(streams_app.__file__).parent.rglob("*.py") for word in re.findall(r"\w+", path.read_text("utf-8"))}
+"""Words of the package: an attribute that a replacement uses is one of them, so that a renamed attribute is detected."""
+
+NOT_OURS = {"_consumer_group_generation_id", "Semaphore"}
+"""Attributes of libraries that only replacements use."""
+
 MODULES = sorted(path.stem for pattern in ("mutants_*.py", "test_*_schedules.py") for path in CHAOS.glob(pattern))
 
 
@@ -35,14 +43,22 @@ def global_names(code: CodeType) -> Iterator[str]:
             yield from global_names(inner)
 
 
+def attribute_names(code: CodeType) -> set[str]:
+    """Return the names of the attributes and methods that a function uses."""
+    found = {one.argval for one in dis.get_instructions(code) if one.opname.endswith(("_ATTR", "_METHOD"))}
+    return found.union(*(attribute_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+
+
 @pytest.mark.parametrize("mutant", variants(), ids=lambda mutant: mutant.name)
 def test_broken_variant_still_applies_to_the_source(mutant: Mutant) -> None:
     undefined: set[str] = set()
+    targets = [change.where for change in mutant.changes if not change.where.endswith(".lua")]
+    before = {where: attribute_names(function_at(where)[1].__code__) for where in targets}
     with mutant.applied():
-        for change in mutant.changes:
-            if not change.where.endswith(".lua"):
-                module, function = function_at(change.where)
-                undefined |= set(global_names(function.__code__)) - vars(module).keys() - vars(builtins).keys()
+        for where in targets:
+            module, function = function_at(where)
+            undefined |= set(global_names(function.__code__)) - vars(module).keys() - vars(builtins).keys()
+            undefined |= attribute_names(function.__code__) - before[where] - WORDS - NOT_OURS
 
     assert mutant.changes
     assert undefined == set()
