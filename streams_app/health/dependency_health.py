@@ -15,7 +15,7 @@ from streams_app.health.progress import SUSPENDED_MS
 
 REDIS_LIMIT_MS: Final = 3_000
 LEAST_KAFKA_LIMIT_MS: Final = 2_000
-"""Minimum limit, even with a very short session timeout, because a busy machine may be slow."""
+"""Minimum of :func:`kafka_limit_ms`, even with a very short session timeout, because a busy machine may be slow."""
 
 Change = Literal["away", "back"]
 

@@ -14,7 +14,7 @@ from streams_app.health.status import Status
 
 STUCK_MS: Final = 60_000
 SUSPENDED_MS: Final = 3_000
-"""Time between two observations above which the process itself was suspended, so that no stall counts."""
+"""If more than this time passes between two observations, the process itself was suspended, and no stall counts."""
 
 UNCLAIMED: Final = -1
 """Position of a partition that is assigned but not claimed."""

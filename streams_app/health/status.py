@@ -20,8 +20,8 @@ Page: TypeAlias = Callable[[], Any]
 """Returns the JSON content of a page; may be called from any thread."""
 
 GroupsProvider: TypeAlias = Callable[[str | None, int], Awaitable[list[dict[str, Any]]]]
-"""Lists open groups, at most as many as the second argument; the first one is the name of a fold, or None for all folds. It runs on
-the event loop of the worker."""
+"""Lists open groups, on the event loop of the worker. The first argument is the name of a fold, or None for all folds; the second
+one is the maximum number of groups."""
 
 
 def cause_of(about: str) -> str:

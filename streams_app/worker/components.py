@@ -127,7 +127,7 @@ class Components:
             self.tracing.warn_if_unrecorded()
 
     def fold_backlog(self) -> int:
-        """Return how many records that were read the folds of this worker have not applied yet; 0 without folds.
+        """Return the number of records that the folds of this worker have read but not applied yet; 0 without folds.
 
         May be called from any thread.
         """
@@ -160,7 +160,7 @@ class Components:
             folding: The folds of the worker; None without folds.
 
         Raises:
-            TryAgainError: The HTTP server cannot listen: no port is free, for example.
+            TryAgainError: The HTTP server cannot listen, for example because no port is free.
         """
         self.status.beat(self.clock.monotonic_ms())
         self.folding = folding
@@ -192,7 +192,7 @@ class Components:
             self.on_fatal(error)
 
     def _unexpected_cancellation(self, task: asyncio.Task[None]) -> BaseException | None:
-        """Return the error for a cancelled task: nobody does its work any more. Return None if the worker is shutting down."""
+        """Return an error for a cancelled task, because nobody continues its work; None if the worker is shutting down."""
         return None if self.stopping.is_set() else TryAgainError(f"the task {task.get_name()!r} was cancelled")
 
     async def stop(self) -> None:

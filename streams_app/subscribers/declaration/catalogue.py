@@ -71,7 +71,10 @@ class Catalogue:
 
 
 def _one_alone(label: str, given: Any) -> list[str]:
-    """Return the fault that ``given`` is a single event or subscriber, because ``(it)`` is not a tuple; else an empty list."""
+    """Return a list with a fault if ``given`` is a single event or subscriber; otherwise, return an empty list.
+
+    A single object is usually a tuple without its comma: ``(it)`` instead of ``(it,)``.
+    """
     if not isinstance(given, (Event, Subscriber)):
         return []
     return [f"{label} = {given!r} is not a tuple or list: a tuple of one element needs a comma, as in {label}=(it,)"]

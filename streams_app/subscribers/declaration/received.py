@@ -19,7 +19,7 @@ class Retry(Exception):
     """Raised by a function that had no effect: the event is retried under every delivery guarantee, until its attempts are used up.
 
     Attributes:
-        after_ms: Delay before the next attempt; None: the delay of the subscriber's retry rule.
+        after_ms: Delay before the next attempt, in ms; None: the delay of the subscriber's retry rule.
     """
 
     after_ms: int | None = None  # a class attribute, because subclasses of users may not call the constructor
@@ -86,7 +86,7 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
 
     @property
     def deadline(self) -> datetime | None:
-        """Time in UTC at which the attempt times out; None before it starts."""
+        """Time in UTC at which the attempt times out; None before the attempt starts."""
         return None if self.deadline_ms is None else datetime.fromtimestamp(self.deadline_ms / 1000, UTC)
 
     @property

@@ -96,9 +96,9 @@ class Retries:
     def rule_for(self, error: BaseException) -> Retries | None:
         """Return the rule for an error; None if the error must not be retried.
 
-        The class of the error decides, or else its nearest base class, if ``by`` or ``never`` contains one of them. Otherwise, this
-        rule applies. An entry for a base class of :class:`Retry`, such as ``Exception``, does not apply to ``Retry``, because a
-        function that raises ``Retry`` has had no effect.
+        The class of the error is looked up in ``never`` and ``by``, and then each of its base classes, the nearest one first. If
+        none of them is found, this rule applies. An entry for a base class of :class:`Retry`, such as ``Exception``, does not apply
+        to ``Retry``, because a function that raises ``Retry`` has had no effect.
         """
         for kind in type(error).__mro__:
             if kind in self.never:

@@ -31,7 +31,7 @@ class UserLoop:
     """
 
     def __init__(self) -> None:
-        """Start the thread."""
+        """Start the thread of the loop."""
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name="users-loop", daemon=True)

@@ -75,7 +75,7 @@ class EventSource(Protocol):
         Args:
             most: Maximum number of attempts.
             now_ms: Wall clock.
-            is_fresh: Whether a fresh event is preferred to one that waits for a retry; None: no preference.
+            is_fresh: See :attr:`.StartRequest.is_fresh`.
 
         Returns:
             The attempts. The dispatcher starts them, except those with ``is_unrecorded``, which start later: when the source passes
@@ -124,7 +124,7 @@ class Dispatcher:
         Args:
             name: Name of the subscriber, for the log.
             concurrency: Number of slots.
-            patience_ms: See :class:`.CircuitBreaker`.
+            patience_ms: Time in ms from the start of a suspension during which failures do not count as attempts of their events.
             retries: Retry rule of the subscriber.
             clock: Its wall clock shows which retries are due, and its monotonic clock measures attempts.
             make_executor: Creates the executor. It is called with the function to which the executor passes attempts that have

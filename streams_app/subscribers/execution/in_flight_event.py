@@ -47,7 +47,7 @@ MAX_UNFINISHED_BYTES: Final = 64 * 1024 * 1024
 failing event does not delay others."""
 
 HEADER_BYTES: Final = 100
-"""Approximate memory of a header in addition to its name and value: thousands of empty headers need memory, too."""
+"""Approximate memory of a header in addition to its name and value, because thousands of empty headers also need memory."""
 
 
 def sizes_of(records: Sequence[Any]) -> list[int]:

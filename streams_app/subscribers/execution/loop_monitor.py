@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 ASK_EVERY_SECONDS: Final = 0.25
 CHECK_SECONDS: Final = 0.02
-"""If the loop has not responded within this time, the function that runs on it is recorded."""
+"""If the loop has not responded within this time, the lag is recorded for the subscriber whose function is running."""
 
 BLOCKED_MS: Final = 1_000
 """A block of at least this duration is logged once."""

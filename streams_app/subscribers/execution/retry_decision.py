@@ -1,4 +1,4 @@
-"""Decides after a failed attempt: retry, with a delay that has jitter, or dead letter (pure)."""
+"""Decides after a failed attempt whether its event is retried, after a delay with jitter, or becomes a dead letter (pure)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streams_app.subscribers.declaration.retries import LONGEST_IN_ALL, Retries
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 
 MAX_DEATHS: Final = 3
-"""An event during whose attempts its process has crashed this many times becomes a dead letter."""
+"""An event becomes a dead letter after its process has crashed this many times during attempts of the event."""
 
 
 TRACE_BYTES: Final = 2_000

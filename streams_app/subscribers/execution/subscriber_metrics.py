@@ -80,7 +80,7 @@ class SubscriberMetrics:
     """Metrics of one subscriber; all methods are called on the event loop of the worker.
 
     Attributes:
-        done: Number of events that were finished by the last :meth:`export`, by result.
+        done: For each result, the number of events that were finished before the last :meth:`export`.
     """
 
     def __init__(self, metrics: Metrics, name: str, event: str, clock: Clock) -> None:

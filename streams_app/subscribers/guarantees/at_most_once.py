@@ -100,7 +100,7 @@ class AtMostOnceGuarantee(Guarantee):
         return fits(tracker.low, self._partition.offset_metadata(tracker.required()), max_bytes)
 
     def waits_for(self) -> str | None:
-        """Return what events wait for: the label of an outage, or ``note`` while the metadata is full; None if for neither."""
+        """Return what events have waited for, see :meth:`.Guarantee.waits_for`: an outage, or ``note`` if the metadata is full."""
         return self.log.waits_for() or ("note" if self._is_full else None)
 
     # ---- one event

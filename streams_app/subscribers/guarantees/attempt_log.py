@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS: Final = 0.02
 """Pause between two writes that no attempt waits for. The first change after a time without changes is written at once. In a
-stream of short attempts only some are written, because writing each of them would cost more than the attempts."""
+stream of short attempts, only some attempts are written, because writing each of them would cost more than the attempts."""
 
 
 class AttemptLog:

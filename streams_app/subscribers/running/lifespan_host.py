@@ -43,7 +43,7 @@ class LifespanHost:
         await asyncio.wrap_future(self._living)
 
     async def enter_unless(self, stop: asyncio.Event) -> bool:
-        """Enter the lifespan; if ``stop`` is set before that is done, cancel it and return False.
+        """Enter the lifespan, and return True; if ``stop`` is set before it is entered, cancel it and return False.
 
         Entering may take as long as a database is unavailable. A cancelled lifespan is not awaited, because it may block its event
         loop.

@@ -46,7 +46,7 @@ CANCELLED_SECONDS: Final = 1.0
 """How long a release waits for cancelled attempts to end."""
 
 RELEASE_SECONDS: Final = CANCELLED_SECONDS + 3 * CLOSE_SECONDS
-"""How long a release takes after the attempts have ended: for cancelled attempts, the last dead letters, and the last writes."""
+"""Time that a release reserves, after its wait for running attempts, for cancelled attempts, last dead letters and last writes."""
 
 
 class SubscriberProcessor(Processor):

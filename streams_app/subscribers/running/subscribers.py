@@ -42,7 +42,7 @@ LOOP_SECONDS: Final = 2.0
 
 NOT_ENTERED: Final = "the lifespan of the catalogue has not started yet, and no subscriber runs before"
 LATE_SECONDS: Final = 5.0
-"""A lifespan that takes longer to exit is logged; the process may exit before it has ended."""
+"""If a lifespan takes longer than this to exit, a warning is logged. The process may end before the lifespan has ended."""
 
 
 class Subscribers:

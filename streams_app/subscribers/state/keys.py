@@ -1,4 +1,4 @@
-"""Redis keys of subscribers, with their types, content, owners and lifetimes.
+"""Redis keys of subscribers, with their types, content, owners and lifetimes. An arrow separates a field of a hash from its value.
 
 =========================================  ======  =======================================================================
 key (after ``{app/sub/topic/part}:v1:``)   type    holds
@@ -23,7 +23,7 @@ key (after ``{app/sub}:v1:``)              type    holds
 Owner of ``rate``: all workers of the subscriber. It expires when the bucket is full and no worker has requested leases for some
 seconds. Owner of all others: the worker whose token is in ``meta``. Lifetime: ``meta`` while the subscriber is deployed; an entry
 of ``open`` until its event is finished; ``known:`` and ``ids:`` while ids are remembered. Data that must survive a loss of Redis is
-in Kafka, too. Subscribers and folds have different names, so they never share a hash tag.
+also in Kafka. Subscribers and folds have different names, so they never share a hash tag.
 """
 
 from __future__ import annotations
