@@ -1,7 +1,7 @@
 """Describes the events of an application as an AsyncAPI 3.0 document (pure).
 
-The document has a channel for each topic, and a message for each event and for the records of each fold with a subscriber. It has
-an operation ``send`` for each event that this application may publish, and ``receive`` for each subscriber.
+The document has a channel for each topic, and a message for each event and for each fold whose records a subscriber handles. It has
+an operation ``send`` for each event that this application may publish, and an operation ``receive`` for each subscriber.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ FOLD_HEADERS: Final = {"type": "object", "properties": {"fold-id": _TEXT}, "requ
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """Properties of a subscriber in the document.
+    """Description of a subscriber, for the document.
 
     Attributes:
         name: Name of the subscriber.
-        description: What it does.
-        message: Key of its event, or name of its fold.
+        description: What the subscriber does.
+        message: Key of the event that it handles, or name of the fold whose records it handles.
         topic: Topic that it reads.
-        extensions: Further properties; their names begin with ``x-``.
+        extensions: Further properties of the operation; their names begin with ``x-``.
     """
 
     name: str
@@ -60,11 +60,11 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class FoldRecords:
-    """Records of a fold that a subscriber handles.
+    """Records of a fold that a subscriber handles, for the document.
 
     Attributes:
         fold: Name of the fold.
-        topic: Its output topic.
+        topic: Output topic of the fold.
         payload: Type of the value of its records.
     """
 
@@ -80,9 +80,9 @@ def document(
 
     Args:
         app_id: Id of the application.
-        events: Events that it declares.
+        events: Events that the application declares.
         records: Folds whose records its subscribers handle.
-        receivers: Its subscribers.
+        receivers: Subscribers of the application.
     """
     schemas: dict[str, Any] = {}
     messages = {event.key: _message(event, schemas) for event in events}
@@ -104,7 +104,7 @@ def document(
 
 
 def _is_published(event: Event[Any, Any]) -> bool:
-    """Return whether this project can publish an event."""
+    """Return whether this project can publish an event: not if the event has ``decode=``, or an envelope of other programs."""
     return event.decode is None and event.format not in ("debezium", "cloudevents")
 
 
@@ -139,7 +139,7 @@ def _message(event: Event[Any, Any], schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _message_in_format(event: Event[Any, Any], payload: dict[str, str]) -> dict[str, Any]:
-    """Return the message of an event that others publish in an envelope; only the payload is described, not the envelope."""
+    """Return the message of an event that other programs publish in an envelope. The rest of the envelope is not described."""
     row = {"anyOf": [payload, {"type": "null"}]}
     fields = {"before": row, "after": row} if event.format == "debezium" else {"data": payload}
     return {
@@ -162,7 +162,7 @@ def _record(records: FoldRecords, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kept(owner: str, kind: Any, schemas: dict[str, Any]) -> dict[str, str]:
-    """Add the JSON Schema of a type to ``schemas``, with the schemas that it references; return ``{"$ref": …}`` to it."""
+    """Add the JSON Schema of a type, and the schemas that it references, to ``schemas``; return a ``$ref`` to the first."""
     schema, definitions = schema_of(kind)
     # Prefixed with the key of the event, because two events may have different types with the same name.
     named = {_name(owner, name): definition for name, definition in definitions.items()}
@@ -177,7 +177,10 @@ def _name(owner: str, name: str) -> str:
 
 
 def _is_of_openapi(key: str, part: Any) -> bool:
-    """Return whether a schema entry is a discriminator of OpenAPI, which AsyncAPI writes differently, not a field of that name."""
+    """Return whether a keyword of a schema is the discriminator of OpenAPI, which AsyncAPI does not allow in this form.
+
+    Otherwise, ``discriminator`` is the name of a field.
+    """
     return key == "discriminator" and isinstance(part, dict) and "propertyName" in part
 
 

@@ -1,8 +1,8 @@
 """Encodes payloads as the value and key of an event, and decodes them (pure).
 
 The fields of a payload, ``before`` and ``metadata`` are all at the top level of the value. A published event can therefore be
-folded, and JSON of other producers can be decoded as an event. msgspec converts no value silently: ``"1"`` is not an
-integer. Pydantic converts as its model says.
+folded, and JSON of other producers can be decoded as an event. msgspec converts no type silently: ``"1"`` is not an integer.
+Pydantic converts types as the model specifies.
 """
 
 from __future__ import annotations
@@ -47,7 +47,14 @@ Parts: TypeAlias = tuple[T, T | None, M | None, FoldInfo | None]
 
 
 class Decoded(msgspec.Struct, Generic[T, M], frozen=True):
-    """The decoded value of an event: its payload, the previous payload, the metadata, and the field ``fold``."""
+    """The decoded value of an event: its payload, the previous payload, the metadata, and the field ``fold`` of a folded record.
+
+    Attributes:
+        data: The payload.
+        before: The previous payload; None if the value has none.
+        metadata: The metadata; None if the value has none, or the event declares none.
+        fold: The field ``fold``; None if the value is not a record of a fold.
+    """
 
     data: T
     before: T | None = None
@@ -88,21 +95,23 @@ class Decoder(Generic[T, M]):
         """Decode the value of one event.
 
         Raises:
-            BadEventError: ``too-large``; or ``not-valid``, with the path of the field that does not fit.
+            BadEventError: ``too-large``: key or value exceeds its limit. ``not-valid``: the value does not fit its type, or is
+                empty; the detail names the field.
         """
         return Decoded(*self.parts(key, value))
 
     def parts(self, key: bytes | None, value: bytes | None, *, names_type: bool = True) -> Parts[T, M]:
-        """Decode one event into its parts: data, before, metadata and fold, see :class:`Decoded`.
+        """Decode one event, and return the attributes of :class:`Decoded` as a tuple: data, before, metadata and fold.
 
         Args:
             key: Key of the record.
             value: Value of the record.
-            names_type: Whether its headers name the event, see :func:`names`. If not, another producer has sent it, whose
-                ``before`` may have a different meaning and is ignored.
+            names_type: Whether the headers name the event, see :func:`names`. If they do not, another producer has sent the event;
+                its ``before`` may have another meaning and is ignored.
 
         Raises:
-            BadEventError: As for :meth:`__call__`.
+            BadEventError: ``too-large``: key or value exceeds its limit. ``not-valid``: the value does not fit its type, or is
+                empty.
         """
         value = self.require_size(key, value)
         if self.decode is not None:
@@ -127,7 +136,7 @@ class Decoder(Generic[T, M]):
         """Return the value after checking that it is not empty, and that key and value are within the limits.
 
         Raises:
-            BadEventError: ``too-large``; or ``not-valid`` if the value is empty.
+            BadEventError: ``too-large``: key or value exceeds its limit. ``not-valid``: the value is empty.
         """
         limits = self.limits
         if not value or len(value) > limits.value_bytes or (key is not None and len(key) > limits.key_bytes):
@@ -162,7 +171,7 @@ def encode(event: Event[T, M], data: T, before: T | None, metadata: M | None) ->
     """Return the key and the value of an event to publish.
 
     Raises:
-        BadEventError: ``not-valid``: JSON cannot represent it, or its key is not a scalar.
+        BadEventError: ``not-valid``: JSON cannot represent the event, or the field of its key has no scalar value.
     """
     try:
         value = _json(data)
@@ -178,7 +187,7 @@ def encode(event: Event[T, M], data: T, before: T | None, metadata: M | None) ->
 
 
 def native_of(data: Any) -> Any:
-    """Return a payload as a dict by the JSON names of its fields; times, decimals, UUIDs and bytes are not converted to text."""
+    """Return a payload as a dict by the JSON names of its fields. Times, decimals, UUIDs and bytes are not converted to text."""
     if isinstance(data, BaseModel):
         return data.model_dump(by_alias=True)
     return msgspec.to_builtins(data, builtin_types=_NATIVE)
@@ -191,7 +200,7 @@ def size_faults(key: bytes | None, value: bytes | None, limits: Limits) -> None:
     """Check that key and value are within the limits.
 
     Raises:
-        BadEventError: ``too-large``.
+        BadEventError: ``too-large``: one of them exceeds its limit.
     """
     if value is not None and len(value) > limits.value_bytes:
         raise BadEventError("too-large", f"the value has {len(value)} bytes, at most {limits.value_bytes}")
@@ -200,10 +209,10 @@ def size_faults(key: bytes | None, value: bytes | None, limits: Limits) -> None:
 
 
 def header_faults(headers: Headers, limits: Limits) -> None:
-    """Check that headers are not larger than the limit of a value.
+    """Check that the headers of an event have at most as many bytes as a value may have.
 
     Raises:
-        BadEventError: ``too-large``.
+        BadEventError: ``too-large``: the headers are larger.
     """
     if (size := header_bytes(headers)) > limits.value_bytes:
         raise BadEventError("too-large", f"the headers have {size} bytes, at most {limits.value_bytes}")
@@ -213,8 +222,8 @@ def event_id(headers: Headers, limits: Limits, topic: str, partition: int, offse
     """Return the id of an event: the fold id of a folded record, otherwise ``ce_id``, otherwise its position in the log.
 
     Raises:
-        BadEventError: ``not-valid``: the id is not UTF-8, and a replacement of invalid bytes might be the id of another event;
-            ``too-large``: it exceeds the limit of keys.
+        BadEventError: ``not-valid``: the id is not UTF-8; with replaced bytes, it might be the id of another event. ``too-large``:
+            the id exceeds the limit of keys.
     """
     own = b""
     for name, value in headers:
@@ -226,7 +235,12 @@ def event_id(headers: Headers, limits: Limits, topic: str, partition: int, offse
 
 
 def names(event: Event[Any, Any], headers: Headers) -> bool | None:
-    """Return whether the headers of a record name this event; None: they name no event, and the record counts as this event."""
+    """Return whether the headers of a record name this event as its type.
+
+    Returns:
+        True if they name this event; False if they name another one. None if they name no type: the record then counts as this
+        event.
+    """
     kind = header(headers, TYPE)
     return None if kind is None else kind == event.key
 
@@ -259,17 +273,17 @@ def _reader(kind: Any) -> Callable[[bytes], Any]:
 
 
 def _converter(kind: Any) -> Callable[[Any], Any]:
-    """Return a function that converts the result of a user's function to a type; objects of that type stay unchanged."""
+    """Return a function that converts the result of ``decode=`` to a type; an object of that type stays unchanged."""
     if is_pydantic(kind):
         return kind.model_validate
     return lambda found: msgspec.convert(found, kind)
 
 
 def _checked(path: str, read: Callable[[Any], Any], value: Any) -> Any:
-    """Return ``read(value)``; convert any exception to an error that names the path of this part of the event.
+    """Return ``read(value)``. Convert any exception to an error that names the path of the part that is decoded.
 
     Raises:
-        BadEventError: ``not-valid``.
+        BadEventError: ``not-valid``: ``read`` raised an exception.
     """
     try:
         return read(value)
@@ -278,7 +292,7 @@ def _checked(path: str, read: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _not_valid(path: str, error: BaseException) -> BadEventError:
-    """Convert an exception that was raised by decoding a part of an event; the detail names the path of the part."""
+    """Convert an exception that decoding a part of an event raised; the detail of the error names the path of the part."""
     if isinstance(error, msgspec.MsgspecError):
         text = str(error)
         if isinstance(error, msgspec.ValidationError) and "`$" not in text:

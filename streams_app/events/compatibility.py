@@ -1,10 +1,11 @@
 """Finds changes in an AsyncAPI document that break producers or consumers of an older one (pure).
 
-Breaking changes are:
+These changes are breaking:
 
-* a removed event or field, a newly required field, another type or format: one document permits events that the other one rejects;
-* another topic: consumers do not find the events;
-* another key: events go to other partitions, and those of one key are no longer in order.
+* A removed event or field, a newly required field, another type or another format: one document permits events that the other one
+  rejects.
+* Another topic: consumers do not find the events.
+* Another key: events go to other partitions, and the events of one key are no longer in order.
 
 Fields may be added if they are not required. Descriptions and defaults may change.
 """
@@ -22,7 +23,7 @@ STRUCTURE: Final = frozenset(
 
 
 def breaking_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Return the breaking changes between two AsyncAPI documents, one sentence each, in the order of the old document.
+    """Return the breaking changes between two AsyncAPI documents, one text for each, in the order of the old document.
 
     Raises:
         ValueError: ``old`` or ``new`` is not an AsyncAPI 3 document.
@@ -49,14 +50,14 @@ def _breaking_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _around(key: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
-    """Yield the breaking changes outside the payload; a property that the older document does not contain cannot break."""
+    """Yield the breaking changes outside the payload. A property is compared only if the older document contains it."""
     for name, meaning in (("contentType", "written as"), ("x-keyed-by", "keyed by")):
         if name in old and old[name] != new.get(name):
             yield f"{key}: it is {meaning} {new.get(name) or 'nothing'}, and was {meaning.split()[1]} {old[name] or 'nothing'}"
 
 
 def _payload(message: dict[str, Any]) -> dict[str, Any]:
-    """Return the payload without ``before``, which has the same type, so that no change is reported twice."""
+    """Return the payload of a message without ``before``, which has the same type, so that no change is reported twice."""
     payload: dict[str, Any] = message.get("payload", {})
     return {**payload, "properties": {name: field for name, field in payload.get("properties", {}).items() if name != "before"}}
 
@@ -85,7 +86,13 @@ class _Comparison:
         self._seen: set[tuple[str, str]] = set()
 
     def of(self, path: str, old: Any, new: Any) -> Iterator[str]:
-        """Yield the breaking changes between two schemas, both at the same path."""
+        """Yield the breaking changes between two schemas.
+
+        Args:
+            path: Path of both schemas in the event, for the text of a change.
+            old: Schema in the older document.
+            new: Schema in the newer document.
+        """
         places = old.get("$ref", ""), new.get("$ref", "")
         if places in self._seen:
             return
@@ -116,13 +123,13 @@ class _Comparison:
 
 
 def _inner(schema: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the schema under a keyword such as ``items``; without one, any value is valid."""
+    """Return the schema under a keyword such as ``items``. If it is missing, any value is valid, so the schema is empty."""
     inner = schema.get(name, True)
     return inner if isinstance(inner, dict) else {} if inner else {"not": {}}
 
 
 def _resolved(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema without references and ``allOf`` at its top level."""
+    """Return a schema with its references and its ``allOf`` replaced by what they stand for, at the top level."""
     found: dict[str, Any] = dict(schema)
     if isinstance(reference := found.pop("$ref", None), str):
         target: Any = document
@@ -142,7 +149,7 @@ def _variants(schema: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _facts(document: dict[str, Any], schema: dict[str, Any]) -> str:
-    """Return as text the keywords of a schema that determine which values are valid, without nested schemas."""
+    """Return a text for comparison: the keywords of a schema that determine which values are valid, without nested schemas."""
     resolved = _resolved(document, schema)
     kept = {key: value for key, value in resolved.items() if key not in FOR_PEOPLE | STRUCTURE}
     if isinstance(kept.get("enum"), list):

@@ -36,17 +36,18 @@ class Event(Generic[T, M]):
     """Declaration of one kind of event.
 
     Attributes:
-        key: ``domain.action``; the type of the event in its header ``ce_type``.
-        payload: A msgspec Struct, a dataclass, a TypedDict or a pydantic model.
-        description: What has happened, for people and for the AsyncAPI document.
-        keyed_by: JSON name of the field whose value becomes the record key; None: the event has no key.
+        key: Type of the event as ``domain.action``, which is in its header ``ce_type``.
+        payload: Type of the payload: a msgspec Struct, a dataclass, a TypedDict or a pydantic model.
+        description: What has happened, for readers of the catalogue and of the AsyncAPI document.
+        keyed_by: JSON name of the field whose value becomes the record key; None: the record has no key.
         metadata: Type of the field ``metadata`` of the value; None: the event has no metadata.
-        topic: The topic to which it is published.
-        decode: Function from the bytes of the value to the payload, or to a mapping of its fields, for Avro, Protobuf and others.
-            Events with it are only consumed, because this project publishes JSON.
-        format: ``json``; ``debezium``: change events, whose row is the payload; ``cloudevents``: CloudEvents in structured mode,
-            whose ``data`` is the payload; events in these two formats are only consumed. ``avro``, ``protobuf`` and
-            ``json-schema``: values framed by a schema registry.
+        topic: The topic to which the event is published; by default, its key.
+        decode: Function that converts the bytes of the value to the payload, or to a mapping of its fields, for formats that this
+            project does not know. An event with this function cannot be published. None: ``format`` determines how the value is
+            decoded.
+        format: ``json`` for plain JSON. ``debezium`` for change events, whose row is the payload, and ``cloudevents`` for
+            CloudEvents in structured mode, whose ``data`` is the payload; events in these two formats cannot be published.
+            ``avro``, ``protobuf`` and ``json-schema`` for values that are framed by a schema registry.
     """
 
     key: str
@@ -118,7 +119,7 @@ def formats_of(events: Iterable[Event[Any, Any]]) -> list[Format]:
 
 
 def description_faults(description: Any) -> list[str]:
-    """Return one sentence if a description is empty or too long, otherwise an empty list."""
+    """Return a list with one sentence if a description is empty or too long; otherwise, an empty list."""
     if not isinstance(description, str) or not description.strip():
         return ["description is empty: say what it is, in words"]
     if len(description) > DESCRIPTION_CHARACTERS:

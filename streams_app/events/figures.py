@@ -16,7 +16,12 @@ Result = Literal["acknowledged", "unknown", "refused"]
 
 
 class PublishingFigures(NamedTuple):
-    """Counter of published events, by outcome, and histogram of the time until their acknowledgement."""
+    """Metrics of published events.
+
+    Attributes:
+        published: Counter of events by their key and outcome.
+        publish_seconds: Histogram of the time until the broker has acknowledged events, by their key.
+    """
 
     published: Counter
     publish_seconds: Histogram
@@ -26,7 +31,8 @@ class PublishingFigures(NamedTuple):
         """Return the counter and the histogram of a worker, or create them in a registry.
 
         Args:
-            where: The metrics of a worker; or a registry in which to create them; None: a private registry.
+            where: The metrics of a worker, which contain them, or a registry in which to create them. None: a registry that nobody
+                reads.
         """
         if isinstance(where, Metrics):
             return cls(where.published, where.publish_seconds)
@@ -37,11 +43,11 @@ class PublishingFigures(NamedTuple):
         return cls(counter, histogram)
 
     def begin(self, event_keys: Iterable[str]) -> None:
-        """Create the series of events before they are published, so that ``rate`` and alerts include the first event."""
+        """Create the time series of events before events are published, so that ``rate`` and alerts include the first one."""
         for event_key in event_keys:
             for result in get_args(Result):
                 self.published.labels(event=event_key, result=result)
 
     def add(self, event_key: str, result: Result, events: int = 1) -> None:
-        """Count events by their outcome."""
+        """Add to the number of events with an outcome."""
         self.published.labels(event=event_key, result=result).inc(events)

@@ -1,7 +1,7 @@
 """Unwraps events that arrive in another format than plain JSON, for subscribers (pure).
 
-The result is an event as this project publishes it, so that later code needs no case for each format: the fields of the payload,
-``before`` and ``metadata`` at the top level of the value, and the attributes of CloudEvents in headers.
+The result has the form of an event that this project publishes, so that later code needs no case for each format. The fields of the
+payload, ``before`` and ``metadata`` are at the top level of the value, and the attributes of a CloudEvent are headers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streams_app.schemas.cache import SchemaCache
 from streams_app.schemas.framing import is_framed
 
 Unwrap = Callable[[Headers, bytes], tuple[Headers, bytes] | None]
-"""Headers and value of a record → headers and value of the event; None: the record is skipped."""
+"""Function that converts headers and value of a record to those of an event, or returns None if the record is no event."""
 
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NULL: Final = b"null"
@@ -29,10 +29,11 @@ def of_change(headers: Headers, value: bytes) -> tuple[Headers, bytes] | None:
     """Unwrap a change event of Debezium: its row becomes the payload, and the rest of the envelope the metadata.
 
     Returns:
-        None for heartbeats, transaction metadata and an empty payload.
+        Headers and value of the event. None for records that are no changes: heartbeats, transaction metadata, and values whose
+        ``payload`` is null.
 
     Raises:
-        BadEventError: ``not-valid``: it is not JSON. ``wrong-format``: it is not a change event, or has no row.
+        BadEventError: ``not-valid``: the value is not JSON. ``wrong-format``: the value is not a change event, or has no row.
     """
     parts = _parts(value)
     if parts.keys() == {"schema", "payload"}:
@@ -54,8 +55,10 @@ def of_change(headers: Headers, value: bytes) -> tuple[Headers, bytes] | None:
 def of_cloud_event(headers: Headers, value: bytes) -> tuple[Headers, bytes]:
     """Unwrap a CloudEvent in structured mode: its data becomes the value, and its attributes become headers.
 
+    Headers of the record with names of attributes are dropped, because the attributes of this mode are in the value.
+
     Raises:
-        BadEventError: ``not-valid``: it is not JSON. ``wrong-format``: it has no ``specversion``, or its data is missing.
+        BadEventError: ``not-valid``: the value is not JSON. ``wrong-format``: the value has no ``specversion``, or no data.
     """
     parts = _parts(value)
     if type(_plain(parts.get("specversion"))) is not str:
@@ -75,12 +78,11 @@ _ENVELOPES: Final[Mapping[Format, Unwrap]] = {"debezium": of_change, "cloudevent
 def unwrap_of(declared: Format, schemas: SchemaCache | None) -> Unwrap | None:
     """Return the function that unwraps the events of a format; None if they are plain JSON.
 
+    If the schema of a framed value is not cached, the returned function raises NotFetchedError.
+
     Args:
         declared: The format that the event declares.
-        schemas: Decodes framed values; None: values have no frame.
-
-    Raises:
-        NotFetchedError: Raised by the returned function if the schema of a framed value has to be fetched first.
+        schemas: Cache of schemas, which decodes framed values; None: values have no frame.
     """
     envelope = _ENVELOPES.get(declared)
     if schemas is None or declared == "json":
@@ -95,7 +97,10 @@ def unwrap_of(declared: Format, schemas: SchemaCache | None) -> Unwrap | None:
 
 
 def attributes_of(declared: Format, headers: Headers, value: bytes | None) -> Headers:
-    """Return the headers of an event, with the attributes of a CloudEvent in structured mode unless it is invalid."""
+    """Return the headers of an event, with the attributes of a CloudEvent in structured mode as headers.
+
+    An invalid CloudEvent is treated as an event without attributes, and its headers are returned unchanged.
+    """
     if declared != "cloudevents" or not value:
         return headers
     try:
@@ -105,7 +110,12 @@ def attributes_of(declared: Format, headers: Headers, value: bytes | None) -> He
 
 
 def _attributes(parts: Mapping[str, msgspec.Raw], given: set[str]) -> list[tuple[str, bytes]]:
-    """Return attributes as headers; ``traceparent`` and ``tracestate`` get no prefix, and headers in ``given`` are not repeated."""
+    """Return attributes of a CloudEvent as headers with the prefix ``ce_``; only ``traceparent`` and ``tracestate`` get no prefix.
+
+    Args:
+        parts: Attributes by name.
+        given: Names of headers that the record has, for which no header is returned.
+    """
     found = []
     for name, raw in parts.items():
         value = _plain(raw)
@@ -128,7 +138,7 @@ def _plain(raw: msgspec.Raw | None) -> Any:
 
 
 def _row(side: msgspec.Raw | None) -> bytes | None:
-    """Return the row before or after a change as JSON; None without a row. The MongoDB connector writes rows as JSON strings."""
+    """Return the row before or after a change as JSON; None if there is none. The MongoDB connector writes rows as JSON strings."""
     row = b"" if side is None else bytes(side)
     if row[:1] == b'"':
         row = msgspec.json.decode(row, type=str).encode()

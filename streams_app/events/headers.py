@@ -1,7 +1,7 @@
 """Headers of an event, as CloudEvents 1.0 in binary mode (pure).
 
-Every event has attributes such as `ce_type` and `ce_id`. Each other `ce_<name>` is an entry of its context, which is copied to the
-events that its subscribers publish.
+Every event has attributes such as ``ce_type`` and ``ce_id``. Each other header ``ce_<name>`` is an entry of its context.
+Subscribers copy the context of the event that they handle to the events that they publish.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ CAUSATION_ID: Final = "ce_causationid"
 TRACE_PARENT: Final = "traceparent"
 
 CONTENT_TYPES: Final[Mapping[Format, str]] = {"avro": "application/vnd.apache.avro", "protobuf": "application/x-protobuf"}
-"""Media types of values that are not JSON."""
+"""Media types of values by format; formats that are missing here have the media type of JSON."""
 
 ATTRIBUTES: Final = frozenset(
     {ID, TYPE, SOURCE, TIME, CORRELATION_ID, CAUSATION_ID}
     | {"ce_specversion", "ce_datacontenttype", "ce_dataschema", "ce_subject", "ce_traceparent", "ce_tracestate"}
 )
-"""Headers that CloudEvents or this project defines, so that they are not entries of the context."""
+"""Headers that CloudEvents or this project defines; they are not entries of the context."""
 
 SOURCE_BYTES: Final = 12
-"""Size of the digest of a source in an identity. A digest is stored because sources may be long, and each stored id has one."""
+"""Size of the digest of a source in bytes. A stored id begins with this digest instead of the source, which may be long."""
 SOURCE_CHARACTERS: Final = SOURCE_BYTES * 4 // 3
-"""Length of that digest as text, with which an identity begins; ``subscribers/state/lua/shared/identities.lua`` relies on it."""
+"""Length of the digest of a source as text; ``subscribers/state/lua/shared/identities.lua`` relies on this length."""
 
 CONTEXT_NAME: Final = re.compile(r"^[a-z0-9]{1,20}$")
-"""Pattern of extension names in CloudEvents."""
+"""Pattern of the names of context entries, as CloudEvents defines it for extension attributes."""
 CONTEXT_NAMES: Final = 16
 CONTEXT_BYTES: Final = 1_000
 
@@ -55,8 +55,8 @@ class Envelope(NamedTuple):
     Attributes:
         correlation_id: Id shared by all events that the same first event caused, directly or indirectly.
         causation_id: Id of the event whose subscriber published this one; None if no subscriber did.
-        context: Text entries set by the publisher, and inherited ones.
-        traceparent: Position in a trace, in the format of W3C Trace Context.
+        context: Context entries by name: those that the publisher set, and inherited ones.
+        traceparent: Position in a trace, in the format of W3C Trace Context; None if there is none.
     """
 
     correlation_id: str
@@ -66,7 +66,7 @@ class Envelope(NamedTuple):
 
 
 def header(headers: Headers, name: str) -> str | None:
-    """Return the text of the last header with a name, or None; invalid UTF-8 is replaced, because the text is only displayed."""
+    """Return the text of the last header with a name; None if there is none. Invalid UTF-8 is replaced."""
     for key, value in reversed(headers):
         if key == name and value is not None:
             return value.decode("utf-8", "replace")
@@ -74,10 +74,9 @@ def header(headers: Headers, name: str) -> str | None:
 
 
 def source_of(headers: Headers) -> bytes:
-    """Return the first non-empty header ``ce_source``, within which the id of an event is unique; empty for folded records.
+    """Return the value of the first non-empty header ``ce_source``, within which the id of an event is unique.
 
-    A folded record needs no source, because a fold id contains its fold and offsets. Of several headers with one name the first one
-    counts, as for ids.
+    Empty if there is no such header, or the record has a fold id: a fold id contains fold and offsets, and so is unique by itself.
     """
     found = b""
     for name, value in headers:
@@ -89,7 +88,7 @@ def source_of(headers: Headers) -> bytes:
 
 
 def identity_of(event_id: str, headers: Headers) -> str:
-    """Return the identity of an event for deduplication: source and id, because CloudEvents ids are unique only within a source."""
+    """Return the identity of an event for deduplication: a digest of its source, and its id, which is unique within the source."""
     return _digest(source_of(headers)) + event_id
 
 
@@ -99,7 +98,7 @@ def _digest(source: bytes) -> str:
 
 
 def header_bytes(headers: Headers) -> int:
-    """Return the total size of all header names and values in bytes; values of other producers may be None."""
+    """Return the total size of all header names and values, in bytes. Values may be None, as other producers may send them."""
     size = 0
     # A loop, because sum() over the pairs takes twice the time, and this runs for each event with headers.
     for name, value in headers:
@@ -108,7 +107,7 @@ def header_bytes(headers: Headers) -> int:
 
 
 def context_of(headers: Headers) -> dict[str, str]:
-    """Return name → text of the context entries in headers: each ``ce_<name>`` that is not one of :data:`ATTRIBUTES`."""
+    """Return the context entries in headers by name: each header ``ce_<name>`` that is not one of :data:`ATTRIBUTES`."""
     return {
         key.removeprefix(PREFIX): value.decode("utf-8", "replace")
         for key, value in headers
@@ -117,13 +116,13 @@ def context_of(headers: Headers) -> dict[str, str]:
 
 
 def followed(inherited: Mapping[str, str], said: Mapping[str, str]) -> dict[str, str]:
-    """Return the context of an event that a subscriber publishes: new entries, and those of the event that it handles.
+    """Return the context of an event that a subscriber publishes: new entries, and inherited ones of the event that it handles.
 
-    New entries have priority. Entries of the original event are inherited only up to the limits of a publication, so that an event
+    New entries have priority. Entries are inherited only as long as the limits for a published context are kept, so that an event
     with a large context does not prevent its subscribers from publishing.
 
     Args:
-        inherited: Context of the original event.
+        inherited: Context of the event that the subscriber handles.
         said: New context, within the limits.
     """
     found = dict(said)
@@ -140,7 +139,7 @@ def followed(inherited: Mapping[str, str], said: Mapping[str, str]) -> dict[str,
 def follows(value: str) -> bool:
     """Return whether a header value is short enough to be copied to the events that subscribers publish.
 
-    The limit is that of a whole context, because each event of a long chain has a copy.
+    The maximum is that of a whole context, because each event of a long chain has a copy.
     """
     return len(value.encode()) <= CONTEXT_BYTES
 
@@ -150,7 +149,7 @@ def _size(name: str, value: str) -> int:
 
 
 def context_faults(context: Any) -> list[str]:
-    """Return the reasons why a publisher cannot set this context, one sentence each."""
+    """Return the reasons why a publisher cannot set this context, one text for each."""
     if not isinstance(context, Mapping):
         return [f"context = {context!r} is not a mapping of names to text"]
     faults = []
@@ -172,7 +171,7 @@ def require_id(event_id: str, max_bytes: int) -> None:
     """Check that an event id is neither empty nor too long.
 
     Raises:
-        BadEventError: ``not-valid``.
+        BadEventError: ``not-valid``: the id is empty or too long.
     """
     if not 1 <= len(event_id.encode()) <= max_bytes:
         raise BadEventError("not-valid", f"event_id = {event_id[:40]!r} must have 1 to {max_bytes} bytes")
@@ -184,9 +183,9 @@ def headers_for(
     """Return the headers of an event to publish.
 
     Args:
-        event_key: Its type.
-        event_id: Its id, unique within the source.
-        source: The publisher.
+        event_key: Key of the event, which becomes its type.
+        event_id: Id of the event, unique within the source.
+        source: The publishing application.
         time_ms: Time of publication.
         envelope: Further headers; the context is within the limits of :func:`context_faults`.
         content_type: Media type of the value.

@@ -1,4 +1,4 @@
-"""Event loop in a separate thread, for programs without one: Django, scripts, sync functions.
+"""Event loop in a separate thread, for programs without an event loop: Django, scripts, sync functions.
 
 A forked process has none of the threads of its parent, so check :attr:`OwnLoop.is_mine` before each use.
 """
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 class OwnLoop:
-    """Running event loop in a separate thread; it ends when it is closed, or with the process."""
+    """Event loop that runs in a separate thread until it is closed or the process ends."""
 
     def __init__(self, name: str) -> None:
         """Start the thread.
@@ -32,26 +32,28 @@ class OwnLoop:
 
     @property
     def is_mine(self) -> bool:
-        """Whether the thread of the loop runs in this process, and not in the parent of a fork."""
+        """Whether the thread of the loop runs in this process; False in a process that was forked from the one that started it."""
         return self._pid == os.getpid()
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine in the loop and wait for its result; call it from another thread."""
+        """Run a coroutine in the loop and wait for its result. Call this from another thread."""
         return waited_for(work, self._loop)
 
     def begin(self, work: Coroutine[Any, Any, R]) -> Future[R]:
-        """Start a coroutine in the loop; another event loop can await the result with :func:`asyncio.wrap_future`."""
+        """Start a coroutine in the loop. Another event loop can await the returned future with :func:`asyncio.wrap_future`."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
-        """End the thread after the current callback."""
+        """Stop the loop after its current callback, without waiting for its coroutines, and end the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
 def waited_for(work: Coroutine[Any, Any, R], loop: asyncio.AbstractEventLoop) -> R:
-    """Run a coroutine in the event loop of another thread and wait for its result; an interrupted wait cancels it.
+    """Run a coroutine in the event loop of another thread and wait for its result.
+
+    If the wait is interrupted, the coroutine is cancelled.
 
     Raises:
         RuntimeError: The loop runs in this thread, so waiting would deadlock.

@@ -1,4 +1,4 @@
-"""Derives the id and the headers of an event that a subscriber publishes from the event that it handles, the parent (pure).
+"""Derives id and headers of an event that a subscriber publishes from its parent, the event that the subscriber handles (pure).
 
 Every attempt for the same parent publishes the same ids, so that consumers can deduplicate.
 """
@@ -20,16 +20,16 @@ NAMESPACE: Final = UUID("3c1a4f0e-6c1b-5d5a-9a51-6f0a1f2b7c3d")
 
 
 class Parent:
-    """Parent of the events that one attempt of a subscriber's function publishes."""
+    """The event for which a subscriber's function is called, as the parent of the events that one attempt publishes."""
 
     def __init__(self, event_id: str, subscriber: str, envelope: Envelope, source: str | None = None) -> None:
         """Create the parent of an attempt.
 
         Args:
-            event_id: Id of the event with which the function is called.
+            event_id: Id of the event for which the function is called.
             subscriber: Name of the subscriber, so that two subscribers of one event publish different ids.
             envelope: Headers of that event.
-            source: Source within which its id is unique; None if it has no source.
+            source: Source within which the id of that event is unique; None if it has no source.
         """
         self._event_id = event_id
         self._source = source
@@ -38,12 +38,13 @@ class Parent:
         self._ordinals: defaultdict[str, count[int]] = defaultdict(count)
 
     def child_id(self, event_key: str, app_id: str = "") -> str:
-        """Return the derived id of the next event that this attempt publishes, counted by event key.
+        """Return the id of the next event that this attempt publishes, which contains a number that is counted for each event key.
 
         Args:
             event_key: Key of the published event.
-            app_id: Id of the publishing application. If the source of the parent is this application or missing, the id does not
-                depend on it, so that attempts before and after an upgrade from a version without sources publish the same ids.
+            app_id: Id of the publishing application. The source of the parent is a part of the id only if it is another
+                application. Without this rule, an upgrade from a version without sources would change the ids that attempts
+                publish.
         """
         # Counted by key, so that functions that publish several kinds concurrently, in any order, derive the same ids each time.
         ordinal = next(self._ordinals[event_key])
@@ -53,7 +54,7 @@ class Parent:
     def envelope(self, context: Mapping[str, str]) -> Envelope:
         """Return the headers of a published event: correlation, trace and context are inherited, and new context has priority.
 
-        A trace that is too long is not inherited. A correlation id that is too long is replaced by the id of the parent.
+        A trace context that is too long is not inherited. A correlation id that is too long is replaced by the id of the parent.
         """
         correlation_id, traceparent = self._envelope.correlation_id, self._envelope.traceparent
         return Envelope(
@@ -78,4 +79,4 @@ class Publisher(Protocol):
     def publish_child_sync(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> str:
-        """Publish an event from a function without ``async``, which runs in a thread pool."""
+        """Publish an event from a function without ``async``, in its thread; return its id when the broker has acknowledged it."""

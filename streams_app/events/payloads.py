@@ -1,7 +1,8 @@
 """Checks which types can be payloads, and finds the JSON names of their fields (pure).
 
-A payload is a JSON object, whose fields are at the top level of the value: a msgspec Struct, a dataclass, a TypedDict or a pydantic
-model. Types that msgspec writes as an array or a number cannot be payloads. The checks use only the JSON Schema of a type.
+A payload is a JSON object, whose fields are at the top level of the value. Its type is a msgspec Struct, a dataclass, a TypedDict
+or a pydantic model. Types that msgspec writes as an array or a number cannot be payloads. The checks use only the JSON Schema of a
+type.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from streams_app.errors import text_of
 from streams_app.settings.base import suggestion
 
 RESERVED: Final = ("before", "metadata")
-"""Fields of the value of an event that do not belong to the payload."""
+"""Fields at the top level of a value that do not belong to the payload."""
 
 
 NO_OBJECT: Final = "is not an object with fields: take a msgspec Struct, a dataclass, a TypedDict or a pydantic model"
@@ -30,10 +31,10 @@ def is_pydantic(payload: Any) -> bool:
 
 
 def has_hooks(kind: Any) -> bool:
-    """Return whether creating an object of a type may call functions of its author, as any pydantic model does.
+    """Return whether creating an object of a type may call functions of its author; always true for a pydantic model.
 
-    Such functions are ``__post_init__`` and the hooks of attrs, a default factory, ``_missing_`` of an Enum, and the decoder of a
-    custom type, also in the types of fields.
+    Such functions are ``__post_init__``, the hooks of attrs, default factories, ``_missing_`` of an Enum, and decoders of custom
+    types. The types of fields are checked as well.
     """
     if is_pydantic(kind):
         return True
@@ -65,7 +66,7 @@ def _is_hooked(part: Any) -> bool:
 
 
 def with_events(item: Any) -> type[Any]:
-    """Return an object type whose field ``events`` is a list of this type, as in the records of a fold with ``keep = "events"``."""
+    """Return an object type whose field ``events`` is a list of ``item``, as in the records of a fold with ``keep = "events"``."""
     name = f"{item.__name__}List"
     if is_pydantic(item):
         model: type[Any] = create_model(name, events=(list[item], ...))
@@ -74,7 +75,7 @@ def with_events(item: Any) -> type[Any]:
 
 
 def _has_fields(payload: Any) -> bool:
-    """Return whether a type is of a kind that can be a payload; does not check its fields."""
+    """Return whether a type is of a kind that can be a payload. The fields are not checked."""
     kind = get_origin(payload) or payload
     if not isinstance(kind, type):
         return False
@@ -85,7 +86,7 @@ def schema_of(payload: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the JSON Schema of a payload.
 
     Returns:
-        The schema, and those that it references as ``#/$defs/NAME``, by name.
+        The schema of the type, and a dict of the schemas that it references: ``#/$defs/NAME`` refers to the item NAME.
 
     Raises:
         TypeError: JSON cannot represent the type.
@@ -103,12 +104,12 @@ def schema_of(payload: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def payload_faults(label: str, payload: Any, reserved: Collection[str] = ()) -> list[str]:
-    """Return the reasons why a type cannot be a payload, one sentence each.
+    """Return the reasons why a type cannot be a payload, one text for each.
 
     Args:
-        label: Description of the type, for the sentences.
+        label: What the type is, as the subject of the texts.
         payload: The type.
-        reserved: Names that its fields cannot have.
+        reserved: Names that its fields must not have.
     """
     called = getattr(payload, "__name__", repr(payload))
     try:
@@ -128,7 +129,7 @@ def payload_faults(label: str, payload: Any, reserved: Collection[str] = ()) -> 
 
 
 def key_faults(payload: Any, keyed_by: str | None) -> list[str]:
-    """Return the reasons why a field cannot be the key of an event, one sentence each; empty if the type itself has faults."""
+    """Return the reasons why a field cannot be the key of an event, one text for each; empty if the type itself has faults."""
     if keyed_by is None or payload_faults("", payload):
         return []
     fields = list(schema_of(payload)[0]["properties"])

@@ -1,4 +1,4 @@
-"""Publishes events and waits for the acknowledgement of the broker; after an error, an event can be resent with the same id."""
+"""Publishes events and waits until the broker has acknowledged them; after an error, an event can be resent with the same id."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 
 SEND_SECONDS: Final = 25.0
-"""Time limit of an acknowledgement; longer than the time that a partition has no leader after its broker was killed."""
+"""Maximum wait for an acknowledgement; longer than a partition has no leader after its broker was killed."""
 
 
 class Declares(Protocol):
-    """Port to a catalogue, with the part that publishing uses."""
+    """The part of a catalogue that publishing uses."""
 
     @property
     def events(self) -> tuple[Event[Any, Any], ...]:
@@ -64,8 +64,8 @@ class _Ready(NamedTuple):
 class Events:
     """Publishes the events of a catalogue.
 
-    On a running event loop, use ``async with Events(settings, catalogue) as events``. A program without one calls ``publish_sync``
-    and ``close``, or uses ``with``. One object can be shared by all threads of a process, and by processes forked from it.
+    On a running event loop, use ``async with Events(settings, catalogue) as events``. A program without an event loop calls
+    ``publish_sync`` and ``close``, or uses ``with``. All threads of a process, and processes forked from it, can share one object.
     """
 
     def __init__(
@@ -80,16 +80,16 @@ class Events:
         """Create a publisher, without connecting.
 
         Args:
-            settings: Connection and limits.
+            settings: Settings of the application, with the connection and the limits.
             catalogue: The events that may be published.
             metrics: The registry in which ``streams_app_published_total`` and ``streams_app_publish_seconds`` are created, such as
-                ``prometheus_client.REGISTRY``, or the metrics of a worker; None: a private registry.
-            clock: Clock for the times in headers.
-            send_seconds: Time limit of an acknowledgement.
+                ``prometheus_client.REGISTRY``, or the metrics of a worker. None: nobody reads the metrics.
+            clock: Clock for the times in headers; None: the system clock.
+            send_seconds: Maximum wait for an acknowledgement.
 
         Raises:
-            ConfigurationError: Tracing is on, and ``opentelemetry-api`` is not installed; or a format of an event needs a schema
-                registry, which the settings do not name, or a package that is not installed.
+            ConfigurationError: Tracing is on, and ``opentelemetry-api`` is not installed; or an event has a format whose package is
+                not installed, or which needs a schema registry that the settings do not name.
         """
         self._settings = settings
         self._events = {event.key: event for event in catalogue.events}
@@ -146,21 +146,24 @@ class Events:
         """Publish one event, and return its id when every in-sync replica has it.
 
         Args:
-            event: Its declaration.
-            data: Its payload.
-            before: The previous payload.
-            metadata: Metadata of the type that the event declares.
-            context: Text entries that are copied to the events that subscribers publish: at most 16 names, 1 kB.
+            event: Declaration of the event.
+            data: The payload.
+            before: The previous payload; None: the event has none.
+            metadata: Metadata of the type that the event declares; None: the event has none.
+            context: Text entries that subscribers copy to the events that they publish: at most 16 names and 1 kB.
             event_id: Id of an event with unknown outcome, to resend it; None: a new id.
 
         Returns:
-            The id.
+            The id of the event.
 
         Raises:
-            NotPublishedError: It was not acknowledged; the log may or may not contain it. Resend it with the id in the error.
-            BadEventError: It does not match its declaration, or is too large. It was not sent.
-            ConfigurationError: The catalogue does not declare the event, or its context exceeds the limits. It was not sent.
-            RuntimeError: Not within ``async with``.
+            NotPublishedError: The event was not acknowledged; the log may or may not contain it. Resend it with the id in the
+                error.
+            BadEventError: The event does not match its declaration, or is too large. It was not sent.
+            ConfigurationError: The catalogue does not declare the event, the context exceeds its limits, or the schema registry has
+                no schema for the event. The event was not sent.
+            TryAgainError: The schema registry does not answer. The event was not sent. This is also the base of NotPublishedError.
+            RuntimeError: The object was not entered with ``async with`` on this event loop.
         """
         ready = self._ready(event, data, before, metadata, context or {}, str(uuid4()) if event_id is None else event_id, None)
         await self._send(event, [ready])
@@ -177,18 +180,20 @@ class Events:
         """Publish many events of one kind together, in order for each key.
 
         Args:
-            event: Their declaration.
-            payloads: Their payloads. All are validated before the first one is sent.
+            event: Declaration of the events.
+            payloads: The payloads. All are validated before the first one is sent.
             context: The context of each event.
-            event_ids: Ids of events with unknown outcome, to resend them; as many as payloads. None: new ids.
+            event_ids: Ids of events with unknown outcome, to resend them, one for each payload. None: new ids.
 
         Returns:
-            Their ids, in the order of the payloads.
+            The ids of the events, in the order of the payloads.
 
         Raises:
-            NotPublishedError: Not all were acknowledged. Resend all of them with the ids in the error.
-            BadEventError: At least one does not match its declaration. None was sent.
-            ConfigurationError: As for :meth:`publish`. None was sent.
+            NotPublishedError: Not all events were acknowledged. Resend all of them with the ids in the error.
+            BadEventError: At least one event does not match its declaration, or is too large. None was sent.
+            ConfigurationError: As for :meth:`publish`, or ``event_ids`` are not as many as payloads. None was sent.
+            TryAgainError: The schema registry does not answer. None was sent. This is also the base of NotPublishedError.
+            RuntimeError: The object was not entered with ``async with`` on this event loop.
         """
         data = list(payloads)
         ids = [str(uuid4()) for _ in data] if event_ids is None else list(event_ids)
@@ -210,7 +215,10 @@ class Events:
         context: Mapping[str, str] | None = None,
         event_id: str | None = None,
     ) -> str:
-        """Publish one event like :meth:`publish`, from sync code, but not in the thread of an event loop, which it would block."""
+        """Publish one event from sync code, like :meth:`publish`.
+
+        A thread that runs an event loop must not call this, because the call would block the loop.
+        """
         return self._waited_for(
             lambda: self.publish(event, data, before=before, metadata=metadata, context=context, event_id=event_id)
         )
@@ -221,7 +229,7 @@ class Events:
         """Publish an event of a subscriber, with an id derived from that of its parent, see :class:`Parent`.
 
         Raises:
-            RuntimeError: No event loop is running in this thread, so the coroutine could not be awaited.
+            RuntimeError: No event loop runs in this thread, so the coroutine could not be awaited.
         """
         try:
             asyncio.get_running_loop()
@@ -240,7 +248,7 @@ class Events:
     def publish_child_sync(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> str:
-        """Publish an event like :meth:`publish_child`, from code without ``async``."""
+        """Publish an event of a subscriber like :meth:`publish_child`, from code without ``async``."""
         return self._waited_for(lambda: self._publish_child(parent, event, data, before, metadata, context))
 
     def close(self) -> None:
@@ -264,7 +272,7 @@ class Events:
         return CoalescingProducer(producer, self._send_seconds)
 
     def _new_schemas(self) -> SchemaRegistry | None:
-        """Return the registry with whose schemas events are framed; None: events are published as plain JSON."""
+        """Return the registry whose schemas encode the events; None if no event has a format that needs one."""
         formats = formats_of(self._events.values())
         if not set(formats) & set(REGISTERED):
             return None
@@ -296,7 +304,7 @@ class Events:
         event_id: str,
         parent: Parent | None,
     ) -> _Ready:
-        """Encode an event, and validate it by decoding it as consumers do, because msgspec does not validate at construction."""
+        """Encode an event, and validate it by decoding it as consumers do: msgspec does not validate objects at construction."""
         if not isinstance(event, Event):
             raise ConfigurationError([f"{event!r} is not an Event: pass a declared event, then its payload"])
         if faults := self._faults(event, metadata, context, event_id):
@@ -344,12 +352,12 @@ class Events:
             await self._produce(event, [one._replace(headers=with_trace_headers(one.headers, added)) for one in ready])
 
     async def _framed(self, event: Event[Any, Any], ready: Sequence[_Ready], schemas: SchemaRegistry) -> list[_Ready]:
-        """Encode events by the latest schema of the subject ``<topic>-value``.
+        """Encode events by the latest schema of the subject ``<topic>-value``. Nothing is sent if one of them fails.
 
         Raises:
-            BadEventError: ``not-valid``: an event does not fit the schema. ``too-large``: it exceeds a limit. None was sent.
-            RegistryUnavailableError: The registry does not answer. None was sent.
-            ConfigurationError: The subject does not exist, or its schema has another type. None was sent.
+            BadEventError: ``not-valid``: an event does not fit the schema. ``too-large``: an event exceeds a limit.
+            RegistryUnavailableError: The registry does not answer.
+            ConfigurationError: The subject does not exist, or its schema has another type.
         """
         latest = await schemas.latest(f"{event.topic}-value", event.format)
         found = []
@@ -387,7 +395,7 @@ class Events:
 
 
 def _attributes(event: Event[Any, Any], ready: Sequence[_Ready]) -> dict[str, str | int]:
-    """Return the span attributes for a publication of these events."""
+    """Return the attributes of the span of a publication of these events."""
     if len(ready) > 1:
         return {"streams_app.event": event.key, "messaging.batch.message_count": len(ready)}
     of_key = {} if ready[0].key is None else {"messaging.kafka.message.key": ready[0].key.decode("utf-8", "backslashreplace")}

@@ -9,15 +9,15 @@ from typing import Any, Final
 from streams_app.events.headers import TRACE_PARENT
 
 MAX_LINKS: Final = 32
-"""Maximum number of links of a span; the newest contexts are linked."""
+"""Maximum number of links of a span. If there are more trace contexts, only the newest are linked."""
 
 CONTEXT_BYTES: Final = 55
 SAMPLED: Final = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][13579bdf]")
-"""Matches the beginning of a ``traceparent`` whose trace is recorded; links to other traces would have no target."""
+"""Matches the beginning of a ``traceparent`` whose trace is recorded. A link to another trace would have no target."""
 
 
 def sampled_context(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
-    """Return the ``traceparent`` in the headers of an event; None if it is missing or not valid, or its trace is not recorded."""
+    """Return the ``traceparent`` in the headers of an event; None if it is missing or invalid, or its trace is not recorded."""
     for name, value in headers:
         if name == TRACE_PARENT and value and SAMPLED.match(value):
             rest = value[CONTEXT_BYTES:]
