@@ -22,7 +22,7 @@ class AvroSchema:
         self._parsed = fastavro.parse_schema(orjson.loads(definition.text), named_schemas=named)
 
     def decode(self, body: bytes) -> Any:
-        """Decode the bytes after the frame; times, decimals and UUIDs become Python objects."""
+        """Decode the bytes after the frame. Times, decimals and UUIDs become objects of the corresponding Python classes."""
         stream = BytesIO(body)
         value = fastavro.schemaless_reader(stream, self._parsed, None)
         if (rest := len(body) - stream.tell()) > 0:

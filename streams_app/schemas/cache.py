@@ -30,8 +30,8 @@ class SchemaEntry(NamedTuple):
     Attributes:
         type: Type of the schema; empty if it cannot be used.
         schema: The parsed schema; None if it cannot be used.
-        reason: Reason of the dead letters of its events, if it cannot be used.
-        detail: Text for these dead letters.
+        reason: If the schema cannot be used: the reason of the dead letters that events with this schema become.
+        detail: If the schema cannot be used: the explanation in these dead letters.
     """
 
     type: str
@@ -44,7 +44,7 @@ class SchemaCache:
     """Least-recently-used cache of schemas. Decoding never waits: a missing schema raises :class:`NotFetchedError`."""
 
     def __init__(self, most: int) -> None:
-        """Create an empty cache of at most ``most`` schemas; more if a single batch needs more."""
+        """Create an empty cache of at most ``most`` schemas. If a single batch needs more, it may exceed this limit."""
         self._most = most
         self._entries: dict[int, SchemaEntry] = {}
 
@@ -60,7 +60,13 @@ class SchemaCache:
         return missing
 
     def keep(self, number: int, entry: SchemaEntry, wanted: Collection[int] = ()) -> None:
-        """Add the schema with an id; if the cache is full, drop the least recently used one that is not in ``wanted``."""
+        """Add the entry of a schema; if the cache is full, drop the least recently used schema that is not in ``wanted``.
+
+        Args:
+            number: Id of the schema.
+            entry: The registry's answer for this id.
+            wanted: Ids of the schemas that the current batch needs.
+        """
         self._entries[number] = entry
         if len(self._entries) > self._most:
             oldest = next((one for one in self._entries if one != number and one not in wanted), None)
@@ -76,12 +82,12 @@ class SchemaCache:
 
         Args:
             value: The framed value.
-            declared: Format of the event. Those with an envelope accept any type of schema.
+            declared: Format of the event. Formats with an envelope accept schemas of any type.
 
         Raises:
-            NotFetchedError: Its schema was not fetched yet.
-            BadEventError: ``unknown-schema``: the registry has no such schema. ``wrong-format``: the value has no frame, or does
-                not fit its schema, or its schema is of another type or cannot be used.
+            NotFetchedError: The schema of the value was not fetched yet.
+            BadEventError: The reason is ``unknown-schema`` if the registry has no such schema. It is ``wrong-format`` if the value
+                has no frame or does not fit its schema, or if the schema is of another type or cannot be used.
         """
         number, body = unframed(value)
         if declared == "json-schema":

@@ -1,4 +1,4 @@
-"""Reads and writes the frame of a value, which has the id of its schema (pure).
+"""Reads and writes the frame of a value, which contains the id of its schema (pure).
 
 Source: Confluent's documentation, "Formats, Serializers, and Deserializers", section "Wire format".
 """
@@ -12,22 +12,22 @@ from streams_app.errors import BadEventError
 
 MAGIC: Final = b"\0"
 HEAD_BYTES: Final = 5
-"""Length of a frame: the magic byte and the id."""
+"""Length of a frame, in bytes: the zero byte and the four bytes of the id."""
 
 MAX_ID: Final = 2**31 - 1
 """Largest id: registries use signed 32-bit integers."""
 
 MAX_INDEXES: Final = 32
-"""Maximum nesting depth of a Protobuf message."""
+"""Maximum number of message indexes: the depth at which a Protobuf message type may be nested in others."""
 
 
 def is_framed(value: bytes | None) -> bool:
-    """Return whether a value seems to be framed; JSON never begins with a zero byte."""
+    """Return whether a value is at least as long as a frame and begins with its zero byte; JSON never begins with a zero byte."""
     return value is not None and len(value) >= HEAD_BYTES and value[:1] == MAGIC
 
 
 def schema_id(value: bytes) -> int:
-    """Return the schema id in the frame of a value."""
+    """Return the schema id in the frame of a value, for which :func:`is_framed` must be True."""
     return int.from_bytes(value[1:HEAD_BYTES], "big")
 
 
@@ -35,7 +35,7 @@ def unframed(value: bytes) -> tuple[int, bytes]:
     """Split a framed value into schema id and body.
 
     Raises:
-        BadEventError: ``wrong-format``: the value has no frame. ``unknown-schema``: its id is out of range.
+        BadEventError: The reason is ``wrong-format`` if the value has no frame, or ``unknown-schema`` if the id is out of range.
     """
     if not is_framed(value):
         raise BadEventError("wrong-format", "the value does not begin with a zero byte and the four bytes of a schema id")
@@ -45,20 +45,23 @@ def unframed(value: bytes) -> tuple[int, bytes]:
 
 
 def framed(number: int, body: bytes) -> bytes:
-    """Return a body with a frame before it: a zero byte and the schema id."""
+    """Return a body after a frame, which consists of a zero byte and the schema id ``number``."""
     return MAGIC + number.to_bytes(4, "big") + body
 
 
 def schema_ids(values: Iterable[bytes | None]) -> set[int]:
-    """Return the schema ids of all framed values, without ids out of range."""
+    """Return the schema ids of all framed values. Ids that are out of range are left out."""
     return {number for value in values if value is not None and is_framed(value) and (number := schema_id(value)) <= MAX_ID}
 
 
 def message_indexes(body: bytes) -> tuple[Sequence[int], bytes]:
-    """Split the body of a Protobuf value into message indexes and encoded message.
+    """Split the body of a Protobuf value into the message indexes and the encoded message.
+
+    The indexes identify the type of the message in its schema: the first is that of a type at the top level of the schema, each
+    further one that of a type nested in the previous one.
 
     Raises:
-        ValueError: The body ends within the indexes, or they are invalid.
+        ValueError: The body ends within the indexes, or the number of indexes is invalid.
     """
     count, at = _zigzag(body, 0)
     if count == 0:
@@ -73,11 +76,11 @@ def message_indexes(body: bytes) -> tuple[Sequence[int], bytes]:
 
 
 FIRST_MESSAGE: Final = b"\0"
-"""The indexes of the first message of a schema."""
+"""The encoded message indexes of the first message type of a schema."""
 
 
 def _zigzag(body: bytes, at: int) -> tuple[int, int]:
-    """Return a variable-length integer in zigzag encoding, and the position after it."""
+    """Decode the variable-length integer at a position, which is in zigzag encoding; return it and the position after it."""
     number = shift = 0
     while True:
         if at >= len(body) or shift > 28:  # noqa: PLR2004  # five bytes of seven bits

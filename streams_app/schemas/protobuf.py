@@ -16,7 +16,7 @@ from streams_app.schemas.framing import FIRST_MESSAGE, message_indexes
 from streams_app.schemas.schema import SchemaDefinition, json_of
 
 MAIN: Final = "streams_app_schema.proto"
-"""File name of the schema itself; the schemas that it imports have the names of their references."""
+"""File name under which a schema is compiled. The schemas that it imports have the names by which it refers to them."""
 
 STANDARD_FILES: Final = Path(grpc_tools.protoc.__file__).parent / "_proto"
 _LONG: Final = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
@@ -30,9 +30,9 @@ class ProtobufSchema:
         self._file = _compiled(definition)
 
     def decode(self, body: bytes) -> Any:
-        """Decode the bytes after the schema id into a dict, by field name.
+        """Decode the bytes after the schema id into a dict of the fields by their names.
 
-        Unset fields have their default values; unset messages and ``optional`` fields are omitted.
+        An unset field has its default value, but an unset message or ``optional`` field is omitted.
         """
         indexes, content = message_indexes(body)
         descriptor = _message_at(self._file, indexes)
@@ -41,7 +41,7 @@ class ProtobufSchema:
         return _with_integers(descriptor, found)
 
     def encode(self, event: Any) -> bytes:
-        """Encode an event as the first message of the schema, with message indexes; unknown fields are errors."""
+        """Encode an event as a message of the first type of the schema, after its message indexes; unknown fields are errors."""
         message = message_factory.GetMessageClass(_message_at(self._file, (0,)))()
         json_format.Parse(json_of(event), message)
         return FIRST_MESSAGE + message.SerializeToString()
@@ -84,7 +84,7 @@ def _message_at(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor:
 
 
 def _with_integers(descriptor: Descriptor, found: dict[str, Any]) -> dict[str, Any]:
-    """Convert 64-bit integers of a message to numbers; the JSON form of Protobuf has them as text."""
+    """Convert the 64-bit integers of a decoded message from text, which they are in the JSON form of Protobuf, to numbers."""
     if descriptor.full_name.startswith("google.protobuf."):
         return found
     return {name: _integers_of(descriptor.fields_by_name[name], value) for name, value in found.items()}

@@ -1,8 +1,8 @@
 """Fetches schemas from a registry with the REST interface of Confluent; each is fetched once and cached.
 
-If the registry does not answer, :class:`RegistryUnavailableError` is raised, and the reader that needs the schema waits. If it has
-no such schema, events of this schema become dead letters; the registry is queried again after half a minute, because the schema
-may be registered later.
+If the registry does not answer, :class:`RegistryUnavailableError` is raised, and the reader that needs the schema waits. If the
+registry has no such schema, events with this schema become dead letters. The registry is queried again after half a minute, because
+the schema may be registered later.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LATEST_MS: Final = 60_000
 MAX_REFERENCES: Final = 200
 MAX_BYTES: Final = 5_000_000
 NOT_FOUND: Final = (40401, 40402, 40403)
-"""Error codes for a subject, a version or a schema that does not exist."""
+"""Error codes of the registry for a subject, a version or a schema that does not exist."""
 
 
 class RegistryUnavailableError(TryAgainError):
@@ -46,13 +46,13 @@ class UnknownSchemaError(Exception):
 
 
 class Latest(NamedTuple):
-    """The latest schema of a registry subject, and when it was fetched.
+    """The latest schema of a registry subject, and when the registry was last queried for it.
 
     Attributes:
         id: Id of the schema.
         type: Type of the schema.
         schema: The parsed schema, for encoding.
-        asked_ms: Time of the query, by the monotonic clock.
+        asked_ms: Time of the last query, even if it failed, in ms of the monotonic clock.
     """
 
     id: int
@@ -74,7 +74,9 @@ class SchemaRegistry(SchemaCache):
         self._latest: dict[str, Latest] = {}
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
-        """Fetch the missing schemas of all framed values; the values can be decoded until the next ``await`` of the caller.
+        """Fetch the schemas of framed values that are not cached yet.
+
+        Decode the values before the next ``await``, because another task may then displace the schemas from the cache.
 
         Raises:
             RegistryUnavailableError: The registry does not answer.
@@ -84,7 +86,12 @@ class SchemaRegistry(SchemaCache):
             await self.fetch(ids)
 
     async def fetch(self, ids: Collection[int]) -> None:
-        """Fetch the schemas with these ids that are not cached; errors as in :meth:`prepare`."""
+        """Fetch the schemas with these ids that are not cached. A schema that could not be used is fetched again after a while.
+
+        Raises:
+            RegistryUnavailableError: The registry does not answer.
+            ConfigurationError: A package that is needed to decode is not installed, or a file of the settings cannot be read.
+        """
         now_ms = self._clock.monotonic_ms()
         for number in ids:
             if now_ms - self._unusable.get(number, now_ms) > ASKED_ANEW_MS:
@@ -103,7 +110,8 @@ class SchemaRegistry(SchemaCache):
 
         Raises:
             RegistryUnavailableError: The registry does not answer, and the subject was never fetched.
-            ConfigurationError: It has no such subject, or its schema is of another type or cannot be used.
+            ConfigurationError: The registry has no such subject, or the schema of the subject is of another type than ``declared``
+                or cannot be used.
         """
         found = self._latest.get(subject)
         now_ms = self._clock.monotonic_ms()
@@ -132,7 +140,7 @@ class SchemaRegistry(SchemaCache):
         """Check that the registry answers, with a query for its subjects.
 
         Raises:
-            RegistryUnavailableError: It does not answer, or denies access.
+            RegistryUnavailableError: The registry does not answer or denies access, or the server is not a schema registry.
         """
         try:
             async with self._session() as session:
@@ -160,7 +168,7 @@ class SchemaRegistry(SchemaCache):
             return f"{what} cannot be used: {text_of(error)}"
 
     async def _definition(self, session: aiohttp.ClientSession, answer: Any) -> SchemaDefinition:
-        """Return the schema in an answer, and all schemas that it refers to."""
+        """Return the schema in an answer of the registry; first fetch all schemas that it refers to."""
         references: dict[str, str] = {}
         await self._add_references(session, answer, references, set())
         return SchemaDefinition(str(answer.get("schemaType") or "AVRO"), str(answer["schema"]), references)
@@ -201,7 +209,7 @@ class SchemaRegistry(SchemaCache):
         """Send a GET request to the registry; return the decoded JSON.
 
         Raises:
-            UnknownSchemaError: The registry has no such schema.
+            UnknownSchemaError: The registry has no such schema, subject or version.
             RegistryUnavailableError: The request failed, or the answer is not valid.
         """
         url = f"{(self._settings.url or '').rstrip('/')}/{path}"
@@ -231,7 +239,7 @@ def registry_of(settings: Settings, formats: Collection[Format], clock: Clock | 
         clock: Clock of the worker.
 
     Raises:
-        ConfigurationError: A format needs a registry and the settings name none; or a package of a format is not installed.
+        ConfigurationError: A format needs a registry but the settings name none, or a package that a format needs is not installed.
     """
     needed = [format_ for format_ in formats if format_ in TYPES]
     if needed and settings.schema_registry.url is None:

@@ -20,7 +20,7 @@ class SchemaDefinition(NamedTuple):
     Attributes:
         type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
         text: The schema.
-        references: Name → text of the schemas that it refers to, in the order of their dependencies.
+        references: The texts of the schemas that this schema refers to, by name. Each comes after the schemas that it refers to.
     """
 
     type: str
@@ -44,14 +44,14 @@ class _Module(Protocol):
 
 
 TYPES: Final[Mapping[Format, str]] = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
-"""Format → name of its schema type in a registry."""
+"""The type that schemas of a format have in a registry, by format."""
 
 _PACKAGES: Final = {"AVRO": ("fastavro", "avro"), "PROTOBUF": ("grpc_tools", "protobuf"), "JSON": ("orjson", "")}
-"""Schema type → package that decodes it, and extra that installs the package."""
+"""For each type of schema: the package that decodes it, and the extra that installs this package; "" if it is always installed."""
 
 
 class JsonSchema:
-    """Decodes and encodes JSON without validation by its schema, because producers have validated it."""
+    """Decodes and encodes JSON. Does not validate it by its schema, because producers have validated it."""
 
     def decode(self, body: bytes) -> Any:
         """Decode a JSON body."""
@@ -66,8 +66,8 @@ def parsed(definition: SchemaDefinition) -> Schema:
     """Parse a schema; this may take several milliseconds.
 
     Raises:
-        ConfigurationError: The package of its type is not installed.
-        Exception: The schema is not valid; the type of the exception depends on the package.
+        ConfigurationError: The package that decodes schemas of this type is not installed.
+        Exception: The schema is not valid, or its type is not supported. The type of the exception depends on the package.
     """
     if definition.type == "JSON":
         return JsonSchema()
@@ -79,7 +79,11 @@ def parsed(definition: SchemaDefinition) -> Schema:
 
 
 def require_package(schema_type: str) -> None:
-    """Raise a :class:`ConfigurationError` if the package that decodes a type of schema is not installed."""
+    """Check that the package that decodes a type of schema is installed.
+
+    Raises:
+        ConfigurationError: The package is not installed; the error names the extra that installs it.
+    """
     package, extra = _PACKAGES[schema_type]
     try:
         import_module(package)
@@ -93,7 +97,7 @@ def json_of(value: Any) -> bytes:
     """Return the JSON of a decoded value: times in ISO 8601, decimals as text, bytes in Base64.
 
     Raises:
-        orjson.JSONEncodeError: JSON cannot represent it.
+        orjson.JSONEncodeError: JSON cannot represent the value.
     """
     return orjson.dumps(value, default=_plain)
 

@@ -1,6 +1,6 @@
 """Reads the event in a value of any format (pure).
 
-Live views and journals read single fields of events by it. Folds use only its handling of frames, see
+Live views and journals use this module to read single fields of events. Folds use only its handling of frames, see
 :mod:`streams_app.folding.reading.formats`.
 """
 
@@ -21,11 +21,11 @@ class KeyedValue(Protocol):
 
     @property
     def key(self) -> bytes | None:
-        """Key as produced."""
+        """Record key as bytes, as produced; None: the record has no key."""
 
     @property
     def value(self) -> bytes | None:
-        """Value as produced."""
+        """Record value as bytes, as produced; None: the record is a tombstone."""
 
 
 class ValueReader:
@@ -36,7 +36,7 @@ class ValueReader:
 
         Args:
             declared: The format.
-            schemas: Schemas of framed values; None: values are plain JSON without frames, as in a test.
+            schemas: Schemas of framed values; None means that values are JSON without frames, as in a test.
         """
         self._format = declared
         self._schemas = schemas
@@ -45,7 +45,10 @@ class ValueReader:
         self._is_registered = declared in REGISTERED
 
     def framed_parts(self, records: Iterable[KeyedValue]) -> Iterator[bytes | None]:
-        """Yield the keys and values whose schemas :meth:`event` needs; none for ``json`` and ``json-schema``."""
+        """Yield the values of records, and for ``debezium`` also the keys, whose schemas :meth:`event` may need.
+
+        Yields nothing for the formats ``json`` and ``json-schema``, which need no schemas.
+        """
         if self._format in ("json", "json-schema"):
             return
         for record in records:
@@ -54,19 +57,26 @@ class ValueReader:
                 yield record.key
 
     def is_framed(self, value: bytes | None) -> bool:
-        """Return whether a value has a frame, or its format requires one."""
+        """Return whether a value is to be decoded as a framed value: it has a frame, or its format requires one.
+
+        Always False without ``schemas``.
+        """
         return self._schemas is not None and (self._is_registered or is_framed(value))
 
     def json(self, value: bytes) -> bytes:
-        """Return a framed value as JSON; other values as they are.
+        """Return a framed value as JSON, and any other value as it is.
 
         Raises:
-            NotFetchedError, BadEventError: As :meth:`.SchemaCache.json`.
+            NotFetchedError, BadEventError: See :meth:`.SchemaCache.json`.
         """
         return self._schemas.json(value, self._format) if self._schemas is not None and self.is_framed(value) else value
 
     def key_json(self, key: bytes | None) -> bytes | None:
-        """Return a framed record key as JSON, for a schema of any type; other keys as they are."""
+        """Return a framed record key as JSON, whatever type its schema has. A key that cannot be decoded is returned as it is.
+
+        Raises:
+            NotFetchedError: The schema of the key was not fetched yet.
+        """
         if self._schemas is None or key is None or not is_framed(key):
             return key
         try:
@@ -75,16 +85,18 @@ class ValueReader:
             return key
 
     def event(self, key: bytes | None, value: bytes) -> dict[str, Any] | None:
-        """Return the event, with the rest of its envelope as fields ``@op``, ``@type`` and so on; None if the record is no event.
+        """Return the event in a record, or None if the record is no event.
+
+        The rest of the envelope is added to the event as fields such as ``@op`` and ``@type``.
 
         Args:
             key: Key of the record.
-            value: Its value.
+            value: Value of the record.
 
         Raises:
-            NotFetchedError: A schema was not fetched yet.
-            BeyondDoubleError: ``not-json``, only because of a number beyond a double.
-            BadEventError: ``not-json``, ``not-an-object``, ``unknown-schema`` or ``wrong-format``.
+            NotFetchedError: The schema of the key or the value was not fetched yet.
+            BeyondDoubleError: The reason is ``not-json``, but only because a number is too large for a double.
+            BadEventError: The reason is ``not-json``, ``not-an-object``, ``unknown-schema`` or ``wrong-format``.
         """
         if self._view_of is None:
             return decode_object(value)

@@ -1,6 +1,6 @@
 """Waits while a schema registry does not answer, and logs the beginning and the end of the outage.
 
-``registry.py`` decides what an unknown schema id means.
+``registry.py`` determines what happens to events whose schema id is unknown.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from streams_app.health.status import Status
 from streams_app.schemas.registry import RegistryUnavailableError, SchemaRegistry
 
 ABOUT: Final = "schema-registry"
-"""Subject of the reason in the status of a worker, and cause of its metric."""
+"""Subject of an outage in the status of the worker, and label ``cause`` of the metric ``streams_app_not_ready``."""
 
 
 class PatientRegistry:
     """Schema registry whose callers wait during an outage.
 
     Attributes:
-        registry: The registry.
+        registry: The registry that :meth:`prepare` queries.
     """
 
     def __init__(self, registry: SchemaRegistry, clock: Clock, report: Callable[[str | None], None] = lambda _: None) -> None:
-        """Create a registry, initially without an outage.
+        """Wrap a registry, so that callers wait while it does not answer.
 
         Args:
-            registry: The registry.
+            registry: Queried by :meth:`prepare`.
             clock: Clock of the worker.
             report: Called with the text of the fault, and with None when the registry answers again.
         """
@@ -44,7 +44,9 @@ class PatientRegistry:
         return self._outage.fault is not None
 
     async def prepare(self, values: Iterable[bytes | None], who: Hashable) -> None:
-        """Fetch the schemas of framed values, however long that takes; see :meth:`.SchemaRegistry.prepare`.
+        """Fetch the schemas of framed values, as :meth:`.SchemaRegistry.prepare` does, but wait instead of raising its errors.
+
+        Retries until the registry answers, all needed packages are installed, and all files of the settings can be read.
 
         Args:
             values: Keys and values of records; those without a frame are ignored.
@@ -70,7 +72,7 @@ class PatientRegistry:
 
 
 def report_to(status: Status) -> Callable[[str | None], None]:
-    """Return a function that sets a fault as the reason why the worker is not ready; None clears it."""
+    """Return a function that sets a fault as the reason why the worker is not ready. If called with None, it removes the reason."""
 
     def report(fault: str | None) -> None:
         if fault is None:
