@@ -36,7 +36,10 @@ def redacted(url: str) -> str:
 
 
 def has_late_at(url: str) -> bool:
-    """Return whether the path of a URL has an ``@``: then a ``/`` in the password was probably parsed as the end of the host."""
+    """Return whether the path of a URL contains an ``@``.
+
+    If so, the password probably contains an unescaped ``/``, which was parsed as the end of the host.
+    """
     _, _, path = url.partition("://")[2].partition("/")
     return "@" in path
 

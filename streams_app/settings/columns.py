@@ -11,7 +11,7 @@ COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 """Pattern of column names. SQL statements quote them, so their case is kept; PostgreSQL would truncate longer names."""
 
 OWN_COLUMNS: Final = ("fold", "group_key", "versions", "updated_ms")
-"""Columns that every table of groups has besides those of names."""
+"""Columns that every table with a row per group has, in addition to the columns of changed names."""
 
 EXAMPLE: Final = 'columns = { "click-rate" = "click_rate" }'
 
@@ -20,7 +20,7 @@ MAX_COLUMNS: Final = 1_000
 
 
 def _by_name(given: Any) -> dict[str, str]:
-    """Convert a list of names to a mapping in which each column is called like its name."""
+    """Convert the setting to a mapping of names to columns. A column of a list of names has the same name."""
     if isinstance(given, (list, tuple)) and all(isinstance(name, str) for name in given):
         if len(set(given)) != len(given):
             raise ValueError("a name stands there twice")
@@ -33,7 +33,7 @@ def _by_name(given: Any) -> dict[str, str]:
 def _checked(columns: dict[str, str]) -> dict[str, str]:
     """Validate the columns of all names; the error lists every fault.
 
-    Columns must differ in more than case: SQLite, and SQL without quotes, treat them as the same column.
+    Two columns must not differ only in case, because SQLite, and SQL without quotes, treat them as the same column.
     """
     faults = []
     seen: dict[str, str] = {}
@@ -50,4 +50,4 @@ def _checked(columns: dict[str, str]) -> dict[str, str]:
 
 
 Columns = Annotated[dict[str, str], BeforeValidator(_by_name), AfterValidator(_checked), Field(max_length=MAX_COLUMNS)]
-"""Name → column; a list if both are the same."""
+"""Column of each changed name. The setting may also be a list of names, if the columns have the same names."""

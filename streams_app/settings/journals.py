@@ -18,7 +18,7 @@ MIN_KEEP: Final = timedelta(minutes=1)
 MAX_KEEP: Final = timedelta(days=3_650)
 
 MIN_BYTES: Final = 1_000_000
-"""Minimum of ``max_bytes``. Events are removed by the segment, which takes at most about a quarter of a partition's share."""
+"""Minimum of ``max_bytes``. Events are removed in whole segments, which take at most about a quarter of a partition's share."""
 
 
 MAX_SEGMENT_BYTES: Final = 64_000_000
@@ -27,7 +27,7 @@ STORED_SEGMENTS_OF_SHARE: Final = 4
 
 
 class JournalSettings(Section):
-    """``[journals.NAME]``: stores every event of a topic, by its key, for the time given here."""
+    """``[journals.NAME]``: stores every event of a topic, by its key, for the time ``keep``."""
 
     name: str
     """Name of the journal, for readers; label ``journal`` of its metrics."""
@@ -119,15 +119,18 @@ class JournalSettings(Section):
         return milliseconds(self.compress_after)
 
     def share(self, partitions: int) -> int:
-        """Return the bytes that each partition may take in Redis if the source has this many partitions."""
+        """Return how many bytes each partition may take in Redis, if the source has this number of partitions."""
         return self.max_bytes // max(1, partitions)
 
     def segment_bytes(self, partitions: int) -> int:
-        """Return the maximum size of a segment, in received bytes, if the source has this many partitions."""
+        """Return the maximum size of a segment, in bytes as received, if the source has this number of partitions."""
         return max(1, min(MAX_SEGMENT_BYTES, self.share(partitions) // SEGMENTS_OF_SHARE))
 
     def stored_segment_bytes(self, partitions: int) -> int:
-        """Return the bytes in Redis at which a segment ends. Small events of many keys take several times their size there."""
+        """Return the size in Redis, in bytes, at which a segment ends, if the source has this number of partitions.
+
+        It is a limit besides :meth:`segment_bytes`, because small events of many keys take several times their size in Redis.
+        """
         return max(1, self.share(partitions) // STORED_SEGMENTS_OF_SHARE)
 
     @property

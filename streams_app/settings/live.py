@@ -26,12 +26,13 @@ SECRET_BYTES: Final = 32
 
 MIN_EXPIRY: Final = timedelta(seconds=1)
 MIN_EXPIRY_OF_PRESENCE: Final = timedelta(seconds=5)
-"""Minimum expiry of presence. Hubs refresh their open tabs once a second: with a shorter one, tabs of other hubs would flicker."""
+"""Minimum ``expiry`` of ``presence``. Hubs refresh their open pages in Redis once a second. With a shorter expiry, pages of other
+hubs would be missing at times."""
 
 MAX_EXPIRY: Final = timedelta(days=30)
 
 OF_TOPICS: Final = ("source", "format", "page", "item", "only", "remove", "dead_letters")
-"""Settings of a view of a topic that ``presence`` does not have."""
+"""Settings that only views of topics have, not views of the kind ``presence``."""
 
 ORIGIN: Final = re.compile(r"https?://[^/?#\s@]+")
 
@@ -39,7 +40,7 @@ Scalar = str | int | float | bool
 
 
 def _as_list(given: Any) -> Any:
-    """Convert conditions to a dict: field → tuple of accepted values."""
+    """Convert conditions to a dict that has a tuple of accepted values for each field."""
     if not isinstance(given, dict):
         raise ValueError(  # noqa: TRY004  # pydantic turns a ValueError into a validation error
             f'expected fields and their values, as in {{"{TYPE_HEADER}" = "contribution.made"}}'
@@ -56,7 +57,7 @@ def _as_list(given: Any) -> Any:
 
 
 Conditions = Annotated[dict[str, tuple[Any, ...]], BeforeValidator(_as_list)]
-"""Field or ``@type`` → values; all fields must match, each with one of its values."""
+"""Accepted values of each field or of ``@type``. An event matches if each of these fields has one of its accepted values."""
 
 
 class LiveView(Section):
@@ -75,8 +76,8 @@ class LiveView(Section):
     page: str = ""
     """Field or dotted path that names the page; 1 and ``"1"`` are one page; required unless ``presence``."""
     item: str = ""
-    """Field or dotted path that names the item. None: the fold id of a folded record; of other records, the position in the topic,
-    so an event that is sent twice counts twice."""
+    """Field or dotted path that names the item. If it is not set, the item is the fold id of a folded record; of other records, the
+    position in the topic, so an event that is sent twice counts twice."""
     expiry: Duration
     """An item expires this long after its record timestamp, a browser this long after the last sign of life of its hub; 1s to 30d,
     for ``presence`` at least 5s."""
@@ -167,12 +168,12 @@ class LiveView(Section):
 
     @property
     def expiry_ms(self) -> int:
-        """Time after which an item expires, in ms."""
+        """Time after which an item, or a browser of ``presence``, expires, in ms."""
         return milliseconds(self.expiry)
 
     @property
     def is_of_topic(self) -> bool:
-        """Whether a worker reads events for the view; presence needs only hubs."""
+        """Whether a worker reads events for the view. Views of the kind ``presence`` need only hubs."""
         return self.kind != "presence"
 
     @property
@@ -230,17 +231,19 @@ class LiveServer(Section):
 
     @property
     def interval_ms(self) -> int:
-        """Interval at which Redis is polled for open pages, ms."""
+        """Interval at which Redis is polled for open pages, in ms."""
         return milliseconds(self.interval)
 
     @property
     def beat_ms(self) -> int:
-        """Interval at which the server confirms to an open page that its connection is alive, ms."""
+        """Interval at which the server confirms to an open page that its connection is alive, in ms."""
         return milliseconds(self.beat)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Read the secrets from ``secret_file``: the first one signs, all are accepted. Empty if no file is set.
+        """The secrets, read from ``secret_file`` at each use: the first one signs tokens, and tokens signed with any are accepted.
+
+        Empty if no file is set.
 
         Raises:
             ConfigurationError: The file cannot be read, or a secret is too short.
@@ -258,8 +261,8 @@ def faults_of_views(views: Sequence[LiveView], server: LiveServer, taken: Collec
     """Check the live views of an application together; return the faults, one sentence for each.
 
     Args:
-        views: All views.
-        server: Their server.
+        views: All views of the application.
+        server: Settings of the server that shows the views.
         taken: Dead-letter topics of other components, which a view cannot read.
     """
     names = [view.name for view in views]

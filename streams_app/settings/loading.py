@@ -35,7 +35,7 @@ PREFIX: Final = "STREAMS_APP_"
 CONFIG_VARIABLE: Final = "STREAMS_APP_CONFIG"
 DEFAULT_FILE: Final = "streams.toml"
 FOLD_KEY: Final = 2
-"""Index of the key in the location of pydantic's error, as in ``("folds", 0, "quiet_period")``."""
+"""Index of the setting's name in the location of an error of pydantic, such as ``("folds", 0, "quiet_period")``."""
 
 KINDS: Final = {
     "group_key": 'must be a field, a dotted path, a list of them, or "@key"',
@@ -68,7 +68,10 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
 
 
 def legible(path: Path | None, environ: Mapping[str, str]) -> tuple[EventsSettings | None, tuple[SubscriberSettings, ...]]:
-    """Return the valid keys of ``[events]`` and ``[subscribers.NAME]``, for settings that :func:`load` rejects."""
+    """Return ``[events]`` and ``[subscribers.NAME]`` without their invalid keys, for settings that :func:`load` rejects.
+
+    A section that cannot be used even without these keys is None, or is missing from the tuple.
+    """
     try:
         values, _ = _given(path, environ)
     except ConfigurationError:
@@ -79,7 +82,7 @@ def legible(path: Path | None, environ: Mapping[str, str]) -> tuple[EventsSettin
 
 
 def _without_faults(model: type[S], table: Any) -> S | None:
-    """Return a section without its invalid keys; None if nothing is left."""
+    """Return a section without its invalid keys, or None if it is not valid without them."""
     try:
         return model.model_validate(table)
     except ValidationError as error:
@@ -90,7 +93,7 @@ def _without_faults(model: type[S], table: Any) -> S | None:
 
 
 def _given(path: Path | None, environ: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """Return the unvalidated values of the file and the environment, and the faults found so far."""
+    """Return the values of the file and the environment before validation, and the faults that were found in reading them."""
     values = _read_file(path, environ)
     faults = _apply_environment(values, environ)
     for section, (_, what) in _NAMED.items():
@@ -153,7 +156,7 @@ _NAMED: Final[dict[str, tuple[type[BaseModel], str]]] = {
     "live": (LiveView, "live view"),
     "journals": (JournalSettings, "journal"),
 }
-"""Sections with a table for each name → model of a table, and noun for messages."""
+"""Sections that consist of a table for each name, with the model of such a table and the noun for it in messages."""
 
 FORMER: Final = "read_store"
 """Section of earlier versions, which supported a single store."""
@@ -213,7 +216,10 @@ def _put(values: dict[str, Any], target: tuple[str, ...], text: str) -> bool:
 
 
 def _from_text(target: tuple[str, ...], text: str) -> Any:
-    """Convert the text of an environment variable: to a list if its setting may be one; the model converts other text."""
+    """Convert the text of an environment variable: split it at commas if its setting is a list.
+
+    The text of any other setting is returned unchanged, because the model converts it.
+    """
     if target[-1] in ("folds", "fields", "columns", "payload", "origins") or (target[-1] in ("group_key", "key") and "," in text):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text

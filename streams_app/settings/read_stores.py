@@ -44,7 +44,8 @@ class ReadStoreSettings(Section):
     sql: str | None = None
     """The query for current values, see below."""
     current: Callable[..., Any] | None = None
-    """Python only, for ``python``: a function, async or not, from fold and [(group, name), ...] to {(group, name): value}."""
+    """Python only, for ``python``: a function, async or not, that is called with the name of a fold and a list of pairs (group,
+    name), and returns a dict with the value of each pair."""
     table: str = "folded_values"
     """Name of the table, at most 45 characters; in PostgreSQL also ``SCHEMA.TABLE``. See [read-stores.md](read-stores.md)."""
     dead_letters: str = ""
@@ -111,17 +112,17 @@ class ReadStoreSettings(Section):
 
     @property
     def password(self) -> str | None:
-        """Password, read from ``password_file`` at each use."""
+        """Password, read from ``password_file`` at each use; None if no file is set."""
         return secret(f"{self.section}.password_file", self.password_file)
 
     @property
     def source_password(self) -> str | None:
-        """Password of the value source, read from ``source_password_file`` at each use."""
+        """Password of the value source, read from ``source_password_file`` at each use; None if no file is set."""
         return secret(f"{self.section}.source_password_file", self.source_password_file)
 
     @property
     def timeout_ms(self) -> int:
-        """Timeout of a connection, a statement or a call of the value source, ms."""
+        """Timeout of a connection, a statement or a call of the value source, in ms."""
         return milliseconds(self.timeout)
 
     @property
@@ -157,7 +158,7 @@ def _clash(table: str, other: str) -> str:
 
 
 def _plain(table: str) -> str:
-    """Return a normal form of a table name; a table without a schema is usually in ``public``."""
+    """Return the name of a table in a form that can be compared: in lower case, and without ``public``, the default schema."""
     return table.lower().removeprefix("public.")
 
 
@@ -167,7 +168,11 @@ def _tables(store: ReadStoreSettings) -> list[str]:
 
 
 def _database(url: str) -> str:
-    """Return a normal form of a URL: the absolute path of SQLite; sorted hosts and ports, without the user, of a server."""
+    """Return the database of a URL in a form that can be compared.
+
+    For SQLite, this is the absolute path of the file. For a server, it consists of the scheme, the sorted hosts and ports, and the
+    name of the database, without the user.
+    """
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite":
         return str(Path(unquote(rest.removeprefix("/"))).resolve())

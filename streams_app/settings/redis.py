@@ -20,7 +20,7 @@ REDIS_SCHEMES: Final = {
     "rediss+cluster": "HOST:PORT,HOST:PORT",
     "unix": "/PATH",
 }
-"""Scheme of ``redis.url`` → form of the rest, after ``://`` and the credentials."""
+"""The schemes that ``redis.url`` may have, each with the form of the URL after ``://`` and the credentials."""
 
 NODE: Final = re.compile(r"([\w.-]*|\[[0-9a-fA-F:.]+\])(?::(\d*))?")
 LAST_PORT: Final = 65_535
@@ -72,22 +72,22 @@ class RedisSettings(Section):
 
     @property
     def password(self) -> str | None:
-        """Password, read from ``password_file`` at each use."""
+        """Password, read from ``password_file`` at each use; None if no file is set."""
         return secret("redis.password_file", self.password_file)
 
     @property
     def sentinel_password(self) -> str | None:
-        """Password of the Sentinels, read from ``sentinel_password_file`` at each use."""
+        """Password of the Sentinels, read from ``sentinel_password_file`` at each use; None if no file is set."""
         return secret("redis.sentinel_password_file", self.sentinel_password_file)
 
     @property
     def has_sentinels(self) -> bool:
-        """Whether Sentinels are queried for the primary."""
+        """Whether Sentinels are queried for the address of the primary."""
         return urlsplit(self.url).scheme.endswith("+sentinel")
 
     @property
     def nodes(self) -> tuple[tuple[str, int], ...]:
-        """Host and port of the servers in ``url``: Redis itself, the Sentinels, or some nodes of a cluster; empty for ``unix://``."""
+        """Host and port of each server in ``url``: Redis itself, the Sentinels, or nodes of a cluster; empty for ``unix://``."""
         parts = urlsplit(self.url)
         if parts.scheme == "unix":
             return ()
@@ -97,7 +97,7 @@ class RedisSettings(Section):
 
     @property
     def service(self) -> tuple[str, int]:
-        """Service name of the primary at the Sentinels, and its database.
+        """Name of the service by which the Sentinels find the primary, and number of the database in Redis.
 
         Raises:
             ValueError: The URL names no Sentinels.
@@ -118,7 +118,10 @@ def _hosts(parts: SplitResult) -> str:
 
 
 def _fault(parts: SplitResult, form: str) -> str | None:
-    """Return the fault of a URL, without the URL: a part of the password may be in place of the port or the database."""
+    """Return what is wrong with a URL, or None if it is valid.
+
+    The text does not contain the URL, because a part of the password may have been parsed as the port or the database.
+    """
     _, _, kind = parts.scheme.partition("+")
     nodes = _hosts(parts).split(",")
     if len(nodes) > 1 and not kind:
@@ -137,6 +140,6 @@ def _fault(parts: SplitResult, form: str) -> str | None:
 
 
 def _is_node(text: str) -> bool:
-    """Return whether a text is HOST or HOST:PORT, of which either may be missing."""
+    """Return whether a text has the form HOST:PORT. The host, the port or both may be missing."""
     found = NODE.fullmatch(text)
     return found is not None and (found[2] is None or 0 < int(found[2] or 0) <= LAST_PORT)

@@ -52,7 +52,7 @@ class SchemaRegistrySettings(Section):
 
     @property
     def password(self) -> str | None:
-        """Password, read from ``password_file`` at each use."""
+        """Password, read from ``password_file`` at each use; None if no file is set."""
         return secret("schema_registry.password_file", self.password_file)
 
     @property

@@ -1,4 +1,4 @@
-"""The sections of ``streams.toml`` as frozen models: units, defaults, limits.
+"""The sections of ``streams.toml`` as frozen models, which define the types, defaults and limits of the settings.
 
 Secrets are read from files when they are used, and no ``repr`` shows them.
 """
@@ -134,7 +134,7 @@ class KafkaSettings(Section):
 
     @property
     def sasl_password(self) -> str | None:
-        """Password, read from ``sasl_password_file`` at each use."""
+        """Password, read from ``sasl_password_file`` at each use; None if no file is set."""
         return secret("kafka.sasl_password_file", self.sasl_password_file)
 
 
@@ -150,7 +150,7 @@ class HttpSettings(Section):
 
     @property
     def token(self) -> str | None:
-        """Bearer token, read from ``token_file`` at each use."""
+        """Bearer token, read from ``token_file`` at each use; None if no file is set."""
         return secret("http.token_file", self.token_file)
 
 
@@ -177,17 +177,17 @@ class WorkerSettings(Section):
 
     @property
     def tick_ms(self) -> int:
-        """How often due groups are emitted, in milliseconds."""
+        """Interval at which due groups are emitted, in ms."""
         return milliseconds(self.tick)
 
     @property
     def grace_seconds(self) -> float:
-        """Time in seconds for running functions of subscribers to complete at shutdown."""
+        """Time that running functions of subscribers have to complete at shutdown, in seconds."""
         return self.grace.total_seconds()
 
     @property
     def commit_every_ms(self) -> int:
-        """How often low watermarks are committed, in milliseconds."""
+        """Interval at which low watermarks are committed, in ms."""
         return milliseconds(self.commit_every)
 
 
@@ -200,7 +200,10 @@ class TracingSettings(Section):
 
 
 class Limits(Section):
-    """``[limits]``: an event that exceeds them becomes a dead letter; the size of its value is checked before it is decoded."""
+    """``[limits]``: limits for events. An event that exceeds one of them becomes a dead letter.
+
+    The size of a value is checked before the value is decoded.
+    """
 
     value_bytes: Positive = 1_000_000
     """Maximum size of the value of an event in bytes; for subscribers, also of all its headers together."""
@@ -237,7 +240,7 @@ class Settings(Section):
     def _default_topics_of_stores(
         cls, stores: tuple[ReadStoreSettings, ...], known: ValidationInfo
     ) -> tuple[ReadStoreSettings, ...]:
-        """Set the default dead-letter topic of stores without one."""
+        """Set the default dead-letter topic for read stores that do not name one."""
         app_id = known.data.get("app_id")
         return tuple(
             store if store.dead_letters else store.model_copy(update={"dead_letters": f"{app_id}.{store.group}.dead"})
@@ -247,7 +250,7 @@ class Settings(Section):
     @field_validator("live")
     @classmethod
     def _default_topics_of_views(cls, views: tuple[LiveView, ...], known: ValidationInfo) -> tuple[LiveView, ...]:
-        """Set the dead-letter topic that views share by default."""
+        """Set the default dead-letter topic, which is the same for all live views that do not name one."""
         app_id = known.data.get("app_id")
         return tuple(
             view if view.dead_letters or not view.is_of_topic else view.model_copy(update={"dead_letters": f"{app_id}.live.dead"})
@@ -309,10 +312,10 @@ class Settings(Section):
         raise ConfigurationError([f"there is no live view {name!r}{suggestion(name, names)} (there are: {there})"])
 
     def journal(self, name: str | None) -> JournalSettings:
-        """Return the journal with a name; without a name, the only one.
+        """Return the journal with a name; if the name is None, the only journal.
 
         Raises:
-            ConfigurationError: None has this name, there is none, or there are several and no name was given.
+            ConfigurationError: No journal has this name, there is no journal, or there are several and no name was given.
         """
         names = [journal.name for journal in self.journals]
         if not names:
@@ -338,10 +341,10 @@ class Settings(Section):
         raise ConfigurationError([f"there is no fold {name!r}{suggestion(name, names)} (there are: {', '.join(names)})"])
 
     def read_store(self, name: str | None) -> ReadStoreSettings:
-        """Return the read store with a name; without a name, the only one.
+        """Return the read store with a name; if the name is None, the only read store.
 
         Raises:
-            ConfigurationError: None has this name, there is none, or there are several and no name was given.
+            ConfigurationError: No read store has this name, there is no read store, or there are several and no name was given.
         """
         names = [store.name for store in self.read_stores]
         if not names:
@@ -359,11 +362,13 @@ class Settings(Section):
         """Load settings from the file, overridden by the environment.
 
         Args:
-            path: The file; None: ``STREAMS_APP_CONFIG``, otherwise ``./streams.toml``, otherwise only the environment.
-            environ: ``STREAMS_APP_<SECTION>_<KEY>``; ``-`` in names becomes ``_``.
+            path: The file. None means the file that ``STREAMS_APP_CONFIG`` names, or ``./streams.toml`` if it is not set. If that
+                does not exist either, the settings consist of the environment.
+            environ: Environment variables. ``STREAMS_APP_<SECTION>_<KEY>`` overrides a setting; a ``-`` in a name is written as
+                ``_``.
 
         Raises:
-            ConfigurationError: The settings have faults; it lists all of them.
+            ConfigurationError: The settings have faults, and the error lists all of them; or there are no settings.
         """
         from streams_app.settings.loading import load  # imported late: that module imports this class
 

@@ -1,4 +1,4 @@
-"""``[events]`` and ``[subscribers.NAME]``: the module of the declarations in Python, and a deployment's overrides of them."""
+"""``[events]`` and ``[subscribers.NAME]``: the location of the declarations in Python, and a deployment's overrides of them."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ class EventsSettings(Section):
 
     @property
     def place(self) -> tuple[str, str]:
-        """Module and name of the catalogue; both are empty if none is set."""
+        """Module and name of the catalogue; both are empty if no catalogue is set."""
         module, _, name = (self.catalogue or "").partition(":")
         return module, name
 
 
 class SubscriberSettings(Section):
-    """``[subscribers.NAME]``: overrides of a declared subscriber for one deployment; None: as declared.
+    """``[subscribers.NAME]``: settings that override the declaration of a subscriber for one deployment.
 
-    ``idempotent`` cannot be overridden, because it is a property of the function's code.
+    If a setting is None, the declaration applies. ``idempotent`` cannot be overridden, because it is a property of the function's
+    code.
     """
 
     name: str
