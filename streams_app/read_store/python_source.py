@@ -1,7 +1,8 @@
 """Current values from a user's function, which runs on a thread with its own event loop.
 
 A function that blocks, computes or hangs delays only the store that calls it: folding, heartbeats and other stores use other event
-loops. A client that the function opens in one call is on the same event loop in the next one, unless a call in between hangs.
+loops. All calls run on the same event loop, so the function can keep a client open between calls. After a call that hangs, a new
+event loop is used.
 """
 
 from __future__ import annotations
@@ -23,20 +24,21 @@ from streams_app.read_store.core.source import by_fold
 from streams_app.settings import ReadStoreSettings
 
 DATA_ERRORS: Final = (ValueError, TypeError, LookupError, ArithmeticError)
-"""Exceptions of the function that are attributed to a value rather than to the function as a whole."""
+"""Exceptions of the function that are attributed to a single value rather than to the function as a whole."""
 
 OUTAGES: Final = (OSError, json.JSONDecodeError, UnicodeError)
-"""Exceptions, some of them also :data:`DATA_ERRORS`, that clients raise if a service does not answer or its reply is malformed."""
+"""Exceptions that clients raise if a service does not answer, or its reply is malformed. They are never attributed to a value, even
+if they are among :data:`DATA_ERRORS`."""
 
 MAX_STUCK: Final = 4
-"""Maximum number of abandoned threads whose call has not returned; at this number, further calls fail."""
+"""Number of abandoned threads, whose calls have not returned, at which further calls fail."""
 
 GRACE_SECONDS: Final = 1.0
-"""Time for the thread of a cancelled call to respond before it is abandoned."""
+"""Time that the thread of a cancelled call has to respond before it is abandoned."""
 
 
 class PythonSource:
-    """Source that calls a user's function ``current(fold, pairs)``, async or not, with all changed names of a fold in a batch."""
+    """Source that calls a user's function ``current(fold, pairs)``, async or not, usually once for each fold in a batch."""
 
     carries_values = False
 
@@ -93,16 +95,16 @@ class PythonSource:
 
 
 def _error_text(error: BaseException) -> str:
-    """Describe an exception, and where in the user's code it was raised."""
+    """Return a text with the type and message of an exception, and the line at which it was raised."""
     place = traceback.extract_tb(error.__traceback__)[-1:]
     return f"{type(error).__name__}: {error}" + "".join(f" ({each.filename}:{each.lineno})" for each in place)
 
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """The result or the exception of a call of a user's function.
+    """The result of a call of a user's function, or the exception that the function has raised.
 
-    The exception is returned, not raised, so that an exception of the user's function is not mistaken for one of this module.
+    The exception is returned, not raised, so that it is not mistaken for an exception of this module.
     """
 
     result: Any = None
@@ -110,7 +112,7 @@ class CallOutcome:
 
 
 class FunctionLoop:
-    """Calls functions on a separate thread, one after the other, each with a time limit."""
+    """Calls functions on an event loop of its own, on a separate thread, with a time limit for each call."""
 
     def __init__(self, what: str, seconds: float) -> None:
         """Create the loop; the first call starts its thread.
@@ -128,8 +130,8 @@ class FunctionLoop:
         """Call a function on the thread, and await its result if it is awaitable; return the result or the exception.
 
         Raises:
-            TooSlowError: The function did not return in time.
-            TryAgainError: Too many calls have never returned.
+            TooSlowError: The function did not return in time; it was cancelled or abandoned.
+            TryAgainError: Too many earlier calls have never returned.
         """
         self._stuck = [thread for thread in self._stuck if thread.is_alive()]
         if len(self._stuck) >= MAX_STUCK:
@@ -162,7 +164,7 @@ class FunctionLoop:
         return self._running
 
     async def _cancelled(self, call: asyncio.Future[CallOutcome], loop: asyncio.AbstractEventLoop) -> None:
-        """Cancel a call; if the thread does not respond, it is abandoned and the next call starts a new one."""
+        """Cancel a call. If the thread does not respond, abandon the thread; the next call then starts another one."""
         call.cancel()
         answer = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop))
         done, _ = await asyncio.wait({answer}, timeout=GRACE_SECONDS)

@@ -18,7 +18,7 @@ from streams_app.read_store.python_source import PythonSource
 from streams_app.settings import ReadStoreSettings
 
 MAX_NAME_LENGTH: Final = 45
-"""Longest name of a table that can be rebuilt: the suffixes of the new table and of its progress are appended to it."""
+"""Maximum length of the name of a table that can be rebuilt, because a rebuild appends suffixes to the name."""
 
 
 class Database(Protocol):
@@ -28,7 +28,7 @@ class Database(Protocol):
         """Return the store of ``url``, in the layout that ``shape`` names."""
 
     def open_rebuilding(self, declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
-        """Return the object that prepares the new store of a rebuild and switches to it."""
+        """Return the object that prepares the new store of a rebuild, and replaces the current store by it."""
 
     def open_source(self, declared: ReadStoreSettings) -> ValueSource:
         """Return the source that runs ``sql`` at ``source_url``. A database that cannot be a source lacks this function."""
@@ -41,11 +41,11 @@ class RegisteredDatabase:
     Attributes:
         folder: Folder of the database in ``read_store``.
         schemes: Prefixes of URLs that name the database.
-        driver: Module of the driver; empty: the driver is part of Python.
-        package: Package that installs the driver.
+        driver: Module of the driver; empty if the driver is part of Python.
+        package: Package that installs the driver; empty if the driver is part of Python.
         has_login: Whether the database has users and rights, which a worker checks when it starts.
         is_source: Whether the database can also be a ``source_url``.
-        keeps_former_table: Whether a rebuild retains the former table, under its name with a suffix.
+        keeps_former_table: Whether a rebuild retains the former table, whose name then has a suffix.
     """
 
     folder: str
@@ -60,7 +60,7 @@ class RegisteredDatabase:
         """Import the package of the database.
 
         Args:
-            section: Name of the settings, for the message.
+            section: Name of the section of the store, for messages.
 
         Raises:
             ConfigurationError: The driver is not installed.
@@ -96,11 +96,11 @@ def open_store(declared: ReadStoreSettings) -> ReadableStore:
 
 
 def open_rebuilding(declared: ReadStoreSettings) -> tuple[Rebuilding, ReadableStore]:
-    """Return the rebuild of a store and the new store to be filled, without opening either.
+    """Return the object that rebuilds a store, and the new store to be filled, without opening either.
 
     Raises:
-        ConfigurationError: The URL or the name of the table cannot be used, the name is too long for a suffix, or the driver is not
-            installed.
+        ConfigurationError: The URL or the name of the table cannot be used, the name is too long for the suffixes of a rebuild, or
+            the driver is not installed.
     """
     if len(declared.table.rpartition(".")[2]) > MAX_NAME_LENGTH:
         raise ConfigurationError([f"{declared.section}.table: '{declared.table}' has more than {MAX_NAME_LENGTH} letters"])

@@ -10,10 +10,10 @@ from streams_app.settings import ReadStoreSettings
 
 
 def open_store(declared: ReadStoreSettings) -> ReadableStore:
-    """Return the store of ``url`` in the layout of ``shape``, without connecting."""
+    """Return the read store on the server of ``url``, with the layout that ``shape`` names, without connecting."""
     return OpenSearchStore(declared)
 
 
 def open_rebuilding(declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
-    """Return the rebuild of the store, without connecting."""
+    """Return the object that rebuilds a store, without connecting."""
     return OpenSearchRebuilding(declared, new)

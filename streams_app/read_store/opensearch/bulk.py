@@ -11,10 +11,11 @@ from streams_app.read_store.opensearch.connection import Fault, FaultError, Open
 from streams_app.read_store.opensearch.documents import DocumentRequest
 
 MAX_BYTES: Final = 5_000_000
-"""Maximum size of a request. Servers accept 100 MB by default, hosted ones sometimes 10 MB. A larger item is sent on its own."""
+"""Maximum size of a request, in bytes. Servers accept 100 MB by default, hosted servers sometimes only 10 MB. A larger item is sent
+in a request of its own."""
 
 NEVER: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-"""Statuses of a document that can never be stored. Any other error, such as a full queue or a missing shard, is temporary."""
+"""HTTP statuses of a document that can never be stored. Any other error, such as a full queue or a missing shard, is temporary."""
 
 _WANTED: Final = "items.*.status,items.*.error,items.*.get._source"
 
@@ -24,7 +25,7 @@ class BulkOutcome:
     """The outcome of each item of a batch.
 
     Attributes:
-        taken: Accepted items, each with its numbers of written, stale and unchanged cells.
+        taken: Accepted items, each with three numbers: of written, of stale and of unchanged cells.
         rejected: Items that can never be stored as they are, unless the store itself is misconfigured.
         delayed: Items with a temporary error.
     """
@@ -34,7 +35,7 @@ class BulkOutcome:
     delayed: list[tuple[DocumentRequest, Fault]] = field(default_factory=list)
 
     def add(self, item: DocumentRequest, result: Any) -> None:
-        """Add the answer of the server for one item."""
+        """Add an item to the list that the answer of the server for this item determines."""
         if "error" not in result:
             # The answer has no counts if the document does not exist and was not created.
             self.taken.append((item, result.get("get", {}).get("_source", {}).get("counts", (0, 0, 0))))
@@ -44,12 +45,13 @@ class BulkOutcome:
 
 
 async def write(client: OpenSearchClient, alias: str, items: Sequence[DocumentRequest]) -> BulkOutcome:
-    """Send a batch, and return the outcome of each item.
+    """Send a batch in one or several requests, and return the outcome of each item.
+
+    A request that the server rejects because of its size is sent again in two halves.
 
     Raises:
         FaultError: The server rejected a request as a whole; earlier requests of the batch were executed.
-        FaultError: The server rejected a whole request; earlier ones may be done.
-        TryAgainError: A request was not answered; its outcome is unknown.
+        TryAgainError: A request was not answered. Its outcome is unknown; earlier requests of the batch were executed.
     """
     outcome = BulkOutcome()
     for part in parts(items):

@@ -1,7 +1,8 @@
 """Requests to OpenSearch, over connections that are opened on demand.
 
-Every error of the server becomes a :class:`~streams_app.errors.TryAgainError` that names the server, without credentials. If it
-rejects the credentials or a right, this is an :class:`~streams_app.read_store.core.errors.AccessDeniedError` with a remedy.
+Every error of the server becomes a :class:`~streams_app.errors.TryAgainError` that names the server, without credentials. If the
+server rejects the credentials or denies a right, the error is an :class:`~streams_app.read_store.core.errors.AccessDeniedError`
+with a remedy.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Fault:
 
     Attributes:
         status: The HTTP status.
-        kind: Type of the error.
+        kind: Type of the error, as OpenSearch names it; empty if the server did not name one.
         text: Text of the error, without any part of the document.
     """
 
@@ -52,7 +53,7 @@ class Fault:
 
     @classmethod
     def of(cls, status: int, error: Any) -> Fault:
-        """Parse the JSON of an error; the text contains the reasons of all causes, because the innermost is the most specific."""
+        """Parse the JSON of an error. The text contains the reasons of all nested causes, because the last is the most specific."""
         kind, reasons = "", []
         while isinstance(error, dict):
             kind = kind or str(error.get("type", ""))
@@ -66,21 +67,21 @@ class FaultError(TryAgainError):
     """The server answered with an error.
 
     Attributes:
-        fault: The error.
+        fault: The error as the server returned it.
     """
 
     def __init__(self, what: str, fault: Fault, advice: str = "") -> None:
-        """Build the message from the server, the error and a remedy."""
+        """Build the message from the name of the server, the error and a remedy, which may be empty."""
         super().__init__("; ".join(filter(None, (f"{what}: {fault.text}", advice))))
         self.fault = fault
 
 
 class AccessFaultError(FaultError, AccessDeniedError):
-    """The server rejected the credentials or a right of its user."""
+    """The server rejected the credentials, or denied the user a right."""
 
 
 class OpenSearchClient:
-    """Sends requests to one server, or to a load balancer of several."""
+    """Sends requests to one server, or to a load balancer in front of several servers."""
 
     def __init__(self, settings: ReadStoreSettings) -> None:
         """Create the client, without connecting.
@@ -123,13 +124,14 @@ class OpenSearchClient:
 
         Args:
             method: The HTTP method.
-            path: The path, quoted.
+            path: The path of the URL, percent-encoded.
             body: JSON as bytes, or an object that becomes JSON.
             given: Parameters of the URL.
-            seconds: Time limit; None: the ``timeout`` of the settings.
+            seconds: Time limit; None means the ``timeout`` of the settings.
 
         Raises:
-            FaultError: The server answered with an error; an AccessFaultError if it rejects credentials or a right.
+            FaultError: The server answered with an error. The error is an AccessFaultError if the server rejects the credentials or
+                denies a right.
             TooSlowError: The time limit was exceeded; the outcome is unknown.
             TryAgainError: The server is unavailable, or its answer is not JSON; the outcome is unknown.
             ConfigurationError: A password file or CA file cannot be read.
@@ -151,7 +153,7 @@ class OpenSearchClient:
         return answer if isinstance(answer, dict) else {}
 
     def fault_error(self, fault: Fault) -> FaultError:
-        """Convert the error of a request, or of one document, to an exception."""
+        """Return the exception for an error of a request or of one document; it names a remedy for wrong credentials or rights."""
         section = self._settings.section
         # The status of a blocked index is also 403, but of another kind; no right is missing then.
         if fault.status == HTTPStatus.FORBIDDEN and fault.kind in ("", "security_exception"):

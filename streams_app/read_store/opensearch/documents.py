@@ -1,8 +1,8 @@
 """The two shapes of documents in OpenSearch, and the requests for them (pure).
 
-``cells``: a document for each (fold, group_key, name). ``groups``: a document for each (fold, group_key), with a field for each
-name. A script that the server stores, see ``painless/``, reads a document, applies the version guard and writes it in one atomic
-step.
+In the shape ``cells``, there is a document for each (fold, group_key, name). In the shape ``groups``, there is a document for each
+(fold, group_key), with a field for each name. A script that is stored on the server, see ``painless/``, reads a document, applies
+the version guard, and writes the document, all in one atomic step.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from streams_app.read_store.core.values import integer_fault, json_text, surroga
 
 MAX_ID_BYTES: Final = 512
 MAX_KEY_BYTES: Final = 32_766
-"""Maximum length of a keyword."""
+"""Maximum length of a value of the type ``keyword``, in bytes."""
 
 MAX_DEPTH: Final = 300
-"""Maximum depth of nested lists in the index; values have a depth below 255."""
+"""Maximum nesting depth that an index accepts; values are nested less deeply than 255."""
 
 _MAX_DIGITS: Final = 300
 
@@ -61,8 +61,8 @@ PROGRESS: Final = {
 
 
 VERSION_GUARD: Final = "known != null && (version < known || (version == known && !isSame))"
-"""The version guard in Painless: a condition under which a change is stale and not written. It replaces ``{isStale}`` in both
-scripts.
+"""The version guard in Painless: a condition under which a change is stale, so that it is not written. It replaces ``{isStale}``
+in both scripts.
 
 The name of a script is derived from its text, so any change of the text, even of a comment, needs `read-store init`.
 """
@@ -74,9 +74,9 @@ class DocumentRequest:
 
     Attributes:
         id: Id of the document.
-        changes: Changes of the document.
-        body: Two lines of a bulk request.
-        more: Additional parameters of the script, for a repair.
+        changes: The changes that the request makes in the document.
+        body: The two lines of this request in a bulk request.
+        more: Additional parameters of the script, for a repair; empty for other writes.
     """
 
     id: str
@@ -87,11 +87,12 @@ class DocumentRequest:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Layout of a store's documents, one for each cell or for each group; builds the requests that write them.
+    """Layout of the documents of a store: one for each cell, or one for each group. Builds the requests that write the documents.
 
     Attributes:
-        name: Setting ``shape``.
-        columns: Name → field, for groups; empty: the field of a name has the same name, if that is possible.
+        name: The setting ``shape``: ``cells`` or ``groups``.
+        columns: For ``groups``: the field of each changed name. If empty, each changed name has a field of the same name, unless a
+            field cannot have this name.
     """
 
     name: str
@@ -115,7 +116,7 @@ class Shape:
 
     @property
     def script_name(self) -> str:
-        """Name of the stored script, with a hash of its text, so that workers of two releases do not overwrite each other's."""
+        """Name of the stored script. It contains a hash of the text, so that two releases do not overwrite each other's scripts."""
         return _script_name(self.name)
 
     def items(self, changes: Sequence[CellChange], now_ms: int) -> list[DocumentRequest]:
@@ -128,13 +129,16 @@ class Shape:
         return [self._group(each, now_ms) for each in groups.values()]
 
     def without_fields(self, items: Sequence[DocumentRequest], now_ms: int) -> list[DocumentRequest]:
-        """Build a request per name that stores the value outside of its field; empty for cells, which have no fields of names."""
+        """Build a request for each change that stores the value in the object that is not indexed, instead of in a field.
+
+        Returns an empty list for the shape ``cells``, in which names have no fields.
+        """
         if self.name == "cells":
             return []
         return [self._group([change], now_ms, item.more, has_no_fields=True) for item in items for change in item.changes]
 
     def probe(self) -> DocumentRequest:
-        """Build an update without effect for a document that never exists."""
+        """Build an update that has no effect, of a document that never exists."""
         return self._item("probe", (), {"names": {}})
 
     def rejection(self, change: CellChange) -> str | None:
@@ -153,7 +157,7 @@ class Shape:
         return f"the value {fault}" if fault else None
 
     def repairs(self, repairs: Sequence[Repair], now_ms: int) -> list[DocumentRequest]:
-        """Build requests that write cells regardless of their versions if they have not changed since they were read."""
+        """Build requests that write those cells that have not changed since they were read, even with an older version."""
         if self.name == "cells":
             return [self._cell(change, now_ms, {"found": found}) for change, found in repairs]
         groups: dict[str, list[Repair]] = {}
@@ -218,7 +222,7 @@ class Shape:
 
 
 def document_id(parts: Sequence[str | int]) -> str:
-    """Return a unique id for the parts: their JSON, or its hash if that is too long for an id."""
+    """Return a unique id for a list of parts: the JSON of the list, or a hash if the JSON is too long for an id."""
     text = orjson.dumps(list(parts))
     return text.decode() if len(text) <= MAX_ID_BYTES else f"sha256:{hashlib.sha256(text).hexdigest()}"
 
@@ -240,7 +244,7 @@ def _script_name(shape: str) -> str:
 
 
 def value_json(value: Value) -> bytes:
-    """Convert a value to JSON; a decimal fraction becomes the nearest double, as it would on the server."""
+    """Convert a value to JSON. A decimal number with a fraction becomes the nearest double, as it would on the server."""
     if isinstance(value, Decimal):
         is_whole = value == value.to_integral_value() and value.adjusted() < _MAX_DIGITS
         value = int(value) if is_whole else float(value)

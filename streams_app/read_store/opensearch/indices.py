@@ -1,9 +1,10 @@
 """The objects of a read store in OpenSearch: two indices behind aliases, a template, a script, and the write block of a rebuild.
 
-The indices are called ``<table>-000001`` and ``<table>-progress-000001``. Stores read by their aliases ``<table>`` and
-``<table>-progress``, so that another index can be filled and replace the first in one step. Writes to ``<table>`` use a further
-alias, ``<table>-cells`` or ``<table>-groups``, so that a worker of one shape never writes to an index of the other. The template
-applies to later indices, and users may add settings to it; once it exists, only its shape is changed.
+The indices are called ``<table>-000001`` and ``<table>-progress-000001``. Stores read them through the aliases ``<table>`` and
+``<table>-progress``, so that another index can be filled, and then replace the first one in one step. Writes to ``<table>`` use a
+further alias, ``<table>-cells`` or ``<table>-groups``, so that a worker of one shape never writes to an index of the other shape.
+The template applies to later indices, and users may add settings to it. Once the template exists, only its fields are replaced, if
+the shape has changed.
 
 The write block prevents workers from writing to the current indices while other indices replace them. Otherwise a write might be
 acknowledged by an index that is no longer read. The block is a setting of the indices, so it remains if the rebuild is killed.
@@ -25,10 +26,10 @@ FIRST: Final = "000001"
 ALREADY_EXISTS: Final = "resource_already_exists_exception"
 _PRIORITY: Final = 200
 _SECONDS: Final = 60.0
-"""Time limit for creating an index, which involves the whole cluster."""
+"""Time limit for creating an index, in seconds. It is long, because the whole cluster takes part."""
 
 _OWN: Final = "streams_app"
-"""Key in the metadata of the mapping of an index that a read store created."""
+"""Key in the metadata of a mapping, by which an index that a read store has created is recognised."""
 
 _SETTINGS: Final = {"index.mapping.depth.limit": MAX_DEPTH}
 
@@ -36,7 +37,7 @@ PARTS: Final = ("", "-progress")
 """Suffixes of the aliases through which a store is read."""
 
 Action = dict[str, dict[str, Any]]
-"""An action of a request to ``_aliases``."""
+"""An action of a request to ``_aliases``: it adds an alias to an index, or removes one."""
 
 
 class Indices:
@@ -96,7 +97,13 @@ class Indices:
         return done
 
     async def make(self, part: str, index: str, alias: str) -> None:
-        """Create an index of a part of the store, ``<table>`` or ``<table>-progress``, with an alias."""
+        """Create an index for a part of the store, with an alias.
+
+        Args:
+            part: ``<table>`` or ``<table>-progress``.
+            index: Name of the index.
+            alias: Alias for reading. An index of ``<table>`` also gets the alias for writing.
+        """
         # The mapping is repeated here, because a user's template for all indices may have priority over ours.
         aliases = [alias, write_alias(alias, self._shape.name)] if part == self._table else [alias]
         body = {"aliases": {each: {} for each in aliases}, "mappings": self._aliases[part], "settings": _SETTINGS}
@@ -109,7 +116,11 @@ class Indices:
         return f"created {what}"
 
     async def reshape(self) -> list[str]:
-        """Replace the fields of the template if they are of another shape; otherwise a new index would have the fields of both."""
+        """Replace the fields of the template if they are of another shape. Otherwise, a new index would have the fields of both.
+
+        Returns:
+            A sentence if the fields were replaced; otherwise an empty list.
+        """
         (found,) = (await self._client.ask("GET", self._template))["index_templates"]
         template = found["index_template"]
         mapping = self._shape.mapping
@@ -145,7 +156,11 @@ class Indices:
         return f"alias {alias} already exists"
 
     async def _created_meanwhile(self, alias: str, mapping: Mapping[str, Any]) -> str:
-        """Handle an index that exists although its alias was missing: another worker just created it, or its alias was removed."""
+        """Handle an index that exists although its alias was missing; return a sentence about the alias.
+
+        Raises:
+            ConfigurationError: The alias is still missing: someone has removed it. Otherwise, another worker has just created both.
+        """
         if await self._client.found(f"/{alias}/_mapping") is None:
             raise ConfigurationError(
                 [f"{self._section}.table: the index {alias}-{FIRST} has no alias {alias}; give it the alias, or remove it"]
@@ -154,12 +169,12 @@ class Indices:
 
 
 def write_alias(alias: str, shape: str) -> str:
-    """Return the alias for writing documents of a shape; for reading, the alias without the shape is used."""
+    """Return the alias through which documents of a shape are written; ``alias`` is the one through which they are read."""
     return f"{alias}-{shape}"
 
 
 def _mapping_fault(mapping: Mapping[str, Any]) -> Any:
-    """Return a function that checks the mapping of an index: it returns the fault or None. Additional fields are accepted."""
+    """Return a function that checks the mapping of an index. It returns what is wrong, or None; additional fields are accepted."""
     wanted = {name: _kind(field) for name, field in mapping["properties"].items()}
     shape = mapping.get("_meta")
 
@@ -197,11 +212,11 @@ class WriteBlock:
             await self._client.ask("PUT", f"/{self._table}{part}/_block/write")
 
     async def switch_actions(self) -> list[Action]:
-        """Return actions that remove the alias ``<table>_switching``; a switch with these actions fails if the alias is gone."""
+        """Return actions that remove the alias ``<table>_switching``. A switch that includes them fails if the alias is gone."""
         return [_remove(index, self._switching_alias) for index in await self._of(self._table)]
 
     async def remove(self) -> None:
-        """Remove the block of the current indices, even if another process has set it, and then the alias ``<table>_switching``."""
+        """Remove the block from the current indices, whoever has set it, and then remove the alias ``<table>_switching``."""
         for part in PARTS:
             try:
                 await self._client.ask("PUT", f"/{self._table}{part}/_settings", {"index.blocks.write": None})
@@ -211,7 +226,10 @@ class WriteBlock:
         await self._act([_remove(index, self._switching_alias) for index in await self._of(self._switching_alias)])
 
     async def lift(self) -> bool:
-        """Remove the block if a rebuild has set it; return whether it did. A rebuild that is still running must set it again."""
+        """Remove the block of a rebuild, which may be dead; return False if no rebuild has set one.
+
+        If the rebuild is still running, its switch fails until it has blocked writes again.
+        """
         if not (marked := await self._of(self._switching_alias)):
             return False
         # One request moves the alias to another index. The switch then fails, and if this process is killed here, other workers

@@ -45,7 +45,16 @@ class OpenSearchRebuilding:
         self._indices = Indices(self._client, declared.table, shape, declared.section)
 
     async def prepare(self) -> list[str]:
-        """Remove indices without an alias and those of an interrupted rebuild, and create new ones."""
+        """Remove old indices without an alias and those of an interrupted rebuild, and create the new ones.
+
+        Also creates missing objects of the current store, and removes the write block that a killed rebuild may have left.
+
+        Returns:
+            Sentences for the operator, about removed indices and a change of the template.
+
+        Raises:
+            ConfigurationError: An index of that name, or behind that alias, does not belong to this store.
+        """
         await self._indices.initialise(is_rebuild=True)
         await self._block.remove()  # a rebuild that was killed during its switch may have left it
         found = await self._indices.reshape()
@@ -66,7 +75,7 @@ class OpenSearchRebuilding:
         return found
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
-        """Move the aliases to the new indices; if these are behind, only return the partitions for which they are."""
+        """Move the aliases to the new indices, unless these are behind; return the partitions for which they are behind."""
         if await self._client.found(f"/_alias/{self._table}{NEW_SUFFIX}-progress") is None:
             self._ownership.check(None)
             await self._disown()
@@ -88,7 +97,10 @@ class OpenSearchRebuilding:
         return left
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run the function while the indices are blocked, so that workers wait; after 30 s, a worker may lift the block."""
+        """Run the function while writes to the current indices are blocked, so that workers wait; return its result.
+
+        A worker that is blocked for 30 s lifts the block.
+        """
         await self._block.put()
         try:
             return await function()
@@ -101,18 +113,18 @@ class OpenSearchRebuilding:
         await self._client.close()
 
     async def _disown(self) -> None:
-        """Remove the token of the rebuild. Workers that have read it before ignore it, because it belongs to no partition."""
+        """Remove the token of the rebuild. Workers that read it meanwhile ignore it, because it belongs to no partition."""
         path = f"/{self._table}-progress/_doc/{quote(document_id(OWNER), safe='')}"
         if await self._client.found(path) is not None:
             await self._client.ask("DELETE", path)
 
     async def _numbered(self, part: str) -> dict[str, Any]:
-        """Return the indices of a part of the store with their aliases; other indices with the same prefix are excluded."""
+        """Return the indices of a part of the store, each with its aliases. Other indices with the same prefix are left out."""
         found = await self._client.ask("GET", f"/{self._table}{part}-0*/_alias")
         return {index: settings for index, settings in found.items() if re.fullmatch(rf"{self._table}{part}-[0-9]{{6}}", index)}
 
     async def _actions(self, part: str) -> list[Action]:
-        """Return actions that remove the aliases of the current index and rename those of the new one."""
+        """Return actions that remove the aliases of the current index, and rename the aliases of the new index to these."""
         alias, new = f"{self._table}{part}", f"{self._table}{NEW_SUFFIX}{part}"
         used, fresh = await self._client.ask("GET", f"/{alias}/_alias"), await self._client.ask("GET", f"/{new}/_alias")
         own = {f"{self._table}{suffix}" for suffix in SUFFIXES}

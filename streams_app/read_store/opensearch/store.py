@@ -2,8 +2,9 @@
 
 A batch is one ``_bulk`` request, or several if it is large. Each item names a stored script of the server, which atomically
 compares versions and writes the document only if the version is newer. OpenSearch has no transactions, so the progress is
-written once the whole batch is acknowledged. After a failure in between, the batch is sent again, which changes nothing. Values
-are compared by their JSON; lists and objects as text with sorted names, because the server does not preserve their order.
+written once the whole batch is acknowledged. After a failure in between, the batch is sent again, which does not change what was
+written. Values are compared by their JSON. The JSON of lists and objects has sorted names, because the server does not preserve the
+order of names.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ INDEX_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 MAX_PARTITIONS: Final = 10_000
 
 SWITCH_MS: Final = 30_000
-"""Longest time for which a rebuild blocks the indices during its switch; a rebuild that is suspended longer must switch again."""
+"""Longest time for which a rebuild may block the indices during its switch, in ms. Afterwards, a worker lifts the block, and the
+rebuild must switch again."""
 BLOCKED: Final = "cluster_block_exception"
 
 RESET_VERSIONS: Final = {
@@ -43,12 +45,13 @@ RESET_VERSIONS: Final = {
     "groups": "for (entry in ctx._source.versions.entrySet()) { entry.setValue(-1); } ctx._source.guarded = 0",
 }
 _ALIAS: Final = {"require_alias": "true"}
-"""Request parameter; without it, the first document would create an index with the name of the alias if `init` did not run."""
+"""Request parameter that requires an alias. Without it, the first document would create an index with the name of the alias if
+`init` did not run."""
 _WHOLE: Final = {"allow_partial_search_results": "false"}
 COUNT_VERSIONED: Final = {"cells": "version", "groups": "guarded"}
 
 CELLS_A_GROUP: Final = 50
-"""Assumed number of cells of a group, from which the number of documents of a page is derived."""
+"""Assumed number of cells of a group, from which the number of documents of a page of cells is derived."""
 
 PAGE: Final = 1_000
 """Number of documents of one group that are requested at once."""
@@ -83,7 +86,9 @@ class OpenSearchStore:
         self._last_attempt: tuple[ProgressStep | None, Counter[str]] = (None, Counter())
 
     async def initialise(self) -> list[str]:
-        """Create the script, the template and the indices if they are missing; lift the write block of a rebuild.
+        """Create the script, the template and the indices if they are missing, and lift the write block of a rebuild.
+
+        Returns a sentence for each object, also for existing ones.
 
         Raises:
             ConfigurationError: An index of that name does not belong to this store.
@@ -95,11 +100,15 @@ class OpenSearchStore:
         return done
 
     async def missing(self) -> list[str]:
-        """List objects that are missing, or differ from what the store needs."""
+        """List the scripts, templates and aliases that are missing, or differ from those that the store needs."""
         return await self._indices.missing()
 
     async def probe(self) -> None:
-        """Request an update without effect in both indices; the server checks blocks, rights, aliases and the script for it."""
+        """Send an update without effect to both indices, for which the server checks blocks, rights, aliases and the script.
+
+        Raises:
+            TryAgainError: One of these prevents writes, or the server is unavailable.
+        """
         item = self._shape.probe()
         outcome = await self._write([item])
         for _, fault in (*outcome.rejected, *outcome.delayed):
@@ -109,7 +118,7 @@ class OpenSearchStore:
         await self._ask("POST", f"/{self._progress}/_update/{quote(item.id, safe='')}", nothing, _ALIAS)
 
     async def progress(self) -> dict[TP, int]:
-        """Return partition → next offset to be read, for each partition that was ever synced."""
+        """Return the next offset to be read of each partition that was ever synced, and the values of pseudo-partitions."""
         await self._ask("POST", f"/{self._progress}/_refresh")
         found = await self._ask("POST", f"/{self._progress}/_search", {"size": MAX_PARTITIONS}, _WHOLE)
         rows = [hit["_source"] for hit in found["hits"]["hits"]]
@@ -118,9 +127,9 @@ class OpenSearchStore:
     async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
         """Merge changes, then write the progress.
 
-        A batch that is sent again after a failure in between changes nothing. Errors, also ProgressError and NotStorableError,
-        leave the progress unchanged, but documents may be written. If the indices are blocked for longer than any switch
-        takes, the block is lifted, because the rebuild that has set it may be dead.
+        After any error, including ProgressError and NotStorableError, the progress is unchanged, but documents may be written. If
+        the batch is then sent again, these documents do not change. If the indices are blocked for longer than any switch takes,
+        the block is lifted, because the rebuild that has set it may be dead.
         """
         try:
             counts = await self._applied(changes, step, now_ms)
@@ -132,7 +141,7 @@ class OpenSearchStore:
         return counts
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
-        """Return a page of the cells of a fold; the first page includes everything that was written before the call."""
+        """Return a page of the cells of a fold, in the order of the key. What was written before the first page is on the pages."""
         keys = _SORT[self._shape.name]
         body: dict[str, Any] = {
             "size": limit if self._shape.name == "cells" else max(1, limit // CELLS_A_GROUP),
@@ -177,15 +186,15 @@ class OpenSearchStore:
         return counts
 
     async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
-        """Set the progress of a partition unconditionally."""
+        """Set the progress of a partition without checking the stored one."""
         await self._ask("PUT", _document(self._progress, tp), _progress(tp, offset, now_ms), _ALIAS)
 
     def rejection(self, change: CellChange) -> str | None:
-        """Return why no document can hold a change, such as an unpaired surrogate or a name that is too long; None if one can."""
+        """Return why no document can hold a change, for example because a name is too long, or None if a document can."""
         return self._shape.rejection(change)
 
     async def count_versioned(self, fold: str) -> int | None:
-        """Count the values of a fold whose version was not reset; None if an index or another object is missing."""
+        """Count the values of a fold whose version was not reset; None if an object is missing that the store needs."""
         if await self.missing():
             return None
         await self._ask("POST", f"/{self._table}/_refresh")
@@ -209,10 +218,14 @@ class OpenSearchStore:
         await self._client.close()
 
     async def _locate_progress(self, step: ProgressStep) -> tuple[str, dict[str, str | int], int | None]:
-        """Return the index of a partition's progress, the condition for overwriting it, and its offset.
+        """Read the progress of a partition, and check that it is as ``step`` expects.
 
-        The progress is written to the index from which it was read, not to the alias: another index, without the batch that was
-        just written, may have replaced it meanwhile.
+        The new progress must be written to the index from which the old one was read, and not to the alias: the alias may belong to
+        another index meanwhile, which does not have the batch.
+
+        Returns:
+            The index of the progress; the parameters of a request that overwrites only this progress; and the stored offset, or
+            None if there is no progress.
 
         Raises:
             ProgressError: The store has another progress.
@@ -256,7 +269,8 @@ class OpenSearchStore:
         """Check whether the store itself is the cause of the rejections; if not, write the rejected values outside of fields.
 
         If the script is missing, or an alias has two indices, the server rejects every document as a bad request. If a name cannot
-        have a field, because the index has too many or another type for it, its value is stored in the object that is not indexed.
+        have a field, because the index has too many fields or its field has another type, the value is stored in the object that is
+        not indexed. The outcome is updated accordingly.
 
         Raises:
             TryAgainError: The store is misconfigured.
@@ -270,7 +284,10 @@ class OpenSearchStore:
             outcome.delayed += retried_result.delayed
 
     def _counted(self, step: ProgressStep, outcome: BulkOutcome) -> Counts:
-        """Count the cells. A cell that an earlier attempt of the same step has written is unchanged now, but counts as written."""
+        """Count the cells of a batch by their outcome.
+
+        If an earlier attempt of the same step has written a cell, the cell is unchanged now, but counts as written.
+        """
         tried, before = self._last_attempt
         attempted = Counter(before if tried == step else {})
         left = attempted.copy()
@@ -300,7 +317,7 @@ class OpenSearchStore:
             raise
 
     def _away(self, fault: Fault) -> FaultError:
-        """Convert an error of the server to an exception; if an index or the script is missing, it names the remedy."""
+        """Return the exception for an error of the server; if an index or the script is missing, the exception names the remedy."""
         is_missing = fault.status == HTTPStatus.NOT_FOUND or "unable to find script" in fault.text
         init = f"; run `streams-app read-store init --store {self._name}`" if is_missing else ""
         return self._client.fault_error(replace(fault, text=f"{fault.text}{init}"))
@@ -322,11 +339,14 @@ class OpenSearchStore:
         return hits
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Return the changes with values as the server would hold them."""
+        """Return the changes with their values as the server would hold them."""
         return [replace(change, value=_value(json.loads(value_json(change.value)))) for change in changes]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write cells that have not changed since they were read; each document is written atomically, but not all of them."""
+        """Write those cells that have not changed since they were read; return the number of cells that were written.
+
+        Each document is written atomically, but not all documents together. A trial does nothing.
+        """
         if is_trial:
             return 0
         outcome = await self._write(self._shape.repairs(repairs, now_ms))
@@ -370,7 +390,7 @@ def _of(fold: str) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Value:
-    """Convert a parsed JSON value; lists and objects become text with sorted names, so that equal ones compare equal."""
+    """Convert a parsed JSON value. Lists and objects become JSON text with sorted names, so that equal values have equal texts."""
     if isinstance(value, (dict, list)):
         return JsonText(json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")))
     found: Value = value

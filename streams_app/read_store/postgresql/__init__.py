@@ -13,12 +13,12 @@ from streams_app.settings import ReadStoreSettings
 
 
 def open_store(declared: ReadStoreSettings) -> ReadableStore:
-    """Return the store of ``url`` in the layout of ``shape``, without connecting."""
+    """Return the read store in the database of ``url``, with the layout that ``shape`` names, without connecting."""
     return PostgresStore(declared) if declared.shape == "cells" else PostgresGroupStore(declared)
 
 
 def open_rebuilding(declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
-    """Return the rebuild of the table, without connecting."""
+    """Return the object that rebuilds the table of a store, without connecting."""
     return PostgresRebuilding(declared, new)
 
 

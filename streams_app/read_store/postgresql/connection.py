@@ -1,8 +1,8 @@
 """A small pool of connections to PostgreSQL, which are opened on demand and reopened after an error.
 
-Every error of the server becomes a :class:`~streams_app.errors.TryAgainError` that names the server, without credentials. If it
-rejects the credentials or a right, this is an :class:`~streams_app.read_store.core.errors.AccessDeniedError` with a remedy. The
-server ends a statement at its timeout; if the server does not answer at all, the client gives up a little later.
+Every error of the server becomes a :class:`~streams_app.errors.TryAgainError` that names the server, without credentials. If the
+server rejects the credentials or denies a right, the error is an :class:`~streams_app.read_store.core.errors.AccessDeniedError`
+with a remedy. The server ends a statement at its timeout; if the server does not answer at all, the client gives up a little later.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 
 MAX_CONNECTIONS: Final = 2
-"""A store writes one batch at a time; the second connection is for concurrent reads."""
+"""Maximum number of connections of a pool. A store writes one batch at a time; the second connection is for concurrent reads."""
 
 GRACE_SECONDS: Final = 2.0
 """Time that the client waits beyond the timeout of the server."""
 
 LONG_SECONDS: Final = 3600.0
 FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile")
-"""Parameters of a URL whose value is a file."""
+"""Parameters of a URL whose value is the path of a file."""
 
 FAULTS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
@@ -42,7 +42,7 @@ class PostgresPool:
     """Runs functions, each on a connection of a small pool; calls are independent of each other.
 
     Attributes:
-        what: Store or source with its URL, without credentials, for messages.
+        what: Name of the store or source, and its URL without credentials, for messages.
     """
 
     def __init__(self, url: str, settings: ReadStoreSettings, what: str, *, is_source: bool = False) -> None:
@@ -51,8 +51,8 @@ class PostgresPool:
         Args:
             url: ``postgresql://...`` of the store or of its source.
             settings: Settings of the store.
-            what: Name in messages.
-            is_source: Whether the URL is that of the source; its connections are read-only.
+            what: Name of the store or source, for messages.
+            is_source: Whether the URL is that of the source. If so, the connections are read-only.
 
         Raises:
             ConfigurationError: The URL does not name a PostgreSQL database.
@@ -70,10 +70,10 @@ class PostgresPool:
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     async def call(self, function: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run ``function(connection)``; if the caller is cancelled, the server is requested to cancel the statement.
+        """Run ``function(connection)`` and return its result. If the caller is cancelled, ask the server to cancel the statement.
 
         Raises:
-            AccessDeniedError: The server rejects user, password, database or a right.
+            AccessDeniedError: The server rejects the user, the password or the database, or denies a right.
             TooSlowError: A statement exceeded the timeout; it was rolled back, or its outcome is unknown.
             TryAgainError: The server is unavailable or returned an error; a transaction was rolled back, or its outcome is unknown.
             ConfigurationError: A password file or CA file cannot be read, or a parameter of the URL is invalid.
@@ -100,7 +100,8 @@ class PostgresPool:
     async def call_long(self, function: Callable[[Connection], Awaitable[T]]) -> T:
         """Run ``function(connection)`` like :meth:`call`, in a transaction without ``statement_timeout``.
 
-        ``lock_timeout`` still applies, and so does the client's time limit, unless the function gives each statement its own.
+        ``lock_timeout`` still applies. The time limit of the client also applies, unless the function passes another time limit
+        with each statement.
         """
 
         async def run(connection: Connection) -> T:
@@ -184,7 +185,10 @@ async def _prepare(connection: Any) -> None:
 
 
 async def _keep_session(connection: Any) -> None:
-    """Do nothing when a connection is returned: no call changes its session, and a reset would take a round trip for each call."""
+    """Do nothing when a connection is returned to the pool.
+
+    Calls do not change the session of a connection, and to reset the session would take a round trip after each call.
+    """
 
 
 def _identity(text: str) -> str:
@@ -192,7 +196,7 @@ def _identity(text: str) -> str:
 
 
 def _without_row(error: Exception) -> Exception:
-    """Remove the detail that the server adds to an error: it contains whole rows, which must not be in logs or dead letters."""
+    """Remove the detail of an error of the server, because it contains whole rows, which must not be in logs or dead letters."""
     if isinstance(error, asyncpg.PostgresError):
         error.detail = None
     return error

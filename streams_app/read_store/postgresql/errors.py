@@ -18,21 +18,21 @@ T = TypeVar("T")
 REJECTIONS: Final = (
     asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.PLPGSQLError, asyncpg.ProgramLimitExceededError,
 )  # fmt: skip
-"""Errors about a value that is never accepted: a type, a constraint, a user's trigger, a row that exceeds a page."""
+"""Errors about a value that the table never accepts, because of a type, a constraint, a user's trigger, or the size of a row."""
 
 
 async def bisecting_rejected(
     connection: Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], Awaitable[T]]
 ) -> T:
-    """Run a statement for a batch and return its result; if the server rejects it, find the rejected changes by bisection.
+    """Run a statement for a batch and return its result. If the server rejects the batch, bisect it.
 
     Args:
         connection: The connection of the statement, outside of a transaction.
         changes: The batch.
-        run: Runs the statement; if it fails, it is called with parts of the batch, and each of these calls is rolled back.
+        run: Runs the statement. If it fails, it is called with parts of the batch, and each of these calls is rolled back.
 
     Raises:
-        NotStorableError: Some of the changes are rejected; nothing was written.
+        NotStorableError: The server rejects some of the changes, which the error names; nothing was written.
         asyncpg.PostgresError: The statement fails for another reason, or even without changes.
     """
     try:
@@ -46,7 +46,7 @@ async def bisecting_rejected(
 
 @contextmanager
 def rejecting_all(changes: Iterable[CellChange]) -> Iterator[None]:
-    """Report all changes as rejected if the server rejects a value, without bisecting.
+    """Report all changes as rejected, without bisecting, if the server rejects a value in the body of the ``with`` statement.
 
     Raises:
         NotStorableError: The server rejects a value; nothing was written.
@@ -59,7 +59,11 @@ def rejecting_all(changes: Iterable[CellChange]) -> Iterator[None]:
 
 @asynccontextmanager
 async def trial_or_commit(connection: Connection, *, is_trial: bool) -> AsyncIterator[None]:
-    """Open a transaction that is committed at the end; a trial is rolled back, and checks deferred constraints at once."""
+    """Open a transaction for the body of an ``async with`` statement, and commit it afterwards.
+
+    A trial is rolled back instead of committed. In a trial, deferred constraints are checked at once, because the rollback would
+    skip them.
+    """
     transaction = connection.transaction()
     await transaction.start()
     try:
@@ -75,7 +79,7 @@ async def trial_or_commit(connection: Connection, *, is_trial: bool) -> AsyncIte
 async def _rejected_changes(
     connection: Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], Awaitable[object]]
 ) -> dict[Cell, str]:
-    """Bisect a rejected batch; return the rejected cells, each with the reason. Empty: the changes are not the cause."""
+    """Bisect a rejected batch; return the rejected cells, each with the reason. Empty if the changes are not the cause."""
 
     async def fault(part: Sequence[CellChange]) -> str | None:
         transaction = connection.transaction()

@@ -1,8 +1,9 @@
 """The read store in PostgreSQL, with a row for each (fold, group_key) and a column for each name.
 
-It owns the table of ``read_stores.NAME.table``, which users may have created with their own column types, and the table
+The store owns the table of ``read_stores.NAME.table``, which users may have created with their own column types, and the table
 ``<table>_progress``. A batch is one statement, which receives its rows as one JSON array; the server converts each value to the
-type of its column. Values are read as JSON; a value of a typed column becomes the number or text that can be written into it again.
+type of its column. Values are read as JSON. The value of a typed column is read as a number or text that can be written into the
+column again.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ ASSIGNMENT: Final = '"{column}" = CASE WHEN excluded.versions ? \'{column}\' THE
 
 
 class PostgresGroupStore(PostgresStore):
-    """A store in PostgreSQL with a row per group.
+    """A read store in PostgreSQL with a row per group.
 
     The types of the columns are read together with the progress, which every owner of a partition reads before it writes.
     """
@@ -125,10 +126,10 @@ class PostgresGroupStore(PostgresStore):
         self._types: dict[str, ColumnType] = {}
 
     async def missing(self) -> list[str]:
-        """List missing tables.
+        """List the missing tables.
 
         Raises:
-            ConfigurationError: The table cannot hold groups, for example because it lacks a column or the primary key.
+            ConfigurationError: The table cannot store a row per group, for example because it lacks a column or the primary key.
         """
 
         async def check(connection: Connection) -> list[str]:
@@ -137,16 +138,22 @@ class PostgresGroupStore(PostgresStore):
         return [*await self._pool.call(check), *await super().missing()]
 
     async def progress(self) -> dict[TP, int]:
-        """Read the column types; return partition → next offset to be read, for each partition that was ever synced."""
+        """Load the types of the columns; return the next offset to be read of each partition that was ever synced.
+
+        The result also contains pseudo-partitions, see :meth:`.ReadStore.progress`.
+        """
         await self._with_tables(self._load_types)
         return await super().progress()
 
     def rejection(self, change: CellChange) -> str | None:
-        """Return a reason if the name has no column, the value does not fit it (once types are loaded), or the key is invalid."""
+        """Return a reason if the name has no column, the value does not fit its column, or the key can never be stored.
+
+        Values are not checked before the types of the columns were loaded, which :meth:`progress` and other methods do.
+        """
         return rejection_of(change, self._columns, self._types) or key_fault(row_key(change))
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
-        """Return a page of the cells of a fold, in the order of the group keys; a page has whole groups."""
+        """Return a page of the cells of a fold, in the order of the group keys; a page contains whole groups."""
         groups = max(1, limit // len(self._columns))
 
         async def run(connection: Connection) -> list[tuple[Cell, Stored]]:
@@ -171,7 +178,7 @@ class PostgresGroupStore(PostgresStore):
         return list(await self.read([Cell(*group, name) for group in groups for name in self._columns]))
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Return the changes with values as their columns would store them; the server converts them."""
+        """Return the changes with their values as the columns would hold them; the server converts the values."""
 
         async def run(connection: Connection) -> list[CellChange]:
             fitting, _ = fit_to_columns(changes, self._columns, await self._load_types(connection))
@@ -187,7 +194,7 @@ class PostgresGroupStore(PostgresStore):
         return await self._pool.call(run)
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write cells that have not changed since they were read; return their number."""
+        """Write those cells that have not changed since they were read; return the number of cells that were written."""
 
         async def run(connection: Connection) -> int:
             with rejecting_all(repair.change for repair in repairs):
@@ -203,7 +210,7 @@ class PostgresGroupStore(PostgresStore):
         return await self._pool.call(run)
 
     def _tables(self) -> list[tuple[str, dict[str, str], str]]:
-        """Return (table, columns, primary key) for each table whose columns do not depend on the settings."""
+        """Return name, columns and primary key of each table whose columns do not depend on the settings."""
         return [(f"{self._settings.table}_progress", PROGRESS_COLUMNS, "topic, partition")]
 
     async def _initialise(self, connection: Connection) -> list[str]:
@@ -219,10 +226,10 @@ class PostgresGroupStore(PostgresStore):
             return [done, *await super()._initialise(connection)]
 
     async def _read_types(self, connection: Connection) -> dict[str, ColumnType]:
-        """Return column → type for the columns that hold values of names; empty if there is no table.
+        """Return the type of each column of a changed name; empty if there is no table.
 
         Raises:
-            ConfigurationError: The table cannot hold groups.
+            ConfigurationError: The table cannot store a row per group.
         """
         table = self._names["table"]
         found = {name: ExistingColumn(*rest) for name, *rest in await connection.fetch(FOUND, table)}
@@ -233,10 +240,10 @@ class PostgresGroupStore(PostgresStore):
         return types_of(found, self._wanted)
 
     async def _load_types(self, connection: Connection) -> dict[str, ColumnType]:
-        """Read the column types, build the statement for them, and return them.
+        """Read and return the types of the columns; if they have changed, build the statement that writes a batch into them.
 
         Raises:
-            TryAgainError: There is no table that can hold groups; the user can create it while the worker retries.
+            TryAgainError: There is no table that can store a row per group. The user can create it while the worker retries.
         """
         try:
             types = await self._read_types(connection)
@@ -261,11 +268,11 @@ class PostgresGroupStore(PostgresStore):
             raise
 
     def _arguments(self, changes: Sequence[CellChange]) -> tuple[Any, ...]:
-        """Return the argument for parameter $6 of the statement: the rows of the batch as JSON."""
+        """Return the only argument after those that all layouts have: the rows of the batch as JSON, for the parameter $6."""
         return (self._rows(changes),)
 
     def _rows(self, converted: Sequence[CellChange]) -> str:
-        """Return a batch as a JSON array of rows, which is a parameter of statements."""
+        """Return the rows of a batch as a JSON array, which is a parameter of several statements."""
         return orjson.dumps([_object(key, row) for key, row in rows_of(converted, self._columns).items()]).decode()
 
     async def _read(self, connection: Connection, cells: Sequence[Cell]) -> dict[Cell, Stored]:
@@ -296,7 +303,7 @@ class PostgresGroupStore(PostgresStore):
 
 
 def _object(key: RowKey, row: RowState) -> dict[str, Any]:
-    """Build the object of a row; a deleted value is omitted, because JSON null would be a value in a column of JSON."""
+    """Build the JSON object of a row. A deleted value is omitted, because a null of JSON would be a value in a column of JSON."""
     texts = {column: json_text(value) for column, value in row.values.items()}
     given = {column: orjson.Fragment(text.encode()) for column, text in texts.items() if text is not None}
     return {"fold": key.fold, "group_key": key.group_key, "versions": row.versions, **given}
@@ -314,7 +321,7 @@ def _layout(table: str, types: Mapping[str, ColumnType]) -> Layout:
 
     Args:
         table: Name of the table, quoted.
-        types: Column of a name → its type; columns are letters, digits and ``_``.
+        types: Type of each column of a changed name. The columns are letters, digits and ``_``.
     """
     columns = ", ".join(f'"{column}"' for column in types)
     return Layout(
@@ -346,7 +353,7 @@ def _assignment(column: str, known: ColumnType) -> str:
 
 
 def _is_written(column: str, known: ColumnType) -> str:
-    """Return an SQL condition under which the value of a column is written; a column that the batch lacks is not compared."""
+    """Return an SQL condition under which the value of a column is written. It is false for a column that the batch lacks."""
     is_same = _is_same(column, known, "excluded", "stored")
     guard = is_value_written(_version(column, "excluded"), _version(column, "stored"), is_same)
     return f"(excluded.versions ? '{column}' AND {guard})"

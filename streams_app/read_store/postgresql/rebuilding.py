@@ -131,7 +131,17 @@ class PostgresRebuilding:
         self._pool = PostgresPool(declared.url, declared, f"read store {declared.name}")
 
     async def prepare(self) -> list[str]:
-        """Drop tables of an interrupted rebuild; create new tables like the current ones, or by the settings if these differ."""
+        """Drop the tables of an interrupted rebuild, and create the new tables like the current ones.
+
+        If the columns of the current tables do not fit the settings, the new tables have the columns of the settings.
+
+        Returns:
+            Sentences for the operator, about removed tables and about columns that will not be copied.
+
+        Raises:
+            ConfigurationError: The tables have an addition that cannot be transferred to the new ones, or a foreign table has the
+                name of the new or the former table.
+        """
         await self._pool.call(self._check)
         check_table_names(self._declared, await self._pool.call(self._named))
         found = await self._pool.call_long(self._drop_left)
@@ -147,13 +157,13 @@ class PostgresRebuilding:
         return found
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
-        """Rename the tables; if the new one is behind, only return the partitions for which it is."""
+        """Rename the tables, unless the new table is behind; return the partitions for which it is behind."""
         if self._holder is not None:
             return await self._switch(self._holder, recreated)
         return await self._pool.call(lambda connection: self._switch(connection, recreated))
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run the function under a lock on the tables that blocks writers, but not readers."""
+        """Run the function and return its result. Meanwhile, a lock on the current tables blocks writers, but not readers."""
 
         async def run(connection: Connection) -> T:
             async with connection.transaction():
@@ -182,7 +192,13 @@ class PostgresRebuilding:
         return found
 
     async def _make_alike(self, connection: Connection) -> list[str]:
-        """Create the new tables with the types and constraints of the current ones; return the writable columns."""
+        """Create the new tables with the types and constraints of the current ones.
+
+        If there is no current table, no new table is created.
+
+        Returns:
+            The columns of the current table that can be written.
+        """
         async with connection.transaction():
             await connection.fetchval(LOCK, self._table)
             for part in PARTS:
@@ -245,12 +261,12 @@ class PostgresRebuilding:
         return [f"ALTER {kind} {schema}{_identifier(name)} RENAME TO {_identifier(to)}" for kind, name, to in renamed]
 
     async def _named(self, connection: Connection) -> list[str]:
-        """List existing tables whose names a rebuild uses."""
+        """List the existing tables that have the name of a new or a former table."""
         names = [f"{self._table}{suffix}{part}" for suffix in (NEW_SUFFIX, FORMER_SUFFIX) for part in PARTS]
         return [name for name in names if await _exists(connection, name)]
 
     async def _lock(self, connection: Connection, mode: str) -> list[str]:
-        """Lock the existing tables; return their suffixes."""
+        """Lock the current table and its progress table, if they exist; return the suffixes of those that exist."""
         is_there = [part for part in PARTS if await _exists(connection, f"{self._table}{part}")]
         for part in is_there:
             await connection.execute(f"LOCK TABLE {quoted(self._table + part)} IN {mode} MODE")
@@ -278,12 +294,13 @@ class PostgresRebuilding:
 
 
 class Belonging(NamedTuple):
-    """An index of a table, its statistics, or the sequence of a column.
+    """An object that belongs to a table: an index, extended statistics, or the sequence of a column.
 
     Attributes:
-        kind: The keyword after ALTER.
-        name: Its name.
-        definition: Its definition, without its name and that of the table.
+        kind: ``INDEX``, ``STATISTICS`` or ``SEQUENCE``.
+        name: Name of the object.
+        definition: Definition without the names of the object and the table, which is the same for a copy of the object. For a
+            sequence, the name of its column.
     """
 
     kind: str
@@ -294,17 +311,19 @@ class Belonging(NamedTuple):
 def renames(
     old: Sequence[Belonging], new: Sequence[Belonging], taken: Collection[str], *, table: str, new_table: str
 ) -> list[tuple[str, str, str]]:
-    """Return, in order, the renames by which objects of the new table get the names of the current ones (pure).
+    """Return the renames, in order, by which the objects of the new table get the names of those of the current table (pure).
+
+    An object of the current table is renamed before its name is given to an object of the new table.
 
     Args:
         old: Objects of the current table.
         new: Objects of the new table.
-        taken: Names in use.
+        taken: Names that are in use in the schema.
         table: Name of the current table.
         new_table: Name of the new table.
 
     Returns:
-        For each rename: kind of the object, its name, and its name afterwards.
+        For each rename: the kind of the object, its present name, and its new name.
     """
     names, former, done = set(taken), list(old), list[tuple[str, str, str]]()
     for one in new:
@@ -328,7 +347,7 @@ def renames(
 
 
 def _free(name: str, names: Collection[str]) -> str:
-    """Return an unused name that is not too long for the server."""
+    """Return an unused name: the name with a suffix, shortened if it would be too long for the server."""
     for end in (FORMER_SUFFIX, *(f"{FORMER_SUFFIX}{number}" for number in range(2, len(names) + 3))):
         found = name.encode()[: MAX_NAME_BYTES - len(end)].decode(errors="ignore") + end
         if found not in names:
@@ -341,7 +360,7 @@ def _rename(table: str, name: str) -> str:
 
 
 def _bare(table: str) -> str:
-    """Return a name without its schema."""
+    """Return the name of a table without its schema."""
     return table.rpartition(".")[2]
 
 

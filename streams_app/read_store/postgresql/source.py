@@ -20,7 +20,7 @@ from streams_app.settings import ReadStoreSettings
 DATA_ERRORS: Final = (
     asyncpg.DataError, asyncpg.CardinalityViolationError, asyncpg.PLPGSQLError, asyncpg.ProgramLimitExceededError,
 )  # fmt: skip
-"""Errors that a value can cause: a cast, a division by zero, a user's function that raises."""
+"""Errors that a single value can cause, by a cast, a division by zero, or a user's function that raises an error."""
 
 TOKENS: Final = re.compile(
     r"""
@@ -36,7 +36,7 @@ TOKENS: Final = re.compile(
 
 
 class PostgresSource:
-    """Source that runs a parametrised SELECT, once for all changed names of a fold in a batch, in one round trip."""
+    """Source that runs a parametrised SELECT on a PostgreSQL database, once for each fold in a batch."""
 
     carries_values = False
 
@@ -98,7 +98,7 @@ class PostgresSource:
 
 
 def _plain(value: Any) -> Any:
-    """Convert ranges and bits to text as PostgreSQL writes them; the driver's classes have other text forms."""
+    """Convert ranges and bit strings to text as PostgreSQL writes them; the driver's classes would be written otherwise."""
     if isinstance(value, asyncpg.Range):
         return _range_text(value)
     if isinstance(value, asyncpg.BitString):
@@ -114,15 +114,17 @@ def _range_text(found: asyncpg.Range[Any]) -> str:
 
 
 def _without_nul(texts: list[str]) -> list[str]:
-    """Remove texts with U+0000, which PostgreSQL cannot hold, so that the query does not fail for them."""
+    """Remove texts that contain U+0000: PostgreSQL cannot hold them, so a query with such a text would fail."""
     return [text for text in texts if "\0" not in text]
 
 
 def numbered(sql: str) -> tuple[str, list[str]]:
-    """Replace ``:groups`` and ``:names`` in a query by ``$1::text[]`` and ``$2::text[]``, in the order of their first use (pure).
+    """Replace the parameters ``:groups`` and ``:names`` of a query by ``$1::text[]`` and ``$2::text[]`` (pure).
+
+    The parameter that occurs first in the query becomes ``$1``.
 
     Returns:
-        The query, and the names in the order of their numbers.
+        The query, and the names of the parameters in the order of their numbers.
     """
     used: list[str] = []
 

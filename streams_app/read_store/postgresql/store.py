@@ -1,8 +1,8 @@
 """The read store in PostgreSQL, with a row for each (fold, group_key, name).
 
-It owns the table of ``read_stores.NAME.table`` and the table ``<table>_progress``. A batch is one statement, which writes newer
-rows and the progress atomically, see :mod:`streams_app.read_store.postgresql.version_guard`.
-Values are compared as the text of their ``jsonb``: the server sorts names and keeps all digits of numbers.
+The store owns the table of ``read_stores.NAME.table`` and the table ``<table>_progress``. A batch is one statement, which writes
+newer rows and the progress atomically, see :mod:`streams_app.read_store.postgresql.version_guard`.
+Values are compared as the text of their ``jsonb``, in which the server sorts the names of objects and keeps all digits of numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COLUMNS: Final = {
 PROGRESS_COLUMNS: Final = {"topic": "text", "partition": "integer", "next_offset": "bigint", "updated_ms": "bigint"}
 
 MAX_KEY_BYTES: Final = 2_600
-"""Maximum size of fold, group and name together; an entry of an index has at most 2 704 bytes, a fixed limit."""
+"""Maximum size of fold, group and name together, in bytes. PostgreSQL limits the entries of an index to 2 704 bytes."""
 
 # Free space in each page lets an update stay in the page of its row, so that no index is written.
 CREATE: Final = "CREATE TABLE {table} ({columns}, PRIMARY KEY ({key})) WITH (fillfactor = 85)"
@@ -106,7 +106,7 @@ SELECT (SELECT count(*) FROM changed) + (SELECT count(*) FROM added)
 
 
 class PostgresStore:
-    """A store in PostgreSQL with a row per cell."""
+    """A read store in PostgreSQL with a row per cell."""
 
     count_versioned_sql = COUNT_VERSIONED
     reset_versions_sql = RESET_VERSIONS
@@ -127,7 +127,7 @@ class PostgresStore:
         self._pool = PostgresPool(settings.url, settings, f"read store {settings.name}")
 
     async def initialise(self) -> list[str]:
-        """Create missing tables.
+        """Create missing tables; return a sentence for each table, also for existing ones.
 
         Raises:
             ConfigurationError: A table of that name has other columns.
@@ -136,7 +136,7 @@ class PostgresStore:
         return await self._pool.call(self._initialise)
 
     async def missing(self) -> list[str]:
-        """List tables that are missing or have other columns."""
+        """List the tables that are missing, or have other columns or another primary key than expected."""
 
         async def check(connection: Connection) -> list[str]:
             return [f"table {table}" for table, columns, key in self._tables() if await _fault(connection, table, columns, key)]
@@ -148,7 +148,7 @@ class PostgresStore:
         await self._try([])
 
     async def progress(self) -> dict[TP, int]:
-        """Return partition → next offset to be read, for each partition that was ever synced."""
+        """Return the next offset to be read of each partition that was ever synced, and the values of pseudo-partitions."""
 
         async def read(connection: Connection) -> dict[TP, int]:
             return {TP(topic, number): offset for topic, number, offset in await connection.fetch(PROGRESS.format(**self._names))}
@@ -158,17 +158,17 @@ class PostgresStore:
     async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
         """Merge changes and write the progress in one statement.
 
-        If the reply is lost, the outcome is unknown; the repeated statement changes nothing that was written.
+        If the reply is lost, the outcome is unknown. The call can then be repeated, which does not change what was written before.
 
         Raises:
             ProgressError: The store has another progress than the step continues; nothing was written.
-            NotStorableError: The server rejects some of the values, such as a number beyond its range, or a user's constraint or
-                trigger does; nothing was written.
+            NotStorableError: The server rejects some of the values, for example a number beyond its range, or a value that violates
+                a user's constraint; nothing was written.
         """
         return await self._with_tables(lambda connection: self._written(connection, changes, step, now_ms))
 
     async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
-        """Set the progress of a partition unconditionally."""
+        """Set the progress of a partition without checking the stored one."""
         sql = BEGIN.format(**self._names)
         await self._with_tables(lambda connection: connection.execute(sql, *tp, offset, now_ms))
 
@@ -216,7 +216,7 @@ class PostgresStore:
         return [Cell(*row) for row in await self._pool.call(lambda connection: connection.fetch(sql, *given))]
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Return the changes with values as the server would store them; the server converts them."""
+        """Return the changes with their values as the server would hold them; the server converts the values."""
 
         async def run(connection: Connection) -> list[Any]:
             return await bisecting_rejected(
@@ -227,7 +227,7 @@ class PostgresStore:
         return [replace(change, value=_value(row[0])) for change, row in zip(changes, rows, strict=True)]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write cells that have not changed since they were read; return their number."""
+        """Write those cells that have not changed since they were read; return the number of cells that were written."""
         changes = [repair.change for repair in repairs]
         cells = _keys([change.cell for change in changes])
         rest = [json_text(change.value) for change in changes], [change.version for change in changes]
@@ -241,7 +241,7 @@ class PostgresStore:
         return await self._pool.call(run)
 
     async def _try(self, changes: Sequence[CellChange]) -> None:
-        """Write changes of a partition that does not exist, and roll them back."""
+        """Write changes with the progress of a partition that does not exist, and roll the transaction back."""
 
         async def run(connection: Connection) -> None:
             transaction = connection.transaction()
@@ -282,7 +282,7 @@ class PostgresStore:
         return await bisecting_rejected(connection, changes, run)
 
     def _arguments(self, changes: Sequence[CellChange]) -> tuple[Any, ...]:
-        """Return the arguments for the parameters from $6 on: lists of folds, groups, names, values and versions."""
+        """Return the arguments for the parameters $6 to $10: lists of the folds, groups, names, values and versions of changes."""
         return (
             [change.cell.fold for change in changes],
             [change.cell.group_key for change in changes],
@@ -292,7 +292,7 @@ class PostgresStore:
         )
 
     async def _with_tables(self, function: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run a function like the pool's ``call``; if a table is missing, the error names the command that creates it."""
+        """Run a function as :meth:`.PostgresPool.call` does. If a table is missing, the error names the command that creates it."""
         try:
             return await self._pool.call(function)
         except TryAgainError as error:
@@ -305,7 +305,7 @@ class PostgresStore:
 
 
 def quoted(table: str) -> str:
-    """Quote the name of a table, with its schema if it has one; the names themselves contain no quotes."""
+    """Quote the name of a table, and its schema if it has one. Neither may contain quotes."""
     return ".".join(f'"{part}"' for part in table.split("."))
 
 
@@ -323,7 +323,7 @@ async def _columns(connection: Connection, table: str) -> dict[str, str]:
 
 
 async def _fault(connection: Connection, table: str, columns: Mapping[str, str], key: str) -> str | None:
-    """Return how a table differs from the expected one, or None."""
+    """Return how a table differs from the expected one, or None if it does not."""
     found = await _columns(connection, table)
     if found != columns:
         return f"has the columns {_column_list(found)}; expected {_column_list(columns)}"

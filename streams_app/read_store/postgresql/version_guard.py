@@ -1,7 +1,7 @@
 """The statement that writes a batch in PostgreSQL (pure): one statement writes rows and progress, and counts the changes.
 
-Its version guard prevents an older version from overwriting a newer one. Every layout of a table uses the same statement and the
-same conditions; a layout adds how the batch and the stored rows are read, and which columns are set.
+The version guard of the statement prevents an older version from overwriting a newer one. All layouts of tables use the same
+statement and the same conditions; a layout adds how the batch and the stored rows are read, and which columns are set.
 """
 
 from __future__ import annotations
@@ -46,17 +46,18 @@ class Layout(NamedTuple):
     """The parts of the statement that depend on the layout of the table.
 
     The statement has the parameters $1 ``updated_ms``, $2 topic and $3 partition of the progress, $4 the progress that the store
-    must have (NULL: none), and $5 the progress after the batch. The parameters of the layout begin with $6.
+    must have (NULL means none), and $5 the progress after the batch. The parameters of the layout begin with $6.
 
     Attributes:
-        key: Columns of the primary key.
-        columns: All columns that are written.
-        values: Their values, from ``batch``.
-        batch: Query of the rows of the batch.
-        before: Query that returns a row per cell of the batch: ``given``, its version; ``stored``, the stored version or NULL;
-            ``is_same``, whether the stored value equals the given one.
-        assignments: Assignments of an update, from the row ``excluded`` of the batch to the existing row ``stored``.
-        is_newer: Condition under which an existing row is updated: a version of ``excluded`` is newer than that of ``stored``.
+        key: Columns of the primary key, as SQL.
+        columns: All columns that are written, as SQL.
+        values: SQL expressions of the values of these columns, for a row of the query ``batch``.
+        batch: Query that returns the rows to be written.
+        before: Query that returns a row for each cell of the batch, with the columns ``given``, the version of the change;
+            ``stored``, the stored version, or NULL if the cell is not stored; and ``is_same``, whether the stored value equals the
+            value of the change.
+        assignments: Assignments of the update of an existing row, which SQL names ``stored``; the row of the batch is ``excluded``.
+        is_newer: Condition under which an existing row is updated: ``excluded`` has a newer version than ``stored``.
     """
 
     key: str
@@ -69,28 +70,42 @@ class Layout(NamedTuple):
 
 
 def apply_statement(table: str, progress: str, layout: Layout) -> str:
-    """Build the statement of a batch; it returns one row: ``is_noted``, ``found``, ``written``, ``stale`` and ``unchanged``.
+    """Build the statement that writes a batch.
 
     Args:
         table: Name of the table, quoted.
-        progress: Name of the table of the progress, quoted.
+        progress: Name of the progress table, quoted.
         layout: The parts that depend on the layout.
+
+    Returns:
+        A statement that returns one row: ``is_noted``, whether the batch and the progress were written; ``found``, the progress
+        before the statement; and the numbers of cells ``written``, ``stale`` and ``unchanged``.
     """
     is_written = is_value_written("given", "stored", "is_same")
     return _STATEMENT.format(table=table, progress=progress, is_written=is_written, **layout._asdict())
 
 
 def is_version_newer(given: str, stored: str) -> str:
-    """Return the version guard, an SQL condition under which a version is written.
+    """Return the version guard: an SQL condition under which a version is written.
 
     A newer version of an equal value is also written. Otherwise a record with a version in between would be accepted, and an older
     value would overwrite the newer one.
+
+    Args:
+        given: SQL expression of the version to be written.
+        stored: SQL expression of the stored version, which is NULL if the cell is not stored.
     """
     return f"({stored} IS NULL OR {given} > {stored})"
 
 
 def is_value_written(given: str, stored: str, is_same: str) -> str:
-    """Return an SQL condition under which the value and ``updated_ms`` are written, not only the version."""
+    """Return an SQL condition under which the value and ``updated_ms`` are written, not only the version.
+
+    Args:
+        given: SQL expression of the version to be written.
+        stored: SQL expression of the stored version, which is NULL if the cell is not stored.
+        is_same: SQL condition under which the stored value equals the value to be written.
+    """
     return f"({stored} IS NULL OR {given} > {stored} AND NOT {is_same})"
 
 
@@ -98,9 +113,10 @@ def is_same_value(left: str, right: str, *, as_text: bool) -> str:
     """Return an SQL condition under which two values are equal.
 
     Args:
-        left: Expression of one value.
-        right: Expression of the other value.
-        as_text: Whether to compare texts, for JSON and decimal numbers: 1 and 1.0 are equal numbers, but different values.
+        left: SQL expression of one value.
+        right: SQL expression of the other value.
+        as_text: Whether to compare the values as text. JSON and decimal numbers require it, because 1 and 1.0 are equal numbers but
+            different values.
     """
     cast = "::text" if as_text else ""
     return f"({left}{cast} IS NOT DISTINCT FROM {right}{cast})"

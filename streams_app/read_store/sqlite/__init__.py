@@ -13,7 +13,7 @@ from streams_app.settings import ReadStoreSettings
 
 
 def open_store(declared: ReadStoreSettings) -> ReadableStore:
-    """Return the store of ``url`` in the layout of ``shape``, without opening the file."""
+    """Return the read store in the file of ``url``, with the layout that ``shape`` names, without opening the file."""
     url, table, name, seconds = declared.url, declared.table, declared.name, declared.timeout_ms / 1000
     if declared.shape == "cells":
         return SqliteStore(url, table, name, timeout_seconds=seconds)
@@ -21,7 +21,7 @@ def open_store(declared: ReadStoreSettings) -> ReadableStore:
 
 
 def open_rebuilding(declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
-    """Return the rebuild of the table, without opening the file."""
+    """Return the object that rebuilds the table of a store, without opening the file."""
     return SqliteRebuilding(declared, new)
 
 

@@ -64,17 +64,17 @@ class SqliteThread:
         self._opened: os.stat_result | None = None
 
     async def call(self, function: Callable[[sqlite3.Connection], T], *, mode: Literal["rw", "rwc"] = "rw") -> T:
-        """Run ``function(connection)`` on the thread.
+        """Run ``function(connection)`` on the thread, and return its result.
 
         If the function raises, an open transaction is rolled back. If the caller is cancelled, the running statement is
         interrupted.
 
         Args:
             function: Uses the connection, which is in autocommit mode.
-            mode: ``rwc`` creates a missing file.
+            mode: With ``rwc``, a missing file is created; with ``rw``, it is an error.
 
         Raises:
-            TryAgainError: SQLite returned an error, or the file does not exist. Other errors are raised unchanged.
+            TryAgainError: SQLite returned an error, or the file does not exist. Other errors of the function are raised unchanged.
         """
         if self._executor is None:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._what.replace(" ", "-"))
@@ -137,7 +137,7 @@ class SqliteThread:
         return connection
 
     def _is_in_place(self) -> bool:
-        """Return whether the open file is still the file at the path."""
+        """Return whether the path still leads to the file that is open."""
         found = self._stat()
         return found is not None and self._opened is not None and os.path.samestat(found, self._opened)
 
@@ -149,8 +149,8 @@ class SqliteThread:
     def _close_old_file(self, connection: sqlite3.Connection) -> None:
         """Close a file that was replaced by another one.
 
-        The last writes are in its write-ahead log, which still has the name that the log of the new file would have. It is emptied
-        first, because SQLite would apply it to the new file.
+        The last writes may still be in the write-ahead log of the old file. The log of the new file has the same name, so SQLite
+        would apply these writes to the new file. Therefore the log is emptied first.
         """
         with suppress(sqlite3.Error):  # another process still uses the old file, and does this itself
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

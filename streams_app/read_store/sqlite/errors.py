@@ -14,21 +14,21 @@ from streams_app.read_store.core.store import NotStorableError
 T = TypeVar("T")
 
 REJECTIONS: Final = (sqlite3.IntegrityError, sqlite3.DataError)
-"""Errors about a value that is never accepted: a constraint, a user's trigger, a text that is too long."""
+"""Errors about a value that the table never accepts, because of a constraint, a user's trigger, or the length of a text."""
 
 
 def bisecting_rejected(
     connection: sqlite3.Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], T]
 ) -> T:
-    """Write a batch by ``run`` and return its result; if the table rejects it, find the rejected changes by bisection.
+    """Write a batch with the function ``run`` and return its result. If the table rejects the batch, bisect it.
 
     Args:
-        connection: A connection in a transaction, which must be rolled back if this raises.
+        connection: A connection in a transaction, which the caller must roll back after an error.
         changes: The batch.
-        run: Writes changes; if it fails, it is called with parts of the batch.
+        run: Writes changes. If it fails, it is called with parts of the batch.
 
     Raises:
-        NotStorableError: Some of the changes are rejected.
+        NotStorableError: The table rejects some of the changes; the error names them.
     """
     try:
         return run(changes)
@@ -38,10 +38,10 @@ def bisecting_rejected(
 
 @contextmanager
 def rejecting_all(changes: Iterable[CellChange]) -> Iterator[None]:
-    """Report all changes as rejected if the table rejects one of them, without bisecting.
+    """Report all changes as rejected, without bisecting, if the table rejects one of them in the body of the ``with`` statement.
 
     Raises:
-        NotStorableError: The table rejects a change; the transaction must be rolled back.
+        NotStorableError: The table rejects a change; the caller must roll the transaction back.
     """
     try:
         yield

@@ -1,6 +1,6 @@
 """The read store in a SQLite file, with a row for each (fold, group_key) and a column for each name.
 
-It owns the table of ``read_stores.NAME.table``, which users may have created with their own column types, and the table
+The store owns the table of ``read_stores.NAME.table``, which users may have created with their own column types, and the table
 ``<table>_progress``. A batch is one transaction: it reads the rows of the batch, merges the changes into them by the version guard,
 and writes them.
 """
@@ -60,13 +60,13 @@ DO UPDATE SET updated_ms = excluded.updated_ms, versions = excluded.versions, {a
 COUNT_VERSIONED: Final = "SELECT COUNT(*) FROM {table}, json_each(versions) AS entry WHERE fold = ? AND entry.value >= 0"
 RESET_VERSIONS: Final = "UPDATE {table} SET versions = (SELECT json_group_object(key, -1) FROM json_each(versions)) WHERE fold = ?"
 BESIDE: Final = 4
-"""Number of columns of a row other than those of names."""
+"""Number of columns of a row that are not columns of changed names."""
 
 GROUP_PAGE: Final = 'SELECT group_key FROM "{table}" WHERE fold = ? {beyond} ORDER BY group_key LIMIT ?'
 
 
 class SqliteGroupStore(SqliteStore):
-    """A store in SQLite with a row per group; the version guard is :func:`.merge`."""
+    """A read store in SQLite with a row per group; the version guard is :func:`.merge`."""
 
     count_versioned_sql = COUNT_VERSIONED
     reset_versions_sql = RESET_VERSIONS
@@ -78,7 +78,7 @@ class SqliteGroupStore(SqliteStore):
             url: ``sqlite:///FILE``.
             table: Name of the table; part of SQL text, so only letters, digits and ``_``.
             name: Name of the store, for messages.
-            columns: Name → column; columns are letters, digits and ``_``.
+            columns: Column of each changed name; part of SQL text, so only letters, digits and ``_``.
             timeout_seconds: Time limit of a transaction that writes a batch.
 
         Raises:
@@ -91,11 +91,14 @@ class SqliteGroupStore(SqliteStore):
         self._types: dict[str, ColumnType] = {}
 
     def rejection(self, change: CellChange) -> str | None:
-        """Return a reason if the name has no column, the value does not fit it (once types are loaded), or a text is invalid."""
+        """Return a reason if the name has no column, the value does not fit its column, or a text has an unpaired surrogate.
+
+        Values are not checked before the types of the columns were loaded, which :meth:`apply` and other methods do.
+        """
         return rejection_of(change, self._columns, self._types) or super().rejection(change)
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
-        """Return a page of the cells of a fold, in the order of the group keys; a page has whole groups."""
+        """Return a page of the cells of a fold, in the order of the group keys; a page contains whole groups."""
         sql = GROUP_PAGE.format(table=self._table, beyond="AND group_key > ?" if after else "")
 
         groups = max(1, limit // len(self._columns))
@@ -130,13 +133,13 @@ class SqliteGroupStore(SqliteStore):
         return list(await self.read([Cell(*group, name) for group in groups for name in self._columns]))
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Return the changes with values as their columns would hold them."""
+        """Return the changes with their values as the columns would hold them."""
         await self._thread.call(self._require_tables)
         converted, _ = fit_to_columns(changes, self._columns, self._types)
         return [replace(change, value=sqlite_column_value(change.value)) for change in converted]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write cells that have not changed since they were read; return their number."""
+        """Write those cells that have not changed since they were read; return the number of cells that were written."""
 
         def run(connection: sqlite3.Connection) -> int:
             connection.execute("BEGIN IMMEDIATE")
@@ -161,7 +164,7 @@ class SqliteGroupStore(SqliteStore):
         return await self._thread.call(run)
 
     def _tables(self) -> tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...]:
-        """Return (table, CREATE statement, columns, key) for each table whose columns do not depend on the settings."""
+        """Return name, CREATE statement, columns and key of each table whose columns do not depend on the settings."""
         return ((self._progress_table, CREATE_PROGRESS, PROGRESS_COLUMNS, PROGRESS_KEY),)
 
     def _make(self, connection: sqlite3.Connection) -> list[str]:
@@ -173,7 +176,11 @@ class SqliteGroupStore(SqliteStore):
         return [done, *super()._make(connection)]
 
     def _missing(self, connection: sqlite3.Connection) -> list[str]:
-        """List missing tables; raise a :class:`ConfigurationError` for a table that cannot hold groups."""
+        """List the missing tables.
+
+        Raises:
+            ConfigurationError: The existing table cannot store a row per group.
+        """
         return [*([] if self._read_types(connection) else [f"table {self._table}"]), *super()._missing(connection)]
 
     def _require_tables(self, connection: sqlite3.Connection) -> None:
@@ -185,7 +192,11 @@ class SqliteGroupStore(SqliteStore):
             raise TryAgainError(f"read store {self._name} {self._path}: {error}") from error
 
     def _read_types(self, connection: sqlite3.Connection) -> dict[str, ColumnType]:
-        """Return column → type for the columns that hold values of names; empty if there is no table."""
+        """Return the type of each column of a changed name; empty if there is no table.
+
+        Raises:
+            ConfigurationError: The table cannot store a row per group.
+        """
         found = {name: ExistingColumn(*rest) for name, *rest in connection.execute(FOUND, (self._table,))}
         keys = {frozenset(columns.split(",")) for (columns,) in connection.execute(KEYS, (self._table,))}
         faults = table_faults(found, keys, self._wanted) if found else []
@@ -250,17 +261,17 @@ class SqliteGroupStore(SqliteStore):
 
 
 def sqlite_column_value(value: Value) -> Value:
-    """Convert a value for a column; a decimal without a fraction becomes an integer, as SQLite does in a column of numbers."""
+    """Convert a value for a column. A decimal number without a fraction becomes an integer, as it would in a column of numbers."""
     return sqlite_value(value_of(value) if isinstance(value, Decimal) else value)
 
 
 def _values(rows: Sequence[Sequence[object]]) -> str:
-    """Return SQL placeholders for the values of rows."""
+    """Return SQL placeholders for the values of several rows, all of which have the same number of values."""
     return ", ".join([f"({', '.join('?' * len(rows[0]))})"] * len(rows))
 
 
 def _most(connection: sqlite3.Connection, columns: int) -> int:
-    """Return the maximum number of rows of one statement, which SQLite's limit of parameters determines."""
+    """Return the maximum number of rows of a statement that has a parameter for each column, because SQLite limits parameters."""
     return connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // columns
 
 

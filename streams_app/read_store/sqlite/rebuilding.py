@@ -32,7 +32,7 @@ SELECT type, name, sql FROM sqlite_master WHERE tbl_name = ? AND type IN ('index
 
 
 NAMED: Final = re.compile(r'^CREATE TABLE\s+(?:"(?:[^"]|"")*"|`[^`]*`|\[[^]]*\]|\w+)', re.IGNORECASE)
-"""The beginning of the CREATE TABLE statement that SQLite stores for a table."""
+"""The beginning of the CREATE TABLE statement that SQLite stores for a table, up to the name of the table."""
 WRITTEN: Final = "SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0"
 
 
@@ -54,7 +54,16 @@ class SqliteRebuilding:
         self._thread = SqliteThread(path, f"read store {declared.name}", prepare=_prepare)
 
     async def prepare(self) -> list[str]:
-        """Drop tables of an interrupted rebuild; create new tables like the current ones, or by the settings if these differ."""
+        """Drop the tables of an interrupted rebuild, and create the new tables like the current ones.
+
+        If the columns of the current tables do not fit the settings, the new tables have the columns of the settings.
+
+        Returns:
+            Sentences for the operator, about removed tables and about columns that will not be copied.
+
+        Raises:
+            ConfigurationError: A foreign table has the name of the new or the former table.
+        """
         check_table_names(self._declared, await self._thread.call(_tables, mode="rwc"))
         found = await self._thread.call(self._drop_left, mode="rwc")
         try:
@@ -68,14 +77,14 @@ class SqliteRebuilding:
         return [*found, *columns_not_copied(self._declared, added)]
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
-        """Rename the tables; if the new one is behind, only return the partitions for which it is.
+        """Rename the tables, unless the new table is behind; return the partitions for which it is behind.
 
-        Users' indexes, triggers and views then belong to the new table.
+        Afterwards, users' indexes, triggers and views belong to the new table.
         """
         return await self._thread.call(lambda connection: self._switch(connection, recreated))
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run the function without a lock: SQLite can lock only the whole file, which also contains the new table."""
+        """Run the function without pausing writers: SQLite can lock only the whole file, which also contains the new table."""
         return await function()
 
     async def close(self) -> None:
@@ -94,7 +103,13 @@ class SqliteRebuilding:
         return found
 
     def _make_alike(self, connection: sqlite3.Connection) -> list[str]:
-        """Create the new table with the types and constraints of the current one; return its writable columns."""
+        """Create the new table with the types and constraints of the current one.
+
+        If there is no current table, no new table is created.
+
+        Returns:
+            The columns of the current table that can be written.
+        """
         made = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?", (self._table,)).fetchone()
         if made is None:
             return []

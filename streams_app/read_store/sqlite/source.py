@@ -19,7 +19,8 @@ from streams_app.read_store.sqlite.connection import SqliteThread, sqlite_path
 from streams_app.settings import ReadStoreSettings
 
 DATA_ERRORS: Final = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
-"""Error codes that a value can cause, such as invalid JSON. A query that fails for every group also causes the first of them."""
+"""Error codes of SQLite that a single value can cause, such as invalid JSON. The first one is also that of a query that fails for
+every group."""
 
 
 class SqliteSource:

@@ -1,7 +1,7 @@
 """The read store in a SQLite file, with a row for each (fold, group_key, name).
 
-It owns the table of ``read_stores.NAME.table`` and the table ``<table>_progress``. Both are written in one transaction, so a crash
-leaves either both the changes and their progress, or neither.
+The store owns the table of ``read_stores.NAME.table`` and the table ``<table>_progress``. Both are written in one transaction, so a
+crash leaves either both the changes and their progress, or neither.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WATCHED_STEPS: Final = 10_000
 """Instructions of SQLite's virtual machine between two checks of the timeout: about a millisecond."""
 
 WAL_TRIES: Final = 10
-"""Maximum number of attempts to enable WAL mode; one retry is usually enough if another process does the same."""
+"""Maximum number of attempts to enable WAL mode. If another process does the same, one retry is usually enough."""
 
 KEYS: Final = """
 SELECT group_concat(part.name) FROM pragma_index_list(?) AS key, pragma_index_info(key.name) AS part
@@ -88,7 +88,7 @@ ON CONFLICT (fold, group_key, name) DO NOTHING
 
 
 class SqliteStore:
-    """A store in SQLite with a row per cell; the version guard is :func:`.merge`."""
+    """A read store in SQLite with a row per cell; the version guard is :func:`.merge`."""
 
     count_versioned_sql = COUNT_VERSIONED
     reset_versions_sql = RESET_VERSIONS
@@ -116,7 +116,7 @@ class SqliteStore:
         self._thread = SqliteThread(self._path, f"read store {name}", prepare=_prepare)
 
     async def initialise(self) -> list[str]:
-        """Create the file and the tables if they are missing.
+        """Create the file and the tables if they are missing; return a sentence for each table, also for existing ones.
 
         Raises:
             ConfigurationError: The folder of the file does not exist, or a table of that name has other columns.
@@ -141,7 +141,7 @@ class SqliteStore:
         await self._thread.call(self._probe)
 
     async def progress(self) -> dict[TP, int]:
-        """Return partition → next offset to be read, for each partition that was ever synced."""
+        """Return the next offset to be read of each partition that was ever synced, and the values of pseudo-partitions."""
         return await self._thread.call(self._read_progress)
 
     async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
@@ -149,7 +149,7 @@ class SqliteStore:
 
         Raises:
             ProgressError: The store has another progress than the step continues; nothing was written.
-            NotStorableError: A user's constraint or trigger rejects some of the values.
+            NotStorableError: A user's constraint or trigger rejects some of the values; nothing was written.
             TooSlowError: The timeout was exceeded; nothing was written, unless it expired during the commit.
         """
         is_over = threading.Event()
@@ -170,7 +170,7 @@ class SqliteStore:
             raise TooSlowError(f"read store {self._name} {self._path}: no answer within {self._seconds:g} s") from error
 
     async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
-        """Set the progress of a partition unconditionally."""
+        """Set the progress of a partition without checking the stored one."""
         await self._thread.call(lambda connection: self._begin(connection, tp, offset, now_ms))
 
     def rejection(self, change: CellChange) -> str | None:
@@ -219,11 +219,11 @@ class SqliteStore:
         return await self._thread.call(run)
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Return the changes with values as SQLite would hold them."""
+        """Return the changes with their values as SQLite would hold them."""
         return [replace(change, value=sqlite_value(change.value)) for change in changes]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write cells that have not changed since they were read; return their number."""
+        """Write those cells that have not changed since they were read; return the number of cells that were written."""
         change, add = CHANGE.format(table=self._table), ADD.format(table=self._table)
 
         def run(connection: sqlite3.Connection) -> int:
@@ -340,7 +340,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Enable WAL mode, and wait for other processes that do the same: SQLite itself does not wait for this lock.
+    """Enable WAL mode. Waits for other processes that do the same, because SQLite itself does not wait for the lock of this.
 
     Raises:
         sqlite3.Error: Another process keeps the file locked.
@@ -362,7 +362,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
 
 
 def _fault(connection: sqlite3.Connection, table: str, columns: tuple[str, ...], key: tuple[str, ...]) -> str | None:
-    """Return how a table differs from the expected one, or None."""
+    """Return how a table differs from the expected one, or None if it does not."""
     found = _columns(connection, table)
     if found != columns:
         return f"has the columns {', '.join(found)}; expected {', '.join(columns)}"
