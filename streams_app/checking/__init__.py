@@ -29,7 +29,7 @@ __all__ = ["Finding", "Level", "findings"]
 
 
 async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, None]:
-    """Run all checks and yield their findings. If Kafka or Redis does not answer, skip the checks that need one of them."""
+    """Run all checks and yield their findings. If Kafka or Redis does not answer, skip all checks that need either of them."""
     yield http_finding(settings.http)
     if (tracing := tracing_finding(settings)) is not None:
         yield tracing

@@ -145,7 +145,7 @@ def id_findings(subscriptions: Sequence[Subscription]) -> Iterator[Finding]:
 
 
 def retention_findings(subscriptions: Sequence[Subscription], retention: Mapping[str, int]) -> Iterator[Finding]:
-    """Check whether topics keep an event for as long as all its retries and the patience can take (pure)."""
+    """Check whether topics keep an event for as long as all its attempts and the patience of the subscriber can take (pure)."""
     for one in subscriptions:
         rule = one.subscriber.retry
         span_ms = max(each.total_ms for each in (rule, *rule.by.values())) + one.subscriber.patience_ms

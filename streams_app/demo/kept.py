@@ -21,7 +21,7 @@ from streams_app.demo.stage import FOLD, MAX_HOLD, QUIET_PERIOD
 from streams_app.settings import Settings
 
 FOLDER: Final = Path(".cache") / "streams-app-demo"
-"""Folder in the current directory, which is the checkout after ``make demo``. ``make clean`` removes it."""
+"""Folder of the saved files, in the current directory. After ``make demo`` it is in the checkout; ``make clean`` removes it."""
 
 MAX_EVENTS: Final = 200_000
 """Maximum number of events in the file, which then has some 25 MB and is read within two seconds at the end."""
@@ -128,7 +128,7 @@ class FirstEvents:
 
 
 def with_time(value: bytes, at_ms: int) -> bytes:
-    """Add the field ``happened_ms`` to a JSON object. ``{}`` and other values stay, so that they are rejected as in the demo."""
+    """Add the field ``happened_ms`` to a JSON object. Leave ``{}`` and other values as they are, to be rejected as in the demo."""
     event = value.strip()
     if event.startswith(b"{") and event[1:].lstrip()[:1] != b"}":
         event = b'{"%b":%d,%b' % (TIME.encode(), at_ms, event[1:])

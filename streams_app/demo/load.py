@@ -17,12 +17,12 @@ import orjson
 METRICS: Final = ("likes", "shares", "comments", "impressions", "saves", "clicks")
 HOT_ACCOUNTS: Final = 3
 HOT_SHARE: Final = 0.15
-"""Share of all events that are of hot accounts."""
+"""Share of all events that belong to hot accounts."""
 
 BURST_MEAN: Final = 28.0
 WAVE_MS: Final = 12_000
 SILENT_PART: Final = 0.15
-"""Fraction of each wave in which no burst begins."""
+"""Fraction of each wave of 12 s, at its end, in which no burst begins."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class OutputSoFar:
         redelivered: Number of duplicates: records with an id that was read before.
         dead_letters: Number of rejected events.
         latest: The newest records, decoded.
-        largest: The record with the most events; records that were split for their size do not count. None: there is no record yet.
+        largest: The record with the most events; records that were split for their size do not count. None: there is none yet.
     """
 
     records: int = 0

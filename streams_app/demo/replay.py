@@ -1,4 +1,4 @@
-"""Reads events from a file of JSON lines. If the events have a field with their time, they are replayed at its speed.
+"""Reads events from a file of JSON lines. If the events have a field with their time, it determines when they are produced.
 
 Lines that are not JSON objects are produced unchanged, and become dead letters as they would in production.
 """

@@ -1,4 +1,4 @@
-"""Audit lines: each command that changes something writes one to stderr, with time, action and user."""
+"""Audit lines: each command that changes something writes an audit line to stderr, with time, action and user."""
 
 from __future__ import annotations
 

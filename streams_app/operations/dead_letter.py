@@ -31,7 +31,7 @@ class ListedDeadLetter:
         offset: Offset of the dead letter in this topic.
         key: Record key of the event, as received.
         value: Value of the event, as received.
-        timestamp_ms: When the dead letter was written.
+        timestamp_ms: Time at which the dead letter was written.
         headers: Headers of the dead letter, by name, as text.
         received: Headers of the event, as received. Only dead letters of subscribers have them.
     """
@@ -163,7 +163,7 @@ class DeadLetterSelection:
         ]  # fmt: skip
 
     def concerns(self, dead_letter: ListedDeadLetter) -> bool:
-        """Return whether the selected component wrote a dead letter, that is, rejected its event."""
+        """Return whether the selected component has written a dead letter, because it rejected the event."""
         headers = dead_letter.headers
         return headers.get(self.kind) == self.fold and headers.get("app-id", self.app_id) == self.app_id
 

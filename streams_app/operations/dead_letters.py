@@ -94,7 +94,8 @@ async def dead_letter_topic(
         settings: Settings of the application.
         name: Name of the topic.
         source: Topic into which the events would be replayed; None: they are not replayed into a topic.
-        since_ms: Begin each partition with its first record of this time or later. The embedded broker begins earlier.
+        since_ms: Time of the first record to read in each partition; 0: read all records. With the embedded broker, reading begins
+            earlier.
 
     Raises:
         TryAgainError: Kafka does not answer.

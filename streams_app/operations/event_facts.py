@@ -109,7 +109,7 @@ class SearchedOffsets:
         below: Number of searched offsets below the committed offsets.
         since_ms: Time at which the search below the committed offsets began; None: only offsets above were searched.
         unseen: Number of offsets that were not searched because of the limit.
-        is_complete: Whether all offsets that may be unfinished were searched.
+        is_complete: Whether all offsets were searched whose events may be unfinished.
     """
 
     topic: str
@@ -126,7 +126,7 @@ def describe(found: EventFacts, one: Subscription, page: Page | None, now_ms: in
     Args:
         found: Facts about the event.
         one: The subscriber.
-        page: The metrics of a worker on this machine; None: its address is unknown.
+        page: Metrics of the worker on this machine; None: the address of the worker is unknown.
         now_ms: Wall clock.
         width: Columns of the terminal.
     """
@@ -147,7 +147,7 @@ def describe_none(event_id: str, one: Subscription, searched: Sequence[SearchedO
         event_id: Id as typed.
         one: The subscriber.
         searched: The searched offsets of each topic.
-        page: The metrics of a worker on this machine; None: its address is unknown.
+        page: Metrics of the worker on this machine; None: the address of the worker is unknown.
         width: Columns of the terminal.
     """
     name = one.subscriber.name

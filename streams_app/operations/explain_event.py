@@ -132,10 +132,10 @@ class EventLog:
         return self._found(tp, offset)
 
     async def with_id(self, wanted: str, scope: SearchScope) -> tuple[EventFacts | None, SearchedOffsets]:
-        """Search for an event by its id. Offsets that may be unfinished are searched first.
+        """Search for an event by its id. Unfinished events are searched first.
 
         Returns:
-            The facts about the first match, or None; and the offsets that were to be searched.
+            The facts about the first match, or None if there is no match; and the offsets of the search.
         """
         above = {tp: (self._from(tp), end) for tp, (_, end) in self._log_bounds.items()}
         at = {} if scope.since_ms is None else await self._offsets_at(scope.since_ms)
@@ -290,7 +290,7 @@ async def _searched(
     """Search for an id among replayed events, then in the subscriber's topic, then in its dead letters.
 
     Returns:
-        The facts about the event, or None; its dead letters; and the offsets that were to be searched, for each topic.
+        The facts about the event, or None if it was not found; its dead letters; and the offsets of the search, for each topic.
     """
     searches: list[SearchedOffsets] = []
     for topic, far in ((replay_topic(settings.app_id), replace(scope, since_ms=None)), (one.topic, scope)):

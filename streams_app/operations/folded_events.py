@@ -48,7 +48,7 @@ class RecordRange:
 
 @dataclass(frozen=True, slots=True)
 class RawEvent:
-    """A journal entry in the offset range of a folded record, with the names that it changed.
+    """A journal entry in the offset range of a folded record, with the names that its event changed.
 
     Attributes:
         entry: Journal entry of the event.

@@ -134,7 +134,7 @@ class FoldedTopics:
 
 
 def _parts(batch: Batch, end: int) -> Iterator[Batch]:
-    """Split a batch into consecutive parts. The last part extends to ``end``, even if the last offsets have no record."""
+    """Split a batch into parts of the size of one sync. The last part extends to ``end``, even if the last records are lower."""
     begin, taken = batch.begin, list(steps(batch.records)) or [[]]
     for at, records in enumerate(taken):
         until = taken[at + 1][0].offset if at + 1 < len(taken) else end

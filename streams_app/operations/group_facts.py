@@ -26,7 +26,7 @@ STALLED_MS: Final = 10_000
 """Difference between partition clock and wall clock, in ms, from which the text mentions it."""
 
 WIDEST: Final = 120
-"""Maximum number of columns: longer lines are hard to read."""
+"""Maximum width of the text in columns, because longer lines are hard to read."""
 
 LABEL: Final = 8
 
@@ -133,7 +133,7 @@ def reopening_text(page: Page | None, fold: Fold) -> str:
     """Describe how many records were soon followed by a new event of their group, as counted by a worker since its start.
 
     Args:
-        page: The metrics of the worker; None: its address is unknown.
+        page: Metrics of the worker; None: the address of the worker is unknown.
         fold: The fold.
     """
     if page is None:

@@ -222,7 +222,7 @@ async def _stored_shards(redis: Redis, app_id: str, fold: Fold) -> list[StoredSh
 async def collect(
     redis: Redis, stored: Sequence[StoredShard], limit: int, sort: str, scanned: int = MAX_SCANNED
 ) -> list[dict[str, Any]]:
-    """Return the rows, as of :func:`rows_of`, of the open groups of some shards that come first in a sort order.
+    """Return rows of those open groups of some shards that come first in a sort order; :func:`rows_of` describes a row.
 
     Args:
         redis: Client of the application's Redis.

@@ -25,7 +25,7 @@ from streams_app.settings import JournalSettings, Settings
 DAY_EXAMPLE: Final = "2026-08-20"
 
 MAX_CLAIMS: Final = 5
-"""Maximum number of successive claims of a partition that the worker takes back before the command has removed a segment."""
+"""Maximum number of claims of a partition in a row that are in vain, because the worker claims the partition back at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ async def journal_status(settings: Settings, journal: JournalSettings) -> Journa
 
 
 async def statuses_of(redis: Redis, app_id: str, journal: JournalSettings) -> dict[int, ShardStatus | None]:
-    """Return the status of each partition. Partition 0 stores their number; if it has no state, return only its status, None."""
+    """Return the status of each partition. If partition 0, which stores the number of partitions, has no state, return {0: None}."""
     reader = JournalShardReader(JournalScripts(redis))
     first = await reader.status(journal_keys(app_id, journal.name, journal.source, 0))
     found = {0: first}
@@ -133,7 +133,7 @@ class DayOfJournal:
 
 
 def days_of(segments: Iterable[tuple[int, Segment]]) -> Iterator[DayOfJournal]:
-    """Group segments by day, in the order of :attr:`JournalStatus.segments` (pure)."""
+    """Summarize segments by day; they must be ordered as in :attr:`JournalStatus.segments` (pure)."""
     for day, of_day in groupby((one for _, one in segments), key=lambda one: one.day):
         found = list(of_day)
         kept = [one for one in found if one.form != "gap"]

@@ -49,7 +49,7 @@ class JournalComparison:
     named: list[str] = field(default_factory=list)
 
     def fault(self, text: str) -> None:
-        """Count a fault; store its description if it is among the first."""
+        """Count a fault; store its description if it is among the first :data:`MAX_NAMED`."""
         self.faults += 1
         if len(self.named) < MAX_NAMED:
             self.named.append(text)

@@ -1,4 +1,4 @@
-"""Reads the state of a web page in live views, as a hub sends it, and the reason for it; removes the state of a live view."""
+"""Reads what a hub sends about a web page in live views, and explains it; removes the stored state of a live view."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from streams_app.operations.groups import redis_of
 from streams_app.settings import LiveView, Settings
 
 MAX_SHOWN: Final = 1_000
-"""Number of items of a page that are read from each partition."""
+"""Default maximum number of items of a page that are read from each partition."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ class Rebuild:
         self._stands[part.tp] = part.end
 
     async def _write(self, changes: Sequence[CellChange], step: ProgressStep) -> Collection[Cell]:
-        """Write changes into the new store. If it cannot hold some of their values, write nothing and return these cells."""
+        """Write changes into the new store. If the store cannot hold some of the values, write nothing and return their cells."""
         try:
             await with_retries(lambda: self._writer.apply(changes, step))
         except NotStorableError as error:
@@ -249,11 +249,11 @@ def is_kept(old: Stored, new: Stored | None, *, is_level: bool, is_carried: bool
     Args:
         old: The cell in the store in use.
         new: The cell in the new store, which has read the topics; None: it does not have the cell.
-        is_level: Whether the store in use has applied everything that the new one has. If its cell has an older version
-            nevertheless, then the versions were reset, or the newer record became a dead letter. In both cases the cell has the
-            current value. After a reset, the version in the new store would also reject everything that is folded later.
-        is_carried: Whether records carry the values. Then a cell with an older version may have an older value, because the newer
-            record became a dead letter. Only a version below 0 proves that the versions were reset.
+        is_level: Whether the store in use has applied everything that the new one has. If ``old`` nevertheless has an older
+            version, then the versions were reset, or the newer record became a dead letter. In both cases ``old`` has the current
+            value. After a reset, the version of ``new`` would also reject everything that is folded later.
+        is_carried: Whether records carry the values. If so, and the newer record became a dead letter, ``old`` has an older value.
+            Only a version below 0 proves that the versions were reset.
     """
     if new is None or old.version > new.version:
         return True

@@ -22,7 +22,7 @@ async def repaired(
     Args:
         store: The store.
         repairs: The cells to write.
-        now_ms: Wall clock.
+        now_ms: Function that returns the time of the wall clock.
         is_trial: Whether to roll every batch back, so that only rejected cells are found, see :meth:`.ReadableStore.repair`.
 
     Returns:

@@ -127,7 +127,7 @@ class ReplayFilter:
     def selects(self, dead_letter: ListedDeadLetter, done: ReplayProgress) -> bool:
         """Return whether a dead letter is replayed. If not, count the cause in ``done``.
 
-        Not counted are dead letters of other components, and dead letters that only report a late finish.
+        Dead letters of other components, and dead letters that only report a late finish, are not counted.
         """
         if dead_letter.is_late or not self._selection.concerns(dead_letter):
             return False
@@ -268,7 +268,7 @@ class DeadLetterReplay:
                 await self._replay_events(chosen)
 
     async def _replay_events(self, dead_letters: list[ListedDeadLetter]) -> None:
-        """Send events, then the receipts of acknowledged events. Raise an error if any of them is not acknowledged."""
+        """Send events, then the receipts of acknowledged events. Raise an error if an event or a receipt is not acknowledged."""
         self.done.unacknowledged += len(dead_letters)  # counted until they are acknowledged, also if this call is cancelled
         gone, failed = await self._send(dead_letters)
         self.done.unacknowledged -= len(dead_letters) - len(failed)

@@ -68,7 +68,7 @@ class ReplayLease:
         """Acquire the lease.
 
         Args:
-            holder: Facts about this replay, which the user of a concurrent replay sees; with a random token.
+            holder: Facts about this replay for the user of a concurrent replay, and a random token that makes them unique.
 
         Raises:
             TryAgainError: Another replay holds the lease, or Redis does not answer.

@@ -62,7 +62,7 @@ class ResetPlan:
         outbox: Number of records in the outbox, which may not have been sent.
         emittable: Partitions whose open groups and records can be emitted, each with the fold that names the output topic.
         partitions: Number of partitions of each source, derived from the highest partition with state.
-        is_stranded: Whether some groups and records can be emitted by no worker, because their source log is gone or no declared
+        is_stranded: Whether there are groups or records that no worker can emit, because their source log is gone or no declared
             fold reads it.
         offsets: The new commit of each partition.
         missing: Source topics that do not exist, so that their committed offsets are gone as well.

@@ -3,8 +3,8 @@
 Versions come from source offsets. If a source topic was deleted and created again, its offsets start at 0, and the version guard
 would reject everything folded from it as stale. To prevent this, the versions of the fold's values are reset, while the values
 stay. Before that, the store applies the remaining records of the output topic: if applied later, their high versions would block
-new values again. The store also stores the end offsets of the output topic at the reset, because older records do not prove what
-the store should contain.
+new values again. The end offsets of the output topic at the reset are stored as well, because older records do not prove what the
+store should contain.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ async def follow(settings: Settings, declared: ReadStoreSettings, fold: str, con
     """Reset the versions of a fold's values in a read store, so that everything folded afterwards replaces them.
 
     First the store applies the records of the output topic that it has not applied yet, and stores the end offsets of that topic:
-    records below them were folded before the reset. Nothing is done if the store has no tables. A crash leaves the versions as they
-    were; nothing is lost, and the call may be repeated.
+    records below them were folded before the reset. If the store has no tables, nothing is done. After a crash, the call may be
+    repeated; nothing is lost.
 
     Args:
         settings: Settings of the application.
@@ -109,7 +109,7 @@ class Unread(NamedTuple):
     """Records of a partition that a store has not applied.
 
     Attributes:
-        stored: Progress of the store in this partition; None: the store has no progress.
+        stored: Progress of the store in this partition; None: the store has no progress there.
         begin: First offset that the store has not applied and the log still has.
         end: Last stable offset of the partition.
     """

@@ -27,8 +27,8 @@ class TopicChanges:
     Attributes:
         created: Topics that were created.
         existing: Topics that existed.
-        started: Number of partitions that got an initial offset, by new subscriber.
-        extended: Added partitions, in which the subscriber starts with the first record, by existing subscriber.
+        started: Number of partitions that got an initial offset, for each new subscriber.
+        extended: Added partitions in which it starts with the first record, for each existing subscriber.
         faults: Descriptions of what failed, one sentence each.
     """
 
@@ -102,7 +102,7 @@ async def _start_in_new_partitions(settings: Settings, one: Subscription) -> lis
 
 
 async def _has_served(settings: Settings, one: Subscription, tps: list[TP]) -> bool:
-    """Return whether a worker has ever claimed one of these partitions, by its state in Redis. If so, its commit was lost."""
+    """Return whether a worker has ever claimed one of these partitions, according to Redis. If so, the missing commit was lost."""
     keys = [SubscriberKeys(settings.app_id, one.subscriber.name, *tp).state[0] for tp in tps]
     try:
         async with redis_of(settings) as redis:

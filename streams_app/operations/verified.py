@@ -14,9 +14,9 @@ class Verified:
     Attributes:
         cells: Number of cells of the store that were compared with the source.
         records: Number of folded records whose cells were looked up in the store.
-        differences: Number of cells that differ.
+        differences: Number of cells that were reported, because they differ.
         repaired: Number of differing cells that were corrected.
-        on_their_way: Number of cells that differ but are no differences, because they are still changing or their group is open.
+        on_their_way: Number of cells that differ and were not reported, because they are still changing or their group is open.
         behind: Number of offsets that the store has not applied, because it makes no progress; their records may explain
             differences. 0: the store is up to date.
         rejected: Number of records that were skipped, because they are not folded records.

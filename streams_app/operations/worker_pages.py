@@ -50,7 +50,7 @@ def metrics_url(url: str) -> str:
 
 
 def page_of(url: str, text: str, app_id: str) -> Page:
-    """Return the page of some metrics; if they are not from a worker of this application, a page with this fault (pure)."""
+    """Return the page of some metrics; if they are not from a worker of this application, a page whose fault says so (pure)."""
     found = _BUILD_INFO.search(text)
     if found is None:
         return Page(url, None, "is not a worker of streams_app")
@@ -60,7 +60,7 @@ def page_of(url: str, text: str, app_id: str) -> Page:
 
 
 async def pages(settings: Settings, urls: Sequence[str]) -> list[Page]:
-    """Read the metrics of workers concurrently, and return a page for each address. A failed request has a page with its fault.
+    """Read the metrics of workers concurrently, and return a page for each address. The page of a failed request has the fault.
 
     Args:
         settings: Settings of the application, with its id and the token to send.
