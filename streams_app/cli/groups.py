@@ -1,4 +1,4 @@
-"""``streams-app groups``: lists open groups, explains one, or requests that it is emitted or dropped, through Redis."""
+"""``streams-app groups``: lists open groups, explains a group, or requests through Redis that groups are emitted or dropped."""
 
 from __future__ import annotations
 

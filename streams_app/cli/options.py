@@ -143,7 +143,7 @@ class ShareType(click.ParamType):
 
 
 class MomentType(click.ParamType):
-    """Converts a time: a duration ago (``-24h``), an ISO time, or ms since 1970; for the option ``begin`` also ``earliest``."""
+    """Converts a time: a duration ago (``-24h``), an ISO time, or ms since 1970; for ``--from`` also ``earliest``."""
 
     name = "moment"
 

@@ -60,7 +60,7 @@ def show(
 
 
 def report_unused(tally: ReadCounts, unit: str) -> None:
-    """Report unusable events on stderr: for each reason, the number of events and the position of the first one."""
+    """Report unusable events on stderr: for each reason, the number of events and the position of the first one; then remarks."""
     rejected = tally.rejected.total()
     if rejected:
         click.echo(f"{rejected:,} of {tally.read:,} {unit} were rejected and are not in the curve:", err=True)

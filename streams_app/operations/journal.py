@@ -58,7 +58,7 @@ async def journal_status(settings: Settings, journal: JournalSettings) -> Journa
 
 
 async def statuses_of(redis: Redis, app_id: str, journal: JournalSettings) -> dict[int, ShardStatus | None]:
-    """Return the status of each partition. If partition 0, which stores the number of partitions, has no state, return {0: None}."""
+    """Return the status of each partition. Without state of partition 0, which stores their number, return only None for it."""
     reader = JournalShardReader(JournalScripts(redis))
     first = await reader.status(journal_keys(app_id, journal.name, journal.source, 0))
     found = {0: first}
