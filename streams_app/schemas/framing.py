@@ -45,7 +45,7 @@ def unframed(value: bytes) -> tuple[int, bytes]:
 
 
 def framed(number: int, body: bytes) -> bytes:
-    """Return a body after a frame, which consists of a zero byte and the schema id ``number``."""
+    """Return a frame with the schema id ``number``, followed by a body."""
     return MAGIC + number.to_bytes(4, "big") + body
 
 

@@ -21,11 +21,11 @@ class KeyedValue(Protocol):
 
     @property
     def key(self) -> bytes | None:
-        """Record key as bytes, as produced; None: the record has no key."""
+        """Record key as produced, in bytes; None if the record has no key."""
 
     @property
     def value(self) -> bytes | None:
-        """Record value as bytes, as produced; None: the record is a tombstone."""
+        """Record value as produced, in bytes; None if the record is a tombstone."""
 
 
 class ValueReader:

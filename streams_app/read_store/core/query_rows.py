@@ -109,7 +109,7 @@ def _column(value: Value) -> str:
 
 
 def _typed(column: str) -> list[Any]:
-    """Return the query parameters for a group: a number and its text, because SQLite does not match one with the other."""
+    """Return the query parameters for a group. A number has two, itself and its text, because SQLite distinguishes them."""
     group = group_of_column(column)
     return [group] if isinstance(group, str) else [group, column]
 

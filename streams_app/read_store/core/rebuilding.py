@@ -75,7 +75,7 @@ class RebuildOwnership:
         return True
 
     def begin_switch(self) -> None:
-        """Record that a switch is attempted. Afterwards, :meth:`check` takes the absence of the new store for its success."""
+        """Record that a switch is attempted. If the new store is then gone, :meth:`check` infers that the switch has succeeded."""
         self._has_switched = True
 
 

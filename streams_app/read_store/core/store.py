@@ -45,7 +45,7 @@ def reset_of(fold: str) -> TP:
 
 
 def former_end_of(tp: TP) -> TP:
-    """Return the pseudo-partition whose progress is the end of the log of ``tp`` at the last reset of its fold.
+    """Return the pseudo-partition whose progress is the end offset that the log of ``tp`` had at the last reset of its fold.
 
     Records below this offset were folded from a source that may have been recreated since. Therefore their versions cannot be
     compared with those of later records.

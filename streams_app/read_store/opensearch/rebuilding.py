@@ -124,7 +124,7 @@ class OpenSearchRebuilding:
         return {index: settings for index, settings in found.items() if re.fullmatch(rf"{self._table}{part}-[0-9]{{6}}", index)}
 
     async def _actions(self, part: str) -> list[Action]:
-        """Return actions that remove the aliases of the current index, and rename the aliases of the new index to these."""
+        """Return actions that give the aliases of the current index to the new index, and remove those that the new index had."""
         alias, new = f"{self._table}{part}", f"{self._table}{NEW_SUFFIX}{part}"
         used, fresh = await self._client.ask("GET", f"/{alias}/_alias"), await self._client.ask("GET", f"/{new}/_alias")
         own = {f"{self._table}{suffix}" for suffix in SUFFIXES}

@@ -118,7 +118,7 @@ class OpenSearchStore:
         await self._ask("POST", f"/{self._progress}/_update/{quote(item.id, safe='')}", nothing, _ALIAS)
 
     async def progress(self) -> dict[TP, int]:
-        """Return the next offset to be read of each partition that was ever synced, and the values of pseudo-partitions."""
+        """Return the next offset to be read of each partition that was ever synced, see :meth:`.ReadStore.progress`."""
         await self._ask("POST", f"/{self._progress}/_refresh")
         found = await self._ask("POST", f"/{self._progress}/_search", {"size": MAX_PARTITIONS}, _WHOLE)
         rows = [hit["_source"] for hit in found["hits"]["hits"]]
@@ -141,7 +141,10 @@ class OpenSearchStore:
         return counts
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
-        """Return a page of the cells of a fold, in the order of the key. What was written before the first page is on the pages."""
+        """Return a page of the cells of a fold, in the order of the key.
+
+        The first page makes everything visible that was written before.
+        """
         keys = _SORT[self._shape.name]
         body: dict[str, Any] = {
             "size": limit if self._shape.name == "cells" else max(1, limit // CELLS_A_GROUP),

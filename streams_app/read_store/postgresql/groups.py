@@ -268,7 +268,7 @@ class PostgresGroupStore(PostgresStore):
             raise
 
     def _arguments(self, changes: Sequence[CellChange]) -> tuple[Any, ...]:
-        """Return the only argument after those that all layouts have: the rows of the batch as JSON, for the parameter $6."""
+        """Return the arguments for the parameters from $6 on: only one, the rows of the batch as JSON."""
         return (self._rows(changes),)
 
     def _rows(self, converted: Sequence[CellChange]) -> str:

@@ -248,7 +248,12 @@ class PostgresRebuilding:
             return set()
 
     async def _renaming(self, connection: Connection, part: str) -> list[str]:
-        """Return statements that give indexes, statistics and sequences of the new table the names of the current ones."""
+        """Return statements that give the indexes, statistics and sequences of the new table the names of those of the current one.
+
+        Args:
+            connection: Connection in the transaction of the switch.
+            part: Suffix of the table: empty, or ``_progress``.
+        """
         table, new = f"{self._table}{part}", f"{self._new}{part}"
         old: list[Any] = await connection.fetch(BELONGING, quoted(table))
         copies: list[Any] = await connection.fetch(BELONGING, quoted(new))

@@ -148,7 +148,7 @@ class PostgresStore:
         await self._try([])
 
     async def progress(self) -> dict[TP, int]:
-        """Return the next offset to be read of each partition that was ever synced, and the values of pseudo-partitions."""
+        """Return the next offset to be read of each partition that was ever synced, see :meth:`.ReadStore.progress`."""
 
         async def read(connection: Connection) -> dict[TP, int]:
             return {TP(topic, number): offset for topic, number, offset in await connection.fetch(PROGRESS.format(**self._names))}

@@ -271,7 +271,7 @@ def _values(rows: Sequence[Sequence[object]]) -> str:
 
 
 def _most(connection: sqlite3.Connection, columns: int) -> int:
-    """Return the maximum number of rows of a statement that has a parameter for each column, because SQLite limits parameters."""
+    """Return the maximum number of rows of a statement with a parameter for each value; SQLite limits the number of parameters."""
     return connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // columns
 
 

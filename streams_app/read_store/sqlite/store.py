@@ -141,7 +141,7 @@ class SqliteStore:
         await self._thread.call(self._probe)
 
     async def progress(self) -> dict[TP, int]:
-        """Return the next offset to be read of each partition that was ever synced, and the values of pseudo-partitions."""
+        """Return the next offset to be read of each partition that was ever synced, see :meth:`.ReadStore.progress`."""
         return await self._thread.call(self._read_progress)
 
     async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
@@ -340,7 +340,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Enable WAL mode. Waits for other processes that do the same, because SQLite itself does not wait for the lock of this.
+    """Enable WAL mode, and wait for other processes that do the same. SQLite itself does not wait for the lock that this needs.
 
     Raises:
         sqlite3.Error: Another process keeps the file locked.

@@ -19,7 +19,7 @@ class BatchWriter:
     """Writes changes to one store; after a timeout, the following transactions are smaller.
 
     Attributes:
-        size: Maximum number of cells in one transaction.
+        size: Adapts the number of cells in one transaction to the timeout.
     """
 
     def __init__(self, store: ReadStore, declared: ReadStoreSettings, clock: Clock) -> None:

@@ -36,7 +36,7 @@ class CurrentValues:
 
     Attributes:
         carries_values: Whether the values come from the records, so that no source is queried.
-        size: Maximum number of cells in one request.
+        size: Adapts the number of cells in one request to the timeout.
     """
 
     def __init__(self, declared: ReadStoreSettings, clock: Clock) -> None:
