@@ -1,6 +1,6 @@
-"""The live views of a worker: each is a member of its own consumer group, ``<app_id>.live.<view>``.
+"""The live views of a worker. Each one has its own consumer group, ``<app_id>.live.<view>``.
 
-So a view that reads two days back, rebalances or loses its client does not delay other views, folds or subscribers.
+So no other view, fold or subscriber waits while a view reads two days back, its group rebalances, or its Kafka client fails.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ logger = logging.getLogger(__name__)
 REPORT_EVERY_SECONDS: Final = 2.0
 
 FETCH_WAIT_MS: Final = 200
-"""Maximum time of a fetch. The clock of a view is the time of its last fetch request, so items may expire this much later."""
+"""Maximum wait of a fetch in ms. The clock of a view is the time of its last fetch request, so items may expire this much later."""
 
 
 class ViewAgent:
-    """Maintains one live view in Redis from its source topic; several workers share the partitions of the topic.
+    """Maintains one live view in Redis from its source topic. Several workers share the partitions of the topic.
 
     Attributes:
-        ownership: Ownership of the partitions of the source.
+        ownership: The source partitions that this worker owns, with their processors.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class ViewAgent:
 
         Args:
             settings: Settings of the application.
-            view: A view of a topic.
-            scripts: Scripts of the application's Redis.
+            view: Settings of the view, which has a source topic.
+            scripts: Scripts of live views in the application's Redis.
             producer: Sends dead letters.
-            clock: Clock of the worker.
+            clock: Trusted clock of the worker.
             metrics: Metrics of the worker.
             schemas: The schema registry; None if the view does not need one.
         """
@@ -96,10 +96,10 @@ class ViewAgent:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Maintain the view until stopped, then commit and leave the group; failed dependencies are retried.
+        """Maintain the view until the worker stops, then commit and leave the group. During outages, wait and retry.
 
         Args:
-            stop: Set by the application to stop the view.
+            stop: Set when the worker is to stop.
         """
         reporting = asyncio.create_task(self._report(stop), name=f"live-report {self._view.name}")
         try:
@@ -135,7 +135,7 @@ class ViewAgent:
 
 
 class LiveViews:
-    """Runs a :class:`ViewAgent` for each live view that this worker maintains."""
+    """Maintains all live views of topics, by one :class:`ViewAgent` for each."""
 
     def __init__(
         self,
@@ -153,13 +153,13 @@ class LiveViews:
             settings: Settings of the application.
             redis: The application's Redis.
             producer: Sends dead letters.
-            clock: Clock of the worker.
+            clock: Trusted clock of the worker.
             metrics: Metrics of the worker.
-            watch: Called with the group and the ownership of each view, to watch its progress.
+            watch: Called when a view starts, with its consumer group and its ownership, so that the watchdog detects a stall.
             views: The views of topics that this worker maintains.
 
         Raises:
-            ConfigurationError: A format needs a package that is not installed.
+            ConfigurationError: A format needs a package that is not installed, or a schema registry that is not configured.
         """
         self._settings = settings
         self._views = views
@@ -182,10 +182,10 @@ class LiveViews:
         await require(self._settings.kafka, topics_of_views(self._views))
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Maintain the views until stopped.
+        """Maintain the views until the worker stops.
 
         Args:
-            stop: Set by the application to stop the views.
+            stop: Set when the worker is to stop.
         """
         for view, agent in zip(self._views, self._agents, strict=True):
             self._watch(view.group, agent.ownership)

@@ -1,8 +1,8 @@
 """The processors of one live view: each maintains the current state of one partition of the source.
 
-Redis contains the unexpired items and the fence; the offset committed to Kafka only serves to show the lag. If the state is lost,
-or belongs to another definition or topic, it is rebuilt from the log, beginning at the oldest record that has not expired, even
-below the committed offset.
+Redis contains the items that have not expired, and the fence; the offset committed to Kafka is only for lag monitoring. If Redis
+loses the state, or the state belongs to another definition or topic, it is rebuilt from the log. The rebuild begins at the oldest
+record that has not expired, even below the committed offset.
 """
 
 from __future__ import annotations
@@ -37,30 +37,31 @@ from streams_app.settings.live import LiveView
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS: Final = 1.0
-"""Maximum wait before a failed Redis call is repeated; all work of the partition waits for it."""
+"""Maximum wait between attempts while Redis fails. The partition applies and expires nothing during the wait."""
 
 CAUSES: Final = {
     "token": "another worker has taken over the live view",
     "fence": "the live view in Redis is not at the expected offset: Redis has lost its last writes",
     "no-state": "Redis has lost the live view",
 }
-"""Cause of a rejected script → its explanation for messages."""
+"""Explanation for the log of each cause for which Redis rejects a script."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewContext:
-    """Parameters that the processors of all partitions of one view share.
+    """Dependencies that the processors of one view share.
 
     Attributes:
         app_id: Id of the application.
         view: Settings of the view.
-        value_bytes: Maximum bytes of an event.
-        scripts: Scripts of the application's Redis.
-        dead_letters_of: Creates the dead-letter writer of a partition.
-        clock: Clock of the worker.
-        outages: Reports an outage of Redis or of the dead-letter topic, and determines the backoff.
+        value_bytes: Maximum bytes of an event; larger ones become dead letters.
+        scripts: Scripts of live views in the application's Redis.
+        dead_letters_of: Creates the writer of dead letters for a partition.
+        clock: Trusted clock of the worker.
+        outages: Determines the wait between attempts during an outage of Redis or of the dead-letter topic, and logs the outage
+            once.
         on_part: Called with each applied batch and the reply of the script.
-        on_expired: Called with each reply of the expire script.
+        on_expired: Called with each reply of the script that removes expired items.
         schemas: The schema registry; None if the view does not need one.
     """
 
@@ -77,12 +78,12 @@ class ViewContext:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an outage of Redis, the dead-letter topic or the schema registry prevents changes from being applied."""
+        """Whether Redis, the dead-letter topic or the schema registry does not answer, so that no changes are applied."""
         return self.outages.fault is not None or (self.schemas is not None and self.schemas.is_away)
 
 
 class ViewProcessors(Processors):
-    """Creates a :class:`ViewProcessor` for each claimed partition of a view."""
+    """Creates a :class:`ViewProcessor` for each source partition of a view."""
 
     def __init__(self, context: ViewContext) -> None:
         """Create the factory, without processors."""
@@ -91,38 +92,41 @@ class ViewProcessors(Processors):
 
     @property
     def topics(self) -> Collection[str]:
-        """Topics to read: the source of the view."""
+        """The source topic of the view, as a collection of one."""
         return (self.context.view.source,)
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, ViewProcessor]:
-        """Create the processor of a partition; return view name → processor."""
+        """Create the processor of a partition; return it in a dict, by the name of the view."""
         self._claimed[tp] = processor = ViewProcessor(tp, self.context)
         return {self.context.view.name: processor}
 
     def is_paused(self, topic: str) -> bool:
-        """Return whether a full Redis, or an outage of Redis, the dead-letter topic or the schema registry, prevents changes."""
+        """Return whether changes wait for Redis, which may be full, for the dead-letter topic, or for the schema registry."""
         return self.context.is_waiting
 
     def status(self) -> tuple[int, bool]:
-        """Return the number of pages with items in this worker's partitions, and whether any partition is being rebuilt."""
+        """Return the number of pages with items in the partitions of this worker, and whether a partition is being rebuilt.
+
+        A page is counted once for each partition in which it has items.
+        """
         live = [one for one in self._claimed.values() if one.is_claimed]
         return sum(one.pages for one in live), any(one.is_reading for one in live)
 
 
 class ViewProcessor(Processor):
-    """Maintains one partition of a view, see :class:`streams_app.delivery.processor.Processor`.
+    """Maintains one partition of a view.
 
-    One task applies batches and expires items, so that no two scripts of a partition overlap.
+    A single task applies batches and removes expired items, so that no two scripts of a partition overlap.
 
     Attributes:
-        pages: Number of pages that have items.
+        pages: Number of pages that have items in this partition.
         is_claimed: Whether this processor has claimed the state and has not been revoked.
     """
 
     in_flight = 0
 
     def __init__(self, tp: TP, context: ViewContext) -> None:
-        """Create the processor of a partition that is not claimed yet."""
+        """Initialize without a claim."""
         self.pages = 0
         self.is_claimed = False
         self._tp = tp
@@ -140,19 +144,24 @@ class ViewProcessor(Processor):
 
     @property
     def is_reading(self) -> bool:
-        """Whether the state is being rebuilt from the source; web pages do not show it before the rebuild is complete."""
+        """Whether the state is being rebuilt from the source. Web pages do not show it before the rebuild is complete."""
         return self._metadata.reading is not None
 
     # ---- delivery
 
     async def claim(self, claim: Claim) -> int:
-        """Claim the partition's state in Redis and return the offset to read next.
+        """Claim the partition's state in Redis, and start the task that applies batches and removes expired items.
 
-        That is the fence + 1, or without usable state the offset of the oldest record that may not have expired.
+        If there is no usable state, one is created. If retention has removed records that were not read, they are skipped.
+
+        Returns:
+            The offset to read next. This is the offset after the fence; for a new state, it is that of the oldest record that may
+            not have expired.
 
         Raises:
             NotOwnerError: Kafka rejected the first commit.
-            KafkaError, RedisError, OSError, TimeoutError: The caller retries the claim.
+            FencedError: Another worker has claimed the partition meanwhile.
+            KafkaError, RedisError, OSError, TimeoutError: Kafka or Redis failed; the caller tries the claim again.
         """
         view = self._context.view
         keys = view_keys(self._context.app_id, view.name, *self._tp)
@@ -178,7 +187,7 @@ class ViewProcessor(Processor):
         self._wake.set()
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the offset after the fence; None unless the state is claimed."""
+        """Return the offset after the fence; None before the claim and after the release."""
         return OffsetAndMetadata(self._fence + 1) if self.is_claimed else None
 
     def tick(self, now_ms: int) -> None:
@@ -187,14 +196,14 @@ class ViewProcessor(Processor):
         self._wake.set()
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Return the progress of the expiry that the last tick requested; None during an outage and without a claim."""
+        """Return how many of the removals that :meth:`tick` requests were made; None during an outage, or without a claim."""
         if self._context.is_waiting or not self.is_claimed:
             return None
         why = f"live view {self._context.view.name} does not expire items of {self._tp}"
         return Progress(self._ticks_done, self._ticks_done + self._is_due, f"view={self._context.view.name} source={self._tp}", why)
 
     async def revoke(self, seconds: float) -> None:
-        """Stop applying and expiring at once; the next owner continues from the state in Redis."""
+        """Stop at once, without using ``seconds``. The next owner continues from the state in Redis."""
         self.is_claimed = False
         if self._task is not None:
             await ended({self._task})
@@ -203,7 +212,7 @@ class ViewProcessor(Processor):
     # ---- claiming
 
     async def _claim_state(self, claim: Claim) -> LiveClaim:
-        """Claim the partition's state in Redis; if it is missing or does not match the log, create a new one."""
+        """Claim the partition's state in Redis. If it is missing or does not match the log, create a new state."""
         view, definition = self._context.view, definition_of(self._context.view)
         found = await self._store.claim(definition, claim.topic_id, claim.partitions)
         if found is not None and await claim.common_end(found.metadata.log, found.fence + 1) is not None:
@@ -224,7 +233,10 @@ class ViewProcessor(Processor):
         return created
 
     async def _skip_removed(self, claim: Claim) -> None:
-        """Move the fence past records that retention removed before they were read; the view is incomplete for its expiry time."""
+        """Move the fence past records that retention removed before they were read, and log them.
+
+        The view is then incomplete until items of these records would have expired.
+        """
         bounds = await claim.log_bounds_now()
         if self._fence + 1 >= bounds.begin:
             return
@@ -257,7 +269,10 @@ class ViewProcessor(Processor):
             await asyncio.sleep(0)
 
     async def _read(self, batch: Batch) -> Iterator[ViewBatch]:
-        """Return the batches of a range after fetching its schemas; during an outage of the registry, no item expires."""
+        """Return the batches of a range, after fetching the schemas that its records need.
+
+        While the schema registry does not answer, this waits, and no item of the partition expires.
+        """
         schemas = self._context.schemas
         if schemas is not None:
             await schemas.prepare(self._decider.values.framed_parts(batch.records), self)
@@ -266,7 +281,7 @@ class ViewProcessor(Processor):
         return parts if schemas is None else iter(list(parts))
 
     async def _apply(self, claim: Claim, part: ViewBatch) -> None:
-        """Send the dead letters of a batch, then apply it; both are retried until they succeed."""
+        """Send the dead letters of a batch, then apply the batch. Both are repeated until they succeed."""
         if part.rejected:
             await self._dead_letters.send(part.rejected, self._on_unsent)
             self._context.outages.succeeded(self)
@@ -285,16 +300,16 @@ class ViewProcessor(Processor):
         claim.on_progress()
 
     def _on_unsent(self, topic: str, error: BaseException) -> None:
-        """Report the topic that does not accept dead letters; while the worker waits for it, it is not considered stuck."""
+        """Report an outage of the dead-letter topic. A worker that waits for this topic does not count as stuck."""
         self._context.outages.failed(TryAgainError(unacknowledged_text(topic, error)), self)
 
     async def _expire_once(self, claim: Claim, *, moves_clock: bool) -> None:
-        """Remove a limited number of items that are due by the clock of the partition; if more are due, request another call.
+        """Remove a limited number of items that are due by the clock of the partition. If more are due, request another call.
 
         Args:
             claim: Claim of the partition.
-            moves_clock: Whether the clock moves. If not, items that are due by the wall clock are removed nevertheless, to free
-                memory in a full Redis. An unread event may restore a removed item; until then the view is behind.
+            moves_clock: Whether the clock moves. If it does not, items that are due by the wall clock are removed, to free memory
+                of a full Redis. An event that was not read yet may restore such an item; until then, the view is behind.
         """
         clock = self._context.clock
         now_ms = clock.now_ms()
@@ -317,10 +332,14 @@ class ViewProcessor(Processor):
     async def _retry_until_done(
         self, step: Callable[[], Awaitable[None]], when_full: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """Retry a step in Redis until it succeeds; a script detects that an earlier attempt, whose reply was lost, has run.
+        """Call ``step`` until Redis executes it. The script detects that an earlier call has run whose reply was lost.
+
+        Args:
+            step: Runs one script.
+            when_full: Called before the next attempt if Redis is full, to free memory.
 
         Raises:
-            FencedError: The stored state is not the expected one.
+            FencedError: Another worker has claimed the partition, or Redis has lost writes.
         """
         outages = self._context.outages
         while True:
@@ -342,7 +361,7 @@ class ViewProcessor(Processor):
             logger.debug("expiry to free memory failed", exc_info=error)
 
     def _metadata_at(self, fence: int) -> ViewMetadata:
-        """Return the metadata for a new fence; from the fence at which the rebuild is complete, ``reading`` is None."""
+        """Return the metadata for a new fence. Once the fence reaches the end of the rebuild, ``reading`` is None."""
         reading = self._metadata.reading
         return self._metadata if reading is None or fence + 1 < reading else self._metadata._replace(reading=None)
 
@@ -352,11 +371,11 @@ def view_start(start: int, bounds: LogBounds, expiry_ms: int) -> ViewStart:
 
     Args:
         start: Offset of the first record that may not have expired.
-        bounds: Bounds of the log, read after ``start``.
-        expiry_ms: An item expires at its time plus this.
+        bounds: Bounds of the log, which were read after ``start``.
+        expiry_ms: Time after which an item expires.
 
     Returns:
-        The clock is the time at which the end of the log was read. The view is shown when all records before that end are read.
+        The clock is the time at which the end of the log was read. Pages show the view once all records before that end are read.
     """
     begin = max(start, bounds.begin)
     # If the log begins at the first required record, retention may have removed more of them; at offset 0 nothing was removed.

@@ -1,4 +1,4 @@
-"""Decides the effect of a record on a live view: a put, a removal, none, or a dead letter (pure)."""
+"""Decides what a record does to a live view: it puts an item, removes an item, does nothing, or becomes a dead letter (pure)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME_BYTES: Final = 512
 """Maximum bytes of the name of a page or an item."""
 
 PAYLOAD_BYTES: Final = 1_024
-"""Maximum bytes of the payload of an item; each message carries the payloads of all shown items."""
+"""Maximum bytes of the payload of an item. Each message to a browser contains the payloads of all shown items."""
 
 TYPE_RECORD_HEADER: Final = "ce_type"
 FOLD: Final = ("fold",)
@@ -36,19 +36,19 @@ class ViewRecord(Protocol):
 
     @property
     def timestamp(self) -> int | None:
-        """Timestamp of the record, ms; negative or None if it has none."""
+        """Timestamp of the record in ms; negative or None if it has none."""
 
     @property
     def key(self) -> bytes | None:
-        """Key as produced."""
+        """Key as produced; None if the record has none."""
 
     @property
     def value(self) -> bytes | None:
-        """Value as produced."""
+        """Value as produced; None for a tombstone."""
 
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
-        """Headers as produced; a value may be null."""
+        """Headers as produced; a value may be None."""
 
 
 class Put(NamedTuple):
@@ -76,7 +76,7 @@ class Removal(NamedTuple):
 
 
 class ViewRule:
-    """Decides the effect of each record on one view.
+    """Decides what each record does to one view.
 
     Attributes:
         values: Decodes the values of the records.
@@ -86,7 +86,7 @@ class ViewRule:
         """Parse the paths and conditions of the view.
 
         Args:
-            view: A view of a topic.
+            view: Settings of the view, which has a source topic.
             value_bytes: Maximum bytes of an event.
             schemas: Decodes framed values; None: values have no frame.
         """
@@ -108,14 +108,15 @@ class ViewRule:
         Args:
             partition: Partition of the record.
             record: The record.
-            now_ms: Wall clock; a missing timestamp, or one in the future, counts as now.
+            now_ms: Wall clock. A missing timestamp, or one in the future, counts as now.
 
         Returns:
-            None if the view ignores the record: its value is empty, it is not an event, or its conditions do not match.
+            None if the view ignores the record: its value is empty, it is not an event, or it does not match the conditions.
 
         Raises:
-            NotFetchedError: The schema of its value has not been fetched.
-            BadEventError: The record matches the conditions of the view but cannot be shown, or cannot be decoded to evaluate them.
+            NotFetchedError: The schema of the value is not cached; it has to be fetched first.
+            BadEventError: The record matches the conditions of the view but cannot be shown, or it cannot be decoded to evaluate
+                them.
         """
         value = record.value
         if not value:
@@ -165,7 +166,7 @@ class ViewRule:
 
 
 def definition_of(view: LiveView) -> str:
-    """Return, as JSON, the settings of a view that determine its stored state; if they change, the state is rebuilt."""
+    """Return, as JSON, the settings of a view that determine its stored state. If they change, the state is rebuilt."""
     stored = {
         "kind": view.kind, "page": view.page, "item": view.item, "expiry_ms": view.expiry_ms, "only": view.only,
         "remove": view.remove, "payload": view.payload, "keeps": view.keeps,
@@ -176,7 +177,7 @@ def definition_of(view: LiveView) -> str:
 
 
 _Condition = tuple[list[str] | None, frozenset[tuple[bool, Any]]]
-"""Path of a field (None: the type header), and its accepted values, each with a flag that distinguishes True from 1."""
+"""Path of a field, or None for the type header, and the accepted values. A flag in each value distinguishes True from 1."""
 
 
 def _conditions(given: Mapping[str, Sequence[Any]], *, has_type_header: bool) -> list[_Condition]:
@@ -205,7 +206,7 @@ def _type_of(record: ViewRecord) -> str | None:
 
 
 def _name(value: Any, reason: Reason, what: str) -> str:
-    """Convert the value of a field to the name of a page or an item; the number 7 and the text "7" give the same name.
+    """Convert the value of a field to the name of a page or an item. The number 7 and the text "7" give the same name.
 
     Raises:
         BadEventError: The value cannot be a name, or the name is too long.

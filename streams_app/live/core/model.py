@@ -12,13 +12,13 @@ from streams_app.live.core.state import Item, ShardPage
 
 
 def items_by_page(meanings: Iterable[Put | Removal | None], clock_ms: int, expiry_ms: int, keep: int) -> dict[str, list[Item]]:
-    """Return the items of each page at a given time, oldest first, after a prefix of the log; empty pages are omitted.
+    """Return the items of each page, oldest first, after the first records of the log. Pages without items are left out.
 
     Args:
-        meanings: The effects of the records of the prefix, in log order.
-        clock_ms: The time at which items are evaluated.
-        expiry_ms: An item expires at its time plus this.
-        keep: Maximum number of items kept of a page; the newest are kept.
+        meanings: The effects of these records, in log order.
+        clock_ms: Time at which items are evaluated: those that have expired by then are left out.
+        expiry_ms: Time after which an item expires.
+        keep: Maximum number of items of a page; the newest are kept.
     """
     pages: dict[str, dict[str, Item]] = {}
     for one in meanings:

@@ -1,7 +1,7 @@
 """Splits a range of records into batches, each of which one script call applies (pure).
 
 A batch contains the combined effect of its records on each item: whether the item is removed, and the newest put after the last
-removal. Therefore the result does not depend on where a range is split.
+removal. The resulting state does not depend on where a range is split.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from streams_app.live.core.state import Item
 
 MAX_EVENTS: Final = 1_000
 MAX_PAGES: Final = 500
-"""Limits of one batch, so that applying it blocks Redis for some milliseconds only."""
+"""Maximum number of pages in a batch. With :data:`MAX_EVENTS`, it ensures that a script blocks Redis for some milliseconds only."""
 
 
 class Change(NamedTuple):
-    """The effect of a batch on one page; removals are applied before puts.
+    """The effect of a batch on one page. Removals are applied before puts.
 
     Attributes:
         page: Name of the page.
         removed: Names of the removed items.
-        puts: Items that are added or moved.
+        puts: Items that are added, or get a newer time.
     """
 
     page: str
@@ -40,8 +40,8 @@ class PageChange:
     """Collects the effect of a batch on one page.
 
     Attributes:
-        removed: Names of the removed items, in log order.
-        puts: Item → its put, for items that are put after their last removal.
+        removed: Names of the removed items, as keys in log order.
+        puts: The items that are put after their last removal, by name.
     """
 
     removed: dict[str, None] = field(default_factory=dict)
@@ -61,15 +61,15 @@ class PageChange:
 
 @dataclass(slots=True)
 class ViewBatch:
-    """Consecutive records whose combined effect one call of the *apply* script writes.
+    """Consecutive records whose combined effect one call of the script *apply* writes.
 
     Attributes:
         to: Last offset of the batch.
-        pages: Page → its change.
+        pages: The change of each page, by its name.
         rejected: Records that become dead letters.
-        counts: Number of records by effect: ``put``, ``removed``, ``other`` and ``refused``.
+        counts: Number of records by effect: ``put``, ``removed``, ``refused`` for dead letters, and ``other`` for ignored records.
         events: Number of records.
-        last: The last record.
+        last: The last record; None if there is none.
     """
 
     to: int
@@ -85,7 +85,7 @@ class ViewBatch:
         return [Change(page, list(change.removed), list(change.puts.values())) for page, change in self.pages.items()]
 
     def add(self, decider: ViewRule, partition: int, record: ViewRecord, now_ms: int) -> None:
-        """Evaluate the next record, and add its effect or its rejection to the batch."""
+        """Evaluate the next record, and add its effect to the batch; a rejected record is added to the dead letters."""
         self.to, self.last = record.offset, record
         self.events += 1
         try:

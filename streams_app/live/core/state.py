@@ -1,6 +1,6 @@
 """The state of a view on one page: the merged state of its shards, and the message that contains it (pure).
 
-A shard is one partition of the source. A message contains the whole state and replaces the previous message.
+A shard is one partition of the source. Each message contains the whole state, and so replaces the previous message.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import orjson
 from streams_app.settings.live import LiveView
 
 BEHIND_MS: Final = 10_000
-"""If the clock of a shard is older than this, it may contain expired items and lack new ones."""
+"""Maximum age of a shard's clock in ms. If the clock is older, the shard may contain expired items and lack new ones."""
 
 StateName = Literal["ok", "behind", "incomplete", "reading"]
 
@@ -24,8 +24,8 @@ class Item(NamedTuple):
 
     Attributes:
         item: Name of the item.
-        time_ms: Newest timestamp of its puts.
-        payload: Its payload as JSON; empty for a count.
+        time_ms: Newest timestamp of the records that put the item.
+        payload: Payload as JSON; empty if the view is a count.
     """
 
     item: str
@@ -43,12 +43,13 @@ class ShardHead:
     """Metadata of a shard: owner, position, clock and completeness.
 
     Attributes:
-        token: Token of its owner; it changes after every loss of state.
-        seq: Number of its last change under that token; (token, seq) identifies one state.
+        token: Token of the owner; another claim or a lost state changes it.
+        seq: Number of the last change under this token. The pair (token, seq) identifies one state.
         fence: Highest offset that is applied.
-        clock_ms: The time at which the content of the shard is correct.
-        is_reading: Whether the shard is still being read from Kafka; no page has shown its content yet.
-        whole_ms: Time until which the content lacks events that retention removed; 0: it lacks none.
+        clock_ms: The content is the state of the topic as of this time.
+        is_reading: Whether the topic is still being read for the first time; until then, pages do not show the content.
+        whole_ms: Retention may have removed events before they were read, so items may be missing until this time, when all of them
+            would have expired. 0: nothing is missing.
         partitions: Number of partitions of the source.
     """
 
@@ -66,9 +67,9 @@ class ShardPage:
     """The content of one page in a shard.
 
     Attributes:
-        version: Changes with the content; "" if the page is empty. Versions under different tokens cannot be compared.
+        version: Text that changes with the content; "" if the page is empty. Versions under different tokens cannot be compared.
         count: Number of items.
-        items: The newest items, newest first, up to the requested number.
+        items: The newest items, newest first, at most as many as were requested.
     """
 
     version: str = ""
@@ -81,20 +82,19 @@ EMPTY_PAGE: Final = ShardPage()
 
 @dataclass(frozen=True, slots=True)
 class ViewState:
-    """The state of one view on one page.
+    """The state of one view on one page, as a browser receives it.
 
     Attributes:
         view: Name of the view.
         kind: ``count``, ``list`` or ``presence``.
-        state: ``ok``; ``behind``: the values are those of ``since_ms``; ``incomplete``: events before ``since_ms`` may be missing;
-            ``reading``: the message has no values, and the page still shows the previous ones.
-        since_ms: Time that ``state`` refers to; None if it refers to none.
+        state: ``ok`` if the values are current; ``behind`` if they are those of ``since_ms``; ``incomplete`` if events before
+            ``since_ms`` may be missing. With ``reading``, the message has no values, and the page still shows the previous ones.
+        since_ms: Time for ``behind`` and ``incomplete``; None with other states.
         expiry_ms: Time for which an item is shown.
-        count: Number of items; None while reading.
-        more: Whether there may have been more than ``count`` items, because a shard has the maximum; it drops the oldest beyond.
+        count: Number of items, or of open tabs for ``presence``; None while reading.
+        more: Whether there may be more than ``count`` items, because a shard has reached its maximum and removes the oldest ones.
         items: The newest items of a list, newest first; None for other kinds, and while reading.
-        people: Names of the users who have the page open; None while reading, and unless the view sets
-            ``people``.
+        people: Names of the users who have the page open; None while reading, or if the view does not set ``people``.
     """
 
     view: str
@@ -108,7 +108,7 @@ class ViewState:
     people: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return field → value as browsers receive them; payloads are embedded JSON. The state ``reading`` has no values."""
+        """Return the fields of the JSON object that browsers receive. Payloads are embedded as JSON; ``reading`` has no values."""
         found: dict[str, Any] = {
             "view": self.view, "kind": self.kind, "state": self.state, "since_ms": self.since_ms, "expiry_ms": self.expiry_ms,
         }  # fmt: skip
@@ -130,22 +130,22 @@ class ViewState:
         return found
 
     def to_json(self) -> bytes:
-        """Return the JSON object that browsers receive, see :meth:`to_dict`."""
+        """Return the fields of :meth:`to_dict` as JSON, as browsers receive them."""
         return orjson.dumps(self.to_dict())
 
 
 def reading(view: LiveView) -> ViewState:
-    """Return the state of a view that is being rebuilt: it has the name ``reading`` and no values."""
+    """Return the state of a view that is being rebuilt: ``reading``, without values."""
     return ViewState(view.name, view.kind, "reading", view.expiry_ms)
 
 
 def state_of(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> tuple[StateName, int | None]:
-    """Return the name of a view's state (``ok``, ``behind``, …), and the time that this state refers to.
+    """Return the name of a view's state (``ok``, ``behind``, …), and the time that belongs to it.
 
     Args:
         heads: Heads of all shards; None for a shard that does not exist.
         now_ms: Clock of Redis.
-        expiry_ms: Expiry of the view.
+        expiry_ms: Time after which an item of the view expires.
 
     Returns:
         ``state`` and ``since_ms`` of :class:`ViewState`.
@@ -164,9 +164,9 @@ def merged(view: LiveView, heads: Sequence[ShardHead | None], pages: Sequence[Sh
     """Merge the shards of a view into the state of one page.
 
     Args:
-        view: A view of a topic.
+        view: Settings of the view, which has a source topic.
         heads: Heads of all shards; None for a shard that does not exist.
-        pages: The page in each shard, in the same order.
+        pages: The content of the page in each shard, in the order of ``heads``.
         now_ms: Clock of Redis.
     """
     state, since_ms = state_of(heads, now_ms, view.expiry_ms)
@@ -179,7 +179,7 @@ def merged(view: LiveView, heads: Sequence[ShardHead | None], pages: Sequence[Sh
 
 
 def newest(pages: Sequence[ShardPage], most: int) -> tuple[Item, ...]:
-    """Return the newest items of several shards, newest first; if two shards have the same item, the newer one counts."""
+    """Return the ``most`` newest items of several shards, newest first. If two shards have the same item, the newer one counts."""
     found: dict[str, Item] = {}
     for page in pages:
         for item in page.items:

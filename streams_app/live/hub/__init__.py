@@ -1,1 +1,1 @@
-"""The hub: the server that sends states of live views to browsers; it reads them from Redis and does not use Kafka."""
+"""The hub: the server that sends states of live views to browsers. It reads them from Redis and does not use Kafka."""

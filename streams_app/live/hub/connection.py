@@ -1,6 +1,6 @@
-"""The messages for one browser: the newest unwritten state of each view. A newer state replaces it; there is no queue.
+"""The messages for one browser: the newest unwritten state of each view. There is no queue, because a newer state replaces it.
 
-``stream.py`` writes them, and disconnects a browser that does not read.
+``stream.py`` writes the messages, and disconnects a browser that does not read.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class StateMessage:
     Attributes:
         state: The state.
         frame: The state as a server-sent event.
-        newest_ms: Time of the newest item in the state; 0: it has none.
-        is_fresh: Whether that item is newer than those of the previous state.
+        newest_ms: Time of the newest item on the page; 0 if it has none.
+        is_fresh: Whether that item is newer than the newest item of the previous state.
     """
 
     state: ViewState
@@ -31,14 +31,24 @@ class StateMessage:
 
 
 def message_of(state: ViewState, newest_ms: int = 0, *, is_fresh: bool = False) -> StateMessage:
-    """Encode a state as a server-sent event named ``view``, in a message that all connections can share."""
+    """Encode a state as a server-sent event named ``view``; all connections to the page can share the message."""
     # Payloads are embedded unchanged: a line break between their tokens would end the event.
     data = state.to_json().replace(b"\n", b" ").replace(b"\r", b" ")
     return StateMessage(state, b"event: view\ndata: " + data + b"\n\n", newest_ms, is_fresh)
 
 
 class Connection:
-    """Unwritten states for one client: an open page, or a request for JSON."""
+    """Unwritten states for one client, which is an open page or a request for JSON.
+
+    Attributes:
+        page: Name of the page.
+        views: Views that the page shows.
+        tab: Id under which presence counts the tab; None: it is not counted.
+        changed: Set when there is something to write, or the stream is to end.
+        is_ending: Whether the stream is to end.
+        is_beat_due: Whether a beat is to be written.
+        replaced: Number of states that newer ones replaced before they were written.
+    """
 
     def __init__(self, page: str, views: Sequence[LiveView], tab: str | None = None) -> None:
         """Create a connection without states.
@@ -59,7 +69,7 @@ class Connection:
         self._latest: dict[str, ViewState] = {}
 
     def push(self, message: StateMessage) -> None:
-        """Accept a state, which replaces an unwritten one of the same view; an unchanged state is ignored."""
+        """Add a state to be written. It replaces an unwritten state of the same view; a state that has not changed is ignored."""
         view = message.state.view
         if self._latest.get(view) == message.state:
             return
@@ -75,17 +85,17 @@ class Connection:
         return list(pending.values())
 
     def beat(self) -> None:
-        """Request a beat, by which the browser notices that the connection works."""
+        """Request a beat: a short event by which the browser notices that the connection works."""
         self.is_beat_due = True
         self.changed.set()
 
     def end(self) -> None:
-        """Request the end of the stream; states that are not written by then are dropped."""
+        """Request the end of the stream. States that are not written by then are dropped."""
         self.is_ending = True
         self.changed.set()
 
     async def states(self) -> list[ViewState]:
-        """Wait until each view has a state; return the states of all views."""
+        """Wait until each view has a state; return the states in the order of the views."""
         while len(self._latest) < len(self.views):
             self.take()
             await self.changed.wait()

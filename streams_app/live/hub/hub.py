@@ -32,27 +32,31 @@ from streams_app.settings import Settings
 logger = logging.getLogger(__name__)
 
 ERRORS: Final = (*REDIS_ERRORS, FencedError, TimeoutError)
-"""Exceptions with which a poll fails if Redis is unavailable or rejects a script."""
+"""Exceptions that a poll raises if Redis does not answer or rejects a script."""
 
 EARLY_SECONDS: Final = 0.02
-"""Delay of a poll for a new connection, so that it serves others that arrive at the same moment."""
+"""Delay of the poll for a new connection, so that it also serves connections that arrive at the same moment."""
 
 PRESENT_MS: Final = 1_000
 EVALUATE_SECONDS: Final = 1.0
 FORGET_MS: Final = 30_000
 STATUS_MS: Final = 5_000
-"""Interval at which the heads of views without open pages are read, for the metric."""
+"""Interval at which the heads of views without open pages are read, for the metric ``live_state``."""
 
 RECONNECT_MS: Final = 5_000
 TRACE_MS: Final = 60_000
-"""Interval at which an unexpected error is logged with its trace."""
+"""Minimum time between two log messages that contain the trace of an unexpected error."""
 
 STATES: Final = {"ok": 0, "incomplete": 1, "behind": 2, "reading": 3}
-"""State → value of the metric ``live_state``."""
+"""Value of the metric ``live_state`` for each state of a view."""
 
 
 class Hub:
-    """Polls the views of all open pages and distributes their states."""
+    """Polls the views of all open pages, and sends changed states to their connections.
+
+    Attributes:
+        connections: All open connections.
+    """
 
     def __init__(self, settings: Settings, redis: Redis, clock: Clock, metrics: Metrics, status: Status) -> None:
         """Create the hub, without connecting.
@@ -60,9 +64,9 @@ class Hub:
         Args:
             settings: Settings with live views.
             redis: Client of the application's Redis, with a short timeout.
-            clock: Clock of the hub; views use the clock of Redis.
+            clock: Clock of this machine; the times of views are compared with the clock of Redis instead.
             metrics: Metrics of the process.
-            status: Becomes not ready during an outage of Redis.
+            status: Status of the process, which is not ready during an outage of Redis.
         """
         self._redis = redis
         self._clock = clock
@@ -91,7 +95,7 @@ class Hub:
         self._traced_ms = clock.monotonic_ms() - TRACE_MS
 
     def open(self, connection: Connection) -> None:
-        """Add a connection; it receives a state of each of its views after the next poll."""
+        """Add a connection. After the next poll, it receives a state of each of its views."""
         self.connections.add(connection)
         for view in connection.views:
             self._open.setdefault((view.name, connection.page), set()).add(connection)
@@ -101,7 +105,7 @@ class Hub:
         self._arrived.set()
 
     def close(self, connection: Connection) -> None:
-        """Remove a connection; its tab expires from presence views unless it joins again."""
+        """Remove a connection. Its tab expires from presence views, unless another connection of the tab is opened."""
         self.connections.discard(connection)
         for view in connection.views:
             place = (view.name, connection.page)
@@ -114,7 +118,7 @@ class Hub:
                 self._presence[view.name].leave(connection.page, connection.tab)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Poll once per ``interval`` of the settings, and at once for new connections, until stopped."""
+        """Poll the views once per ``interval`` of the settings, and at once for new connections, until ``stop`` is set."""
         regular_ms = self._clock.monotonic_ms()
         while not stop.is_set():
             is_regular = self._clock.monotonic_ms() >= regular_ms
@@ -143,7 +147,9 @@ class Hub:
             await asyncio.sleep(min(EARLY_SECONDS, seconds))
 
     async def poll_once(self, *, is_regular: bool = True) -> None:
-        """Poll the open pages, and send the states to new connections.
+        """Poll the views of the open pages, and send the states to new connections.
+
+        If the poll fails, new connections receive the last polled values, marked as behind, and the next poll tries again.
 
         Args:
             is_regular: Whether other connections receive changed states as well.
@@ -200,7 +206,7 @@ class Hub:
             self._presented_ms[name] = monotonic_ms
 
     async def _reconnect(self) -> None:
-        """Drop idle connections, at most once per :data:`RECONNECT_MS`, so that a new address of Redis is resolved."""
+        """Drop idle connections to Redis, at most once per :data:`RECONNECT_MS`, so that its address is resolved again."""
         monotonic_ms = self._clock.monotonic_ms()
         if monotonic_ms - self._reconnected_ms >= RECONNECT_MS:
             self._reconnected_ms = monotonic_ms
@@ -208,7 +214,10 @@ class Hub:
                 await drop_idle_connections(self._redis)
 
     def _trace(self, error: Exception) -> None:
-        """Report the hub as not ready after an unexpected error of a poll, and log the error once a minute; polling continues."""
+        """Report the hub as not ready after an unexpected error of a poll, and log the error at most once a minute.
+
+        The loop of polls continues.
+        """
         self._status.set_not_ready("poll", f"a poll failed with {type(error).__name__}: the log has its trace")
         monotonic_ms = self._clock.monotonic_ms()
         if monotonic_ms - self._traced_ms >= TRACE_MS:
@@ -275,7 +284,7 @@ class Hub:
         return shown
 
     def _unconfirmed(self, place: tuple[str, str], now_ms: int) -> ViewState:
-        """Return the state for a new connection while Redis is unavailable: the last polled values, always marked as behind."""
+        """Return the state for a new connection if the poll failed: the last polled values, marked as behind, or ``reading``."""
         state = self._state(place, now_ms)
         if state.state == "reading":
             return reading(self._views[place[0]])

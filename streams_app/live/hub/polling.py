@@ -1,7 +1,7 @@
 """Polls views of topics from Redis, for all open pages at once; it reads whole states, not changes.
 
-The heads of all shards are read in one round trip. A shard is polled if (token, seq) of its head has changed, or a page is new. If
-the poll of a shard fails, its head is not used either, because the newer clock would make old values look current.
+The heads of all shards are read in one round trip. A shard is polled if (token, seq) of its head has changed, or if a page is new.
+If the poll of a shard fails, its new head is not used either, because the newer clock would make old values look current.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PAGES_A_SCRIPT: Final = 500
 
 
 class _Shard:
-    """The state of one shard at its last poll."""
+    """The head and the open pages of one shard, as of its last poll."""
 
     def __init__(self, keys: ViewKeys) -> None:
         self.keys = keys
@@ -32,7 +32,7 @@ class _Shard:
         self._polled: tuple[str, str] | None = None
 
     def forget(self) -> None:
-        """Make the next poll read all open pages, even if they have not changed."""
+        """Make the next poll read all open pages, even if the shard has not changed."""
         self._polled = None
 
     async def update(self, reader: ViewReader, head: ShardHead | None, pages: Collection[str]) -> set[str]:
@@ -44,7 +44,7 @@ class _Shard:
             pages: Open pages.
 
         Returns:
-            Pages whose content has changed since the last poll.
+            Pages whose content has changed since the last poll; none while the shard is being rebuilt.
         """
         if head is None or head.is_reading:
             self.head, self._polled, self.pages = head, None, {}
@@ -85,7 +85,7 @@ def _parts(pages: Iterable[str]) -> Iterable[list[str]]:
 
 
 class ViewSnapshot:
-    """The open pages of one view of a topic, at the last poll of each shard."""
+    """The open pages of one view of a topic, as of the last poll of each shard."""
 
     def __init__(self, app_id: str, view: LiveView, reader: ViewReader) -> None:
         self._app_id = app_id
@@ -97,7 +97,7 @@ class ViewSnapshot:
         return _Shard(view_keys(self._app_id, self.view.name, self.view.source, partition))
 
     def resize(self, heads: Sequence[ShardHead | None]) -> bool:
-        """Adopt the number of partitions from the first shard; return whether it has changed."""
+        """Adopt the number of partitions that the first shard stores; return whether it has changed."""
         partitions = max(1, heads[0].partitions) if heads[0] is not None else len(self.shards)
         if partitions == len(self.shards):
             return False
@@ -108,12 +108,12 @@ class ViewSnapshot:
         """Poll all shards that may have changed.
 
         Args:
-            heads: Metadata of each shard as just read; None: the shard has no state.
+            heads: Head of each shard, which was just read; None if the shard does not exist.
             pages: Open pages.
-            changed: Receives each (view, page) whose content has changed, even if the poll of another shard fails.
+            changed: A pair (view, page) is added for each page whose content has changed, even if the poll of another shard fails.
 
         Raises:
-            Exception: The first error of a shard; the results of other shards are used.
+            Exception: The first error of a shard. The results of other shards are used.
         """
         polls = (shard.update(self._reader, head, pages) for shard, head in zip(self.shards, heads, strict=True))
         failures: list[BaseException] = []
@@ -127,7 +127,7 @@ class ViewSnapshot:
 
     @property
     def heads(self) -> list[ShardHead | None]:
-        """Heads of the shards at their last poll; None for a shard that did not exist."""
+        """Heads of the shards as of their last poll; None for a shard that did not exist."""
         return [shard.head for shard in self.shards]
 
     def state(self, page: str, now_ms: int) -> ViewState:
@@ -137,17 +137,17 @@ class ViewSnapshot:
         return merged(self.view, self.heads, [shard.pages[page] for shard in self.shards], now_ms)
 
     def newest_ms(self, page: str) -> int:
-        """Return the time of the newest item of a page; 0 if it has none."""
+        """Return the time of the newest item of a page, in ms; 0 if it has none."""
         known = [shard.pages.get(page, EMPTY_PAGE).items for shard in self.shards]
         return max((items[0].time_ms for items in known if items), default=0)
 
     @property
     def as_of_ms(self) -> int:
-        """Time at which the values were current, the oldest clock of the shards; 0 if a shard has not been polled."""
+        """Time at which the values of all shards were current, which is the oldest of their clocks; 0 if a shard was not polled."""
         return min((head.clock_ms if head is not None else 0) for head in self.heads)
 
     def status(self, now_ms: int) -> tuple[str, int | None]:
-        """Return the name of the view's state (``ok``, ``behind``, …), and the time that this state refers to, if any."""
+        """Return the name of the view's state (``ok``, ``behind``, …), and the time that belongs to it, see :func:`.state_of`."""
         return state_of(self.heads, now_ms, self.view.expiry_ms)
 
 
@@ -158,7 +158,11 @@ def _reader(view: LiveView, redis: Redis, scripts: Scripts) -> ViewReader:
 
 
 class Poller:
-    """Polls Redis for all views of topics, one poll at a time."""
+    """Polls Redis for all views of topics, one poll at a time.
+
+    Attributes:
+        views: The open pages of each view, by its name.
+    """
 
     def __init__(self, app_id: str, views: Iterable[LiveView], redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
@@ -169,13 +173,14 @@ class Poller:
         """Read the heads of the requested views, and the open pages of shards that have changed.
 
         Args:
-            wanted: View → open pages.
+            wanted: The open pages of each requested view.
 
         Returns:
-            The clock of Redis (ms), and each (view, page) whose content has changed since the last successful call.
+            The clock of Redis in ms, and a pair (view, page) for each page whose content has changed since the last successful
+            call.
 
         Raises:
-            RedisError: A view could not be read; the next successful call also returns the changes of other views.
+            RedisError: A view could not be read. The next successful call also returns the changes of other views.
         """
         views = {name: self.views[name] for name in wanted if name in self.views}
         now_ms, heads = await self._heads(views.values())
@@ -197,7 +202,7 @@ class Poller:
         return now_ms, found
 
     def forget(self) -> None:
-        """Make the next poll read all open pages, even if they have not changed."""
+        """Make the next poll read all open pages, even if the shards have not changed."""
         for view in self.views.values():
             for shard in view.shards:
                 shard.forget()

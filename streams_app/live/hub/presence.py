@@ -12,10 +12,10 @@ from streams_app.live.store.view_store import ClosedTab, PagePresence, PageTabs,
 from streams_app.settings.live import LiveView
 
 LAPSE_MS: Final = 5_000
-"""A closed tab counts for this time, so that a reloaded tab does not appear to leave."""
+"""Time in ms for which a closed tab still counts, so that a tab that is reloaded does not appear to leave."""
 
 SETTLE_MS: Final = 2_000
-"""Time without values after Redis has lost data. Each hub writes its tabs once a second, so all have written them by then."""
+"""Time in ms without values after Redis has lost data. All hubs have then written their tabs, because each writes once a second."""
 
 MAX_NAMED: Final = 200
 PAGES_A_SCRIPT: Final = 500
@@ -27,8 +27,8 @@ class _Tab:
 
     Attributes:
         connections: Number of its connections; a reload may open the new one before the old one is closed.
-        until_ms: Expiry time of the tab, as this hub last tried to write it; 0: it never did.
-        is_due: Whether the tab must be written regardless of ``until_ms``.
+        until_ms: Expiry time of the tab, as this hub last tried to write it; 0 if it has not tried yet.
+        is_due: Whether the tab must be written even if its stored expiry is far enough in the future.
     """
 
     connections: int = 1
@@ -37,7 +37,7 @@ class _Tab:
 
 
 class Presence:
-    """Writes this hub's open tabs of one presence view to Redis, and counts those of all hubs."""
+    """Writes this hub's open tabs of one presence view to Redis, and counts the tabs of all hubs."""
 
     def __init__(self, view: LiveView, store: PresenceStore) -> None:
         self.view = view
@@ -53,7 +53,7 @@ class Presence:
         self._fraction = random.random()  # no secret
 
     def join(self, page: str, tab: str) -> None:
-        """Count a tab from the next call of :meth:`present_once`."""
+        """Add a connection of a tab; the tab counts from the next call of :meth:`present_once`."""
         tabs = self._open.setdefault(page, {})
         if tab in tabs:
             tabs[tab].connections += 1
@@ -61,7 +61,7 @@ class Presence:
             tabs[tab] = _Tab(until_ms=self._closed.get(page, {}).pop(tab, 0))
 
     def leave(self, page: str, tab: str) -> None:
-        """Remove one connection of a tab. After its last one, :meth:`present_once` lets the tab expire unless it joins again."""
+        """Remove one connection of a tab. After the last one, :meth:`present_once` lets the tab expire, unless it joins again."""
         tabs = self._open[page]
         shown = tabs[tab]
         shown.connections -= 1
@@ -80,10 +80,10 @@ class Presence:
             pages: Pages that are open on this hub.
 
         Returns:
-            Pages whose state has changed.
+            Pages whose count or tabs have changed.
 
         Raises:
-            Exception: The write failed; the next call writes all tabs again.
+            Exception: The write failed. The next call writes all tabs again.
         """
         asked = list(dict.fromkeys([*pages, *self._open, *self._closed]))
         if not asked:
@@ -137,7 +137,7 @@ class Presence:
                     self._closed.setdefault(page, {}).setdefault(tab, written_ms)
 
     def state(self, page: str, now_ms: int) -> ViewState:
-        """Return the state of a page; ``reading`` if its tabs are not counted, or other hubs may not have written theirs."""
+        """Return the state of a page; ``reading`` if its tabs were not counted, or other hubs may not have written theirs yet."""
         found = self._found.get(page)
         if found is None or now_ms < self._settled_ms:
             return reading(self.view)
@@ -156,7 +156,11 @@ class Presence:
         return self._seen_ms
 
     def status(self, now_ms: int) -> tuple[str, int | None]:
-        """Return the name of the view's state (``ok``, ``behind``, …), and the time that this state refers to, if any."""
+        """Return the name of the view's state (``ok``, ``behind``, …) and its time.
+
+        Returns:
+            For ``behind``, the time is that of the last successful count; for other states, it is None.
+        """
         if now_ms < self._settled_ms:
             return "reading", None
         return ("behind", self._seen_ms) if self._found and now_ms - self._seen_ms > BEHIND_MS else ("ok", None)

@@ -38,7 +38,7 @@ MAX_VIEWS: Final = 8
 MAX_PAGE_BYTES: Final = 512
 TAB: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
 JSON_SECONDS: Final = 8.0
-"""Timeout of a request for JSON, which waits for the next poll; longer than the timeout of Redis."""
+"""Timeout of a request for JSON, which waits for the next poll; it is longer than the timeout of Redis."""
 
 BACKLOG: Final = 1_024
 CHECK_SECONDS: Final = 1.0
@@ -50,7 +50,7 @@ HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 BEAT: Final = "BEAT = 15e3"
-"""Text in ``live.js`` that is replaced by the beat of this hub."""
+"""Text in ``live.js`` that the server replaces with the interval between its beats."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -60,8 +60,8 @@ class RequestError(Exception):
 
     Attributes:
         status: HTTP status.
-        reason: Label of the metric.
-        headers: Headers of the response.
+        reason: Label ``reason`` of the metric ``live_refused``.
+        headers: Additional headers of the response.
     """
 
     def __init__(self, status: int, reason: str, message: str, headers: dict[str, str] | None = None) -> None:
@@ -72,7 +72,12 @@ class RequestError(Exception):
 
 
 class ViewServer:
-    """Serves live views over HTTP."""
+    """Serves live views over HTTP.
+
+    Attributes:
+        pages_at_most: Maximum number of open pages: that of the settings, or fewer if the process has too few file descriptors.
+        sockets: The connections of the server, with their limits.
+    """
 
     def __init__(
         self, settings: Settings, hub: Hub, tokens: TokenVerifier, clock: Clock, metrics: Metrics, *, has_page: bool
@@ -82,8 +87,8 @@ class ViewServer:
         Args:
             settings: Settings with live views.
             hub: Hub that provides the states.
-            tokens: Verifies tokens.
-            clock: Clock of the hub.
+            tokens: Verifies the tokens of browsers.
+            clock: Clock of this machine.
             metrics: Metrics of the process.
             has_page: Whether there is an example page at ``/``.
         """
@@ -113,7 +118,7 @@ class ViewServer:
         return application
 
     async def listen(self, listening: socket.socket, runner: web.AppRunner) -> asyncio.Server:
-        """Serve on a socket, with limits to the number of connections and to the time that each waits for its client."""
+        """Serve on a socket. The number of connections is limited, and the time for which each may wait for its client."""
         await runner.setup()
         assert runner.server is not None
         factory = self.sockets.factory(runner.server)
@@ -123,7 +128,7 @@ class ViewServer:
         """Create the runner of the HTTP server.
 
         Args:
-            shutdown_seconds: Grace period for responses in progress at shutdown.
+            shutdown_seconds: Time for which a shutdown waits for responses in progress.
         """
         return web.AppRunner(
             self.application(), access_log=None, handler_cancellation=True, shutdown_timeout=shutdown_seconds,
@@ -139,7 +144,7 @@ class ViewServer:
             await asyncio.sleep(CHECK_SECONDS)
 
     async def end(self) -> None:
-        """End all streams with a ``bye`` event, and wait until it is written, for at most :data:`BYE_SECONDS`."""
+        """End all streams with the event ``bye``, and wait at most :data:`BYE_SECONDS` until it is written to all."""
         self._is_ending = True
         for stream in self._streams:
             stream.connection.end()
@@ -149,7 +154,7 @@ class ViewServer:
 
     @web.middleware
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Convert errors to JSON responses, and add the security and CORS headers."""
+        """Call the handler of a request, convert errors to JSON responses, and add the security and CORS headers."""
         allowed: dict[str, str] = {}
         self.sockets.request_begins(request.transport)
         try:
@@ -223,7 +228,12 @@ class ViewServer:
             self._hub.close(connection)
 
     def _asked(self, request: web.Request) -> tuple[str, list[LiveView], tuple[TokenVerifier, str, PageToken] | None]:
-        """Validate and authorize a request; return its page, its views, and its token with the verifier (None: not needed)."""
+        """Validate and authorize a request for views.
+
+        Returns:
+            The page and the views, and the verifier, the text and the content of the token; None instead of these three if all
+            views are public.
+        """
         page = request.match_info["page"]
         if not page or len(page.encode("utf-8", "surrogatepass")) > MAX_PAGE_BYTES:
             raise RequestError(400, "page", f"the name of a page has at most {MAX_PAGE_BYTES} bytes")

@@ -30,10 +30,10 @@ from streams_app.settings import RedisSettings, Settings
 logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 2.0
-"""Timeout of Redis in a poll; after it, views are marked as behind and the poll is repeated."""
+"""Timeout of a request to Redis. After it, the poll fails and views are marked as behind; the next poll tries again."""
 
 SNDBUF_BYTES: Final = 65_536
-"""Send buffer of each connection; by default, the kernel buffers megabytes of old states for a browser that does not read."""
+"""Send buffer of each connection. By default, the kernel buffers megabytes of old states for a browser that does not read."""
 
 BEAT_SECONDS: Final = 1.0
 REST_SECONDS: Final = 0.5
@@ -41,6 +41,10 @@ REST_SECONDS: Final = 0.5
 
 def serve_views(settings: Settings, *, has_page: bool = False) -> None:
     """Run the hub until SIGTERM or SIGINT.
+
+    Args:
+        settings: Settings with live views.
+        has_page: Whether there is an example page at ``/``.
 
     Raises:
         ConfigurationError: There is no live view, a secret cannot be read, or Redis denies access.
@@ -102,7 +106,7 @@ async def _serve(settings: Settings, *, has_page: bool) -> None:
 
 
 def connect_hub(settings: RedisSettings) -> Redis:
-    """Create a Redis client with short timeouts and no retries: a failed poll marks views as behind, and the next poll retries."""
+    """Create a Redis client with short timeouts and no retries: after a failure, views are marked as behind until the next poll."""
     return connect(
         settings,
         socket_connect_timeout=ANSWER_SECONDS,

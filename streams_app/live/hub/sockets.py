@@ -1,4 +1,4 @@
-"""Limits the number of connections of a hub to the file descriptors of its process."""
+"""Limits the number of connections of a hub to what the file descriptors of its process allow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESERVE: Final = 64
 """Connections besides those of open pages: other requests, requests to be rejected, and clients that have not sent a request."""
 
 OTHER_DESCRIPTORS: Final = MAX_CONNECTIONS + 64
-"""Descriptors of a hub besides those connections: for its health server, Redis and files."""
+"""File descriptors that a hub needs for anything other than connections of browsers: its health server, Redis and files."""
 
 
 def descriptors_for(pages: int) -> int:
@@ -22,12 +22,12 @@ def descriptors_for(pages: int) -> int:
 
 
 def pages_within(pages: int) -> int:
-    """Return the number of open pages, at least 1 and up to ``pages``, for which this process has descriptors."""
+    """Return the number of open pages for which this process has file descriptors: at most ``pages``, and at least 1."""
     return max(1, min(pages, pages - descriptors_for(pages) + _counted(resource.getrlimit(resource.RLIMIT_NOFILE)[0])))
 
 
 def max_descriptors() -> int:
-    """Return the hard limit of file descriptors, to which a process started from this one can raise its own limit."""
+    """Return the hard limit of file descriptors, up to which a process can raise its own limit."""
     return _counted(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
 

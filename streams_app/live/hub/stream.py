@@ -16,21 +16,25 @@ from streams_app.live.hub.connection import Connection
 from streams_app.live.hub.tokens import PageToken, TokenError, TokenVerifier
 
 STALLED_MS: Final = 30_000
-"""A browser that reads nothing for this time is disconnected."""
+"""Time in ms after which a browser that reads nothing is disconnected."""
 
 FIRST_RETRY_MS: Final = 500
 LAST_RETRY_MS: Final = 5_000
 NO_PINGS_SECONDS: Final = 86_400.0
-"""Interval that disables the pings of the library. Beats replace them, because a page's script can receive beats but not pings."""
+"""Interval that disables the pings of the library. Beats replace pings, because a page's script can receive beats but not pings."""
 
 
 def retry_ms() -> int:
-    """Return the random delay after which a disconnected browser reconnects, so that not all reconnect at once."""
+    """Return the delay in ms after which a disconnected browser reconnects. It is random, so that not all reconnect at once."""
     return random.randint(FIRST_RETRY_MS, LAST_RETRY_MS)  # no secret
 
 
 class EventStream:
-    """Writes the states and beats of one connection to its browser, as server-sent events."""
+    """Writes the states and beats of one connection to its browser, as server-sent events.
+
+    Attributes:
+        connection: The connection whose messages are written.
+    """
 
     def __init__(
         self,
@@ -45,9 +49,9 @@ class EventStream:
         Args:
             connection: Connection whose messages are written.
             request: The request to which the stream responds.
-            clock: Clock of the hub.
+            clock: Clock of this machine.
             metrics: Metrics of the process.
-            allowed: The verifier, the token as text, and its content; None: all views are public.
+            allowed: The verifier, the token as text, and the content of the token; None: all views are public.
         """
         self.connection = connection
         self._request = request
@@ -83,7 +87,7 @@ class EventStream:
         return response
 
     def _due(self) -> bytes:
-        """Return the events to write now; empty if none is due, or if the connection ends because its token has expired."""
+        """Return the events to write now; empty if there are none, or if the connection ends because its token has expired."""
         messages, is_beat_due = self.connection.take(), self.connection.is_beat_due
         now_ms = self._clock.now_ms()
         if self._allowed is not None and self._allowed[2].expires_ms <= now_ms:
@@ -103,7 +107,11 @@ class EventStream:
     def check(self, monotonic_ms: int, beat_ms: int) -> None:
         """Send a beat if it is due, end the stream if the token is no longer valid, and disconnect a browser that does not read.
 
-        Called once a second; it also updates the metrics.
+        Call this once a second; it also updates the metrics.
+
+        Args:
+            monotonic_ms: Monotonic clock of the hub.
+            beat_ms: Time between two beats.
         """
         self._metrics.live_replaced.inc(self.connection.replaced)
         self.connection.replaced = 0

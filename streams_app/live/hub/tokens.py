@@ -19,7 +19,7 @@ COOKIE: Final = "streams_app_live"
 ALGORITHM: Final = "HS256"
 LONGEST_MS: Final = 24 * 3_600_000
 SKEW_MS: Final = 60_000
-"""Maximum difference between the clocks of the application and the hub."""
+"""Maximum difference between the clocks of the application and the hub that is allowed for, in ms."""
 
 MAX_SUB_BYTES: Final = 256
 
@@ -33,7 +33,7 @@ class PageToken:
     """Verified content of a token: the pages that it grants, the user and the expiry.
 
     Attributes:
-        pages: Names of pages; one that ends with ``*`` covers all names with this prefix.
+        pages: Names of pages. A name that ends with ``*`` stands for all names with this prefix.
         sub: Name of the user; "" if the token has none.
         expires_ms: Time from which the token is no longer valid.
     """
@@ -48,7 +48,7 @@ class PageToken:
 
 
 class TokenVerifier:
-    """Verifies tokens with the secrets of the hub; their file is read at each use, so that secrets can be rotated at runtime."""
+    """Verifies tokens with the secrets of the hub. Their file is read for each token, so that secrets can be rotated at runtime."""
 
     def __init__(self, server: LiveServer, clock: Clock) -> None:
         """Read the secrets.
@@ -62,6 +62,8 @@ class TokenVerifier:
 
     def accepted(self, text: str | None) -> PageToken:
         """Verify signature, content and expiry of a token, and return its content.
+
+        If the file of the secrets cannot be read, the secrets that were read before are used.
 
         Raises:
             TokenError: The token is missing or rejected.
@@ -121,9 +123,9 @@ def signed(secret: str, pages: Sequence[str], sub: str, expires_ms: int) -> str:
 
     Args:
         secret: Secret that signs the token.
-        pages: Names of pages; ``*`` at the end of a name stands for any suffix.
-        sub: Name of the user; "": none.
-        expires_ms: Expiry time, wall clock.
+        pages: Names of pages. A name that ends with ``*`` stands for all names with this prefix.
+        sub: Name of the user; "": the token has none.
+        expires_ms: Time from which the token is no longer valid, by the wall clock.
     """
     claims: dict[str, Any] = {"pages": list(pages), "exp": expires_ms // 1000}
     return jwt.encode(claims | ({"sub": sub} if sub else {}), secret, ALGORITHM)

@@ -5,17 +5,17 @@ key (after ``{app/live.VIEW/topic/part}:v1:``)      type    holds
 =================================================  ======  ===================================================================
 ``meta``                                           hash    token, fence, seq, clock, definition, topic_id, partitions, reading,
                                                            whole_ms, log (fingerprints of what was applied)
-``pages``                                          hash    page → seq of its last change, while the page has items
-``due``                                            zset    page → time of its oldest item
-``items:<page>``                                   zset    item → its time
-``data:<page>``                                    hash    item → its payload; only of a list
+``pages``                                          hash    for each page with items: the seq of its last change
+``due``                                            zset    pages with items; the score is the time of the oldest item
+``items:<page>``                                   zset    items of a page; the score is the time of the item
+``data:<page>``                                    hash    payload of each item; only of a list
 =================================================  ======  ===================================================================
 
 =================================================  ======  ===================================================================
 key (after ``{app/live.VIEW}:v1:``)                 type    holds
 =================================================  ======  ===================================================================
-``here:<page>``                                    zset    open browser tab → its expiry time (ms); only of presence views
-``marker``                                         string  random; a new value shows that Redis lost data; of presence views
+``here:<page>``                                    zset    open browser tabs; the score is the expiry time of the tab in ms
+``marker``                                         string  random text; a new value shows that Redis lost data
 =================================================  ======  ===================================================================
 
 The worker whose token is in ``meta`` writes the keys of the first table. ``meta``, ``pages`` and ``due`` exist as long as the view
@@ -35,7 +35,7 @@ STATE_VERSION: Final = "v1"
 
 @dataclass(frozen=True, slots=True)
 class ViewKeys:
-    """The keys of one view and partition, in the order of the scripts' KEYS; the last two are prefixes."""
+    """The keys of one view and partition, in the order of the scripts' KEYS; the last two are prefixes of keys."""
 
     meta: str
     pages: str
@@ -45,7 +45,7 @@ class ViewKeys:
 
     @property
     def in_order(self) -> list[str]:
-        """Keys in the order of the scripts' KEYS."""
+        """The keys as a list, in the order of the scripts' KEYS."""
         return [self.meta, self.pages, self.due, self.items_prefix, self.data_prefix]
 
 
@@ -64,14 +64,14 @@ def view_keys(app_id: str, view: str, topic: str, partition: int) -> ViewKeys:
 
 @dataclass(frozen=True, slots=True)
 class PresenceKeys:
-    """The keys of one presence view, in the order of the script's KEYS; the last is a prefix."""
+    """The keys of one presence view, in the order of the script's KEYS; the last is a prefix of keys."""
 
     marker: str
     here_prefix: str
 
     @property
     def in_order(self) -> list[str]:
-        """Keys in the order of the script's KEYS."""
+        """The keys as a list, in the order of the script's KEYS."""
         return [self.marker, self.here_prefix]
 
 

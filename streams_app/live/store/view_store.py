@@ -1,6 +1,6 @@
-"""Calls the scripts of live views: workers call claim, apply and expire, hubs call poll and present.
+"""Calls the scripts of live views: workers call *claim*, *apply* and *expire*; hubs call *poll* and *present*.
 
-Each method runs one script on the keys of one hash tag, see :mod:`streams_app.live.store.keys`.
+The keys of a script have one hash tag, see :mod:`streams_app.live.store.keys`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streams_app.live.store.keys import PresenceKeys, ViewKeys
 SCRIPTS: Final = ("claim", "apply", "expire", "poll", "present")
 
 MAX_NAMED: Final = 1_000
-"""Maximum number of tabs of a page that are read to find the people who have it open; one person may have many tabs."""
+"""Maximum number of tabs of a page that are read to find the users who have the page open; a user may have many tabs."""
 
 _HEAD: Final = ("token", "seq", "fence", "clock", "reading", "whole_ms", "partitions")
 
@@ -32,8 +32,9 @@ class ViewMetadata(NamedTuple):
     """The metadata of a state besides its fence and clock.
 
     Attributes:
-        reading: Offset up to which the log is read before the state is shown; None: it is shown already.
-        whole_ms: Time until which the state lacks events that retention removed; 0: it lacks none.
+        reading: Offset up to which the log is read before pages show the state; None: they show it already.
+        whole_ms: Retention may have removed events before they were read, so items may be missing until this time, when all of them
+            would have expired. 0: nothing is missing.
         log: Fingerprints of applied records.
     """
 
@@ -49,7 +50,7 @@ class LiveClaim:
     Attributes:
         fence: Highest offset that is applied.
         seq: Number of the last change.
-        clock_ms: The time at which the content is correct.
+        clock_ms: The content is the state of the topic as of this time.
         metadata: Other metadata of the state.
         is_new: Whether the claim created the state.
     """
@@ -62,7 +63,7 @@ class LiveClaim:
 
 
 class ViewStart(NamedTuple):
-    """The initial values of a state that a claim creates.
+    """State that a claim creates if there is none.
 
     Attributes:
         fence: Offset before the first event to read.
@@ -76,12 +77,12 @@ class ViewStart(NamedTuple):
 
 
 class ApplyReply(NamedTuple):
-    """Result of the *apply* script.
+    """Result of the script *apply*.
 
     Attributes:
-        late: Number of puts that had already expired.
+        late: Number of puts whose items had already expired.
         pages: Number of pages that have items now.
-        is_repeated: Whether an earlier attempt, whose reply was lost, had already applied the batch.
+        is_repeated: Whether an earlier call, whose reply was lost, had already applied the batch.
     """
 
     late: int
@@ -90,11 +91,11 @@ class ApplyReply(NamedTuple):
 
 
 class ExpireReply(NamedTuple):
-    """Result of the *expire* script.
+    """Result of the script *expire*.
 
     Attributes:
         items: Number of removed items.
-        is_more: Whether more items may be due; the clock does not move until none is.
+        is_more: Whether more items may be due. The clock moves only when no item is due.
         pages: Number of pages that have items now.
     """
 
@@ -105,11 +106,11 @@ class ExpireReply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PollReply:
-    """Result of the *poll* script: the pages of one shard that have changed since a hub polled them.
+    """Result of the script *poll*: the pages of one shard that have changed since a hub polled them.
 
     Attributes:
         head: Metadata of the shard, read at the same time.
-        pages: Page → its current content, for pages whose version differs from the one that the hub has.
+        pages: Current content of each page whose version differs from the one that the hub has.
     """
 
     head: ShardHead
@@ -122,7 +123,7 @@ class ClosedTab(NamedTuple):
     Attributes:
         tab: Id of the tab.
         written_ms: Expiry time of the tab as this hub last wrote it.
-        until_ms: New expiry time of the tab, unless another hub has written one meanwhile.
+        until_ms: New expiry time of the tab. It is not written if another hub has written the tab since.
     """
 
     tab: str
@@ -134,7 +135,7 @@ class PageTabs(NamedTuple):
     """The tabs of one page that a hub writes.
 
     Attributes:
-        open: Tab → its expiry time, for open tabs that are due to be written.
+        open: Expiry time of each open tab that is due to be written.
         closed: Tabs that have closed.
     """
 
@@ -148,7 +149,7 @@ class PagePresence:
 
     Attributes:
         count: Number of tabs.
-        tabs: The most recently written tabs, if they were requested.
+        tabs: The most recently written tabs; empty unless they were requested.
     """
 
     count: int
@@ -157,11 +158,11 @@ class PagePresence:
 
 @dataclass(frozen=True, slots=True)
 class PresenceReply:
-    """Result of the *present* script: the tabs that have the pages of a view open.
+    """Result of the script *present*: the tabs that have the pages of a view open.
 
     Attributes:
-        marker: If it differs from the previous one, Redis has lost its data, and all tabs must be written again.
-        pages: Page → its tabs.
+        marker: Text that changes if Redis loses its data. After a change, the hub must write all its tabs again.
+        pages: The tabs of each page.
     """
 
     marker: str
@@ -169,14 +170,14 @@ class PresenceReply:
 
 
 class LiveScripts:
-    """The scripts of live views, as name → script, for one Redis client."""
+    """The scripts of live views by name, registered with one Redis client."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
         """Register the scripts, without connecting.
 
         Args:
             redis: Client of the application's Redis.
-            timer: Measures each call.
+            timer: Measures the duration of each call.
         """
         self.by_name = {name: Script(f"live-{name}", redis.register_script(script_source(name)), timer) for name in SCRIPTS}
 
@@ -188,15 +189,15 @@ class ViewStore:
     """
 
     def __init__(self, scripts: Scripts, keys: ViewKeys, token: str, *, has_data: bool, expiry_ms: int, keep: int) -> None:
-        """Create the store of one claim.
+        """Create the store of one claim, without a request to Redis.
 
         Args:
             scripts: Scripts of the application's Redis.
             keys: Keys of the view and partition.
             token: Token of the claim.
             has_data: Whether items have payloads.
-            expiry_ms: An item expires at its time plus this.
-            keep: Maximum number of items kept of a page; the newest are kept.
+            expiry_ms: Time after which an item expires.
+            keep: Maximum number of items of a page; the newest are kept.
         """
         self._scripts = scripts.by_name
         self._keys = keys.in_order
@@ -212,14 +213,14 @@ class ViewStore:
     async def claim(
         self, definition: str, topic_id: str, partitions: int, *, drop: bool = False, begin: ViewStart | None = None
     ) -> LiveClaim | None:
-        """Take over the state from its previous owner; a state of another definition or topic is dropped, 500 pages per call.
+        """Take over the state from its previous owner. A state of another definition or topic is dropped, in several script calls.
 
         Args:
             definition: Definition of the view, see :func:`.definition_of`.
             topic_id: Id of the source; "" if the broker has none.
             partitions: Number of partitions of the source.
             drop: Whether to drop the stored state in any case.
-            begin: State to create if there is none; None: create nothing.
+            begin: State to create if there is none, or if it was dropped; None: create no state.
 
         Returns:
             The claimed state; None if there is none and ``begin`` is None.
@@ -245,16 +246,16 @@ class ViewStore:
         )
 
     async def apply(self, fence: int, to: int, changes: Iterable[Change], metadata: ViewMetadata) -> ApplyReply:
-        """Apply the records after the fence, up to and including ``to``; after a lost reply, the call may be repeated.
+        """Apply the records after the fence, up to and including ``to``; may be repeated after a lost reply.
 
         Args:
-            fence: Current fence; the batch begins after it.
+            fence: The fence that is expected in Redis; the batch begins after it.
             to: Last offset of the batch, which becomes the fence.
-            changes: One change for each page; some thousand items in all at most.
+            changes: One change for each page, with some thousand items in total at most.
             metadata: Metadata of the state after the batch.
 
         Raises:
-            FencedError: Another owner has claimed the state, or Redis has lost data; nothing was written.
+            FencedError: Another worker has claimed the state, or Redis has lost data; nothing was written.
         """
         self._seq += 1
         given = [
@@ -275,13 +276,13 @@ class ViewStore:
         """Remove up to ``limit`` items that are due.
 
         Args:
-            fence: The expected current fence.
-            now_ms: Items whose expiry is at or before this time are due.
+            fence: The fence that is expected in Redis.
+            now_ms: Items that have expired by this time are due.
             moves_clock: Whether to set the clock to ``now_ms`` when no more items are due.
             limit: Maximum number of items to remove.
 
         Raises:
-            FencedError: As in :meth:`apply`.
+            FencedError: Another worker has claimed the state, or Redis has lost data; nothing was written.
         """
         self._seq += 1
         reply = await self._call(
@@ -316,11 +317,11 @@ class ViewReader:
 
         Args:
             keys: Keys of the shard.
-            known: Page → the version that the hub has; "" if it has none.
+            known: The version of each requested page that the hub has; "" if the hub has none.
             token: Token of the shard when those versions were read; "" if none were read.
 
         Returns:
-            None if the shard does not exist.
+            The changed pages. If the shard has another token, all requested pages. None if the shard does not exist.
         """
         reply = await self._call(
             "poll", keys.in_order, known=token, wanted=list(known), versions={page: one for page, one in known.items() if one},
@@ -339,10 +340,11 @@ class ViewReader:
 
 
 async def heads_of(redis: Redis, shards: Sequence[ViewKeys]) -> tuple[int, list[ShardHead | None]]:
-    """Read the metadata (heads) of shards, of any views, in one round trip; None for a shard that does not exist.
+    """Read the metadata (heads) of shards, which may belong to several views, in one round trip.
 
     Returns:
-        The clock of Redis (ms), read at the same time, and the heads in the order of the shards.
+        The clock of Redis in ms, read at the same time, and the heads in the order of the shards; None for a shard that does not
+        exist.
     """
     pipeline = redis.pipeline(transaction=False)
     for keys in shards:
@@ -353,15 +355,15 @@ async def heads_of(redis: Redis, shards: Sequence[ViewKeys]) -> tuple[int, list[
 
 
 class PresenceStore:
-    """Writes and counts the tabs that have pages of one presence view open; all hubs write to the same keys."""
+    """Writes and counts the tabs that have pages of one presence view open. All hubs write to the same keys."""
 
     def __init__(self, scripts: Scripts, keys: PresenceKeys, expiry_ms: int) -> None:
-        """Create the store of one view.
+        """Create the store of one presence view.
 
         Args:
             scripts: Scripts of the application's Redis.
             keys: Keys of the view.
-            expiry_ms: A tab that no hub writes expires after this time.
+            expiry_ms: Expiry of the view; the keys expire after twice this time if no hub writes them.
         """
         self._scripts = scripts.by_name
         self._keys = keys.in_order
@@ -374,9 +376,9 @@ class PresenceStore:
         """Write the tabs that have pages open, and count the tabs of all hubs.
 
         Args:
-            pages: Page → the tabs to write; a page without tabs to write is counted as well.
+            pages: The tabs to write of each page. Pages without tabs to write are counted as well.
             now_ms: Clock of Redis.
-            named: Whether to return the tabs as well.
+            named: Whether to return the ids of the tabs as well.
         """
         given = [
             [
@@ -401,12 +403,12 @@ class PresenceStore:
 
 
 def script_source(name: str) -> str:
-    """Return the Lua source of a script, with its includes inserted."""
+    """Return the text of a script with its included files, as it runs in Redis."""
     return with_included(script_text(name), lambda shared: script_text(f"shared/{shared}"))
 
 
 def script_text(name: str) -> str:
-    """Return the Lua source of a script as in its file, with its includes not inserted."""
+    """Return the text of ``lua/<name>.lua``, without the files that it includes."""
     return (files("streams_app.live.store") / "lua" / f"{name}.lua").read_text("utf-8")
 
 

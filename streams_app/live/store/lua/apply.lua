@@ -5,16 +5,16 @@
 -- token      text
 -- fence      text: the expected current fence; the batch begins after it
 -- to         text: last offset of the batch; the fence afterwards
--- seq        text: number of this attempt; each attempt has a higher one than those before it
+-- seq        text: number of this attempt, higher than those of all attempts before
 -- changes    array: for each page its name, array of removed items, array of time (ms) and item of each put, array of the payloads of puts
 -- has_data   boolean: whether puts have payloads
 -- expiry_ms  number: a put whose time + expiry_ms is not after the stored clock is late and changes nothing
 -- keep       number: maximum number of items kept of a page
--- reading    text: as in claim
--- whole_ms   text: as in claim
+-- reading    text: as in claim.lua
+-- whole_ms   text: as in claim.lua
 -- log        text: fingerprints of applied records
 --
--- In each page, removals are applied before puts. A put only moves the time of an item forward; the payload is that of the newest time.
+-- In each page, removals are applied before puts. A put never moves the time of an item back; the payload of the newest put stays.
 --
 -- Returns {"ok", number of late puts, number of pages}; {"already", 0, number of pages} if an earlier attempt has applied the batch;
 --         or {"refused", "no-state" | "token" | "fence"}.
@@ -61,7 +61,7 @@ end
 for _, change in ipairs(arg.changes) do
   local page, removed, puts, payloads = change[1], change[2], change[3], change[4]
   local items, data = items_of .. page, data_of .. page
-  -- Written first: a later claim that drops this state finds its pages in this hash.
+  -- The entry in pages comes first: a later claim that drops this state finds its pages there.
   call('HSET', pages, page, arg.seq)
   in_chunks('ZREM', items, removed)
   if arg.has_data then
@@ -74,6 +74,6 @@ for _, change in ipairs(arg.changes) do
   settle(page)
 end
 if #arg.changes > 0 then call('HSET', meta, 'seq', arg.seq) end
--- Written last: a script that was interrupted runs again from the same fence.
+-- The fence comes last: a script that was interrupted runs again from the same fence.
 call('HSET', meta, 'reading', arg.reading, 'whole_ms', arg.whole_ms, 'log', arg.log, 'fence', arg.to)
 return {'ok', late, call('HLEN', pages)}

@@ -4,15 +4,16 @@
 -- KEYS        of the shard, see keys.py
 -- token       text: random token of the claim
 -- definition  text: definition of the view
--- topic_id    text: id of the source; "" = unknown, the stored one stays
--- partitions  number: partitions of the source, for readers of all shards
--- drop        boolean: drop the stored state in any case
+-- topic_id    text: id of the source; "" = unknown: the stored id stays
+-- partitions  number: number of partitions of the source, for readers of all shards
+-- drop        boolean: whether to drop the stored state in any case
 -- begin       text: fence of the state that is created; "" = create none
 -- clock       text: clock of the state that is created, ms
 -- reading     text: offset up to which the log is read before the created state is shown; "" = it is shown at once
--- whole_ms    text: time until which the state lacks events that retention removed, ms; "0" = it lacks none
+-- whole_ms    text: time until which items may be missing, because retention may have removed events before they were read, ms; "0" =
+--             nothing is missing
 --
--- The key meta is deleted first: without it, the remaining keys do not count as a state.
+-- To drop a state, the key meta is deleted first: without meta, the remaining keys do not count as a state.
 --
 -- Returns {"ok" | "new", fence, seq, clock, reading, whole_ms, log}; {"more"} if pages remain to be dropped: call it again; {"none"}
 --         if there is no state and none is created.

@@ -4,9 +4,9 @@
 -- KEYS       of the shard, see keys.py
 -- token      text
 -- fence      text: the expected current fence
--- seq        text: number of this attempt, as in apply
+-- seq        text: number of this attempt, as in apply.lua
 -- cutoff_ms  number: items of this time or older are due
--- clock      text: new clock, ms, which never moves back; "" = it stays, because unread events may prolong items
+-- clock      text: new clock, ms; an older one is ignored. "" = the clock stays, because unread events may prolong items
 -- limit      number: maximum number of removed items
 --
 -- Returns {"ok", number of removed items, whether more are due, number of pages} or {"refused", "no-state" | "token" | "fence"}. A

@@ -1,14 +1,15 @@
 #!lua flags=allow-oom,no-writes
--- Reads the pages of a view's shard whose version differs from the one that a hub knows.
+-- Reads the pages of a view's shard whose version differs from the one that a hub has.
 --
 -- KEYS      of the shard, see keys.py
--- known     text: token under which the versions were read; "" = the hub knows none
--- wanted    array: pages
--- versions  map: page → its known version, for pages that were not empty
--- show      number: newest items returned of each page
+-- known     text: token under which the versions were read; "" = the hub has no versions
+-- wanted    array: names of the requested pages
+-- versions  map: the version that the hub has of each page; pages that were empty are left out
+-- show      number: how many of the newest items are returned of each page
 -- has_data  boolean: whether items have payloads
 --
--- Versions under different tokens cannot be compared. If the token differs, all non-empty pages are returned; the others are empty.
+-- Versions under different tokens cannot be compared. If the token differs, all requested pages with items are returned; those that are
+-- not returned are empty.
 --
 -- Returns {"ok", token, seq, fence, clock, reading, whole_ms, partitions, and for each page that differs: its index in wanted
 --         from 0 on, version, number of items, array of item and time newest first, array of payloads} or {"none"} if there is no state.

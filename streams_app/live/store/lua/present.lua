@@ -3,15 +3,15 @@
 --
 -- KEYS       of the shard, here the whole view, see keys.py
 -- marker     text: random; stored as the marker if there is none
--- now_ms     number: wall clock
+-- now_ms     number: current time by the clock of Redis
 -- keep_ms    number: keys expire after this time unless a hub writes them
 -- named      number: maximum number of tabs to return for each page
--- pages      array: for each page its name, array of expiry (ms) and tab of each open one, array of the expiry that the hub wrote
---            last, the new expiry and the tab of each closed one
+-- pages      array: for each page its name, an array with expiry (ms) and id of each open tab, and an array with the expiry that the hub
+--            wrote last, the new expiry and the id of each closed tab
 --
--- A closed tab gets its new expiry, unless another hub has written a different one meanwhile, because the tab is open there.
+-- A closed tab gets its new expiry, unless another hub has written a different one meanwhile, because the tab is open at that hub.
 --
--- Returns {"ok", marker, and for each page the number of its tabs and an array of the returned ones, …}.
+-- Returns {"ok", marker, ...}, followed by two items for each page: the number of its tabs, and an array of the requested ids of tabs.
 -- Cost    O(pages + tabs written): about 3 us each.
 
 local arg = cmsgpack.unpack(ARGV[1])
