@@ -38,7 +38,7 @@ READ_BYTES: Final = 4_000_000
 """Size of the raw blocks that are read and packed in one step, in bytes."""
 
 MAX_LAG: Final = 10_000
-"""Maximum number of records that are not appended yet while a keeper packs. Beyond it, only urgent segments are packed."""
+"""Maximum lag, in records, at which a keeper packs any due segment. With a higher lag, it packs only if :data:`MAX_DUE` are due."""
 
 MAX_DUE: Final = 2
 """With this many segments to pack, the shard appends nothing until one is packed: a rebuild must not fill Redis with raw blocks."""
@@ -80,10 +80,10 @@ class KeptShard(Protocol):
         """The segments that receive no more events, the oldest first."""
 
     def replaced(self, segment: Segment) -> None:
-        """Replace a segment in the owner's copy of the state; call this after Redis has stored its new state."""
+        """Replace a segment in the owner's copy of the state. Call this after Redis has stored the new state of the segment."""
 
     def dropped(self, segment: Segment) -> None:
-        """Remove a segment from the owner's copy of the state; call this after Redis has removed it."""
+        """Remove a segment from the owner's copy of the state. Call this after Redis has removed the segment."""
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class Keeping:
         on_dropped: Called with a removed segment and the cause: ``age``, ``size`` or ``memory``.
         on_packed: Called with the bytes of a segment in Redis before and after packing.
         on_damaged: Called if a segment cannot be packed; the argument is 1 if one of its blocks is damaged, and 0 otherwise.
-        lock: Acquired by the keeper that packs, so that only one does at a time.
+        lock: Held by the keeper that packs, so that only one keeper packs at a time.
         running: All running keepers of the worker.
     """
 
@@ -121,7 +121,7 @@ class Keeper:
         """Create a keeper that does not run yet.
 
         Args:
-            shard: The shard whose segments it removes and packs.
+            shard: The shard whose segments the keeper removes and packs.
             keeping: State that the keepers of this worker share.
             on_kept: Called after each pass, which may have changed :attr:`is_behind`.
         """
@@ -170,7 +170,7 @@ class Keeper:
             self._keeping.running.discard(self)
 
     async def keep_once(self) -> bool:
-        """Remove all segments that are due for removal, then pack one.
+        """Remove all segments that are due for removal, then pack one segment if it is due.
 
         Returns:
             Whether a segment was packed; then another one may be due.

@@ -210,7 +210,7 @@ class JournalProcessor(Processor):
         return Progress(self._served, self._served + self._is_due, f"journal={journal} source={self._tp}", why)
 
     async def revoke(self, seconds: float) -> None:
-        """Stop at once, without using ``seconds``. Nothing has to be saved: the state in Redis is complete for the next owner."""
+        """Stop at once. Nothing has to be saved within ``seconds``, because the state in Redis is complete for the next owner."""
         self.shard = None
         await ended(self._tasks)
         self._context.outage.forget(self)

@@ -169,11 +169,11 @@ class JournalShard:
     # ---- changes by the keeper
 
     def replaced(self, segment: Segment) -> None:
-        """Replace a segment in the owner's copy of the state; call this after Redis has stored its new state."""
+        """Replace a segment in the owner's copy of the state. Call this after Redis has stored the new state of the segment."""
         self.segments = [segment if one.first == segment.first else one for one in self.segments]
 
     def dropped(self, segment: Segment) -> None:
-        """Remove a segment from the owner's copy of the state; call this after Redis has removed it."""
+        """Remove a segment from the owner's copy of the state. Call this after Redis has removed the segment."""
         self.segments = [one for one in self.segments if one.first != segment.first]
 
     def _begun(self, form: Form, clock_ms: int) -> Segment:

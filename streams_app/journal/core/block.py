@@ -83,7 +83,7 @@ def escaped(key: bytes) -> bytes:
 
 
 def position(key: bytes, offset: int) -> bytes:
-    """Return bytes that sort between the blocks of a key whose last offset is below ``offset``, and its other blocks."""
+    """Return bytes that sort after all blocks of a key with a last offset below ``offset``, and before its other blocks."""
     return escaped(key) + _OFFSET.pack(offset)
 
 

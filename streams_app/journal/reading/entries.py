@@ -29,7 +29,8 @@ class Entry:
     """One event of a key, as a reader of the journal receives it.
 
     Attributes:
-        cursor: The position after this entry in all partitions; for an entry of ``between``, only in the partition of the entry.
+        cursor: The position after this entry in all partitions. From :meth:`.JournalReader.between`, only that in its own
+            partition.
         at_ms: Time of the record; -1 if it has none.
         value: Value as produced; None for a tombstone. If the value or the headers were too large to be stored, JSON with their
             size, see ``too_large``.
@@ -79,10 +80,10 @@ class Gap:
         first: First offset.
         last: Last offset.
         why: ``retention`` if the topic had removed the events before a worker read them; ``damaged`` if Redis has evicted or
-            damaged them; ``removed`` if the journal has removed them. For a requested range, it can be ``unread``: no worker has
-            read the events yet, or Redis has lost them.
+            damaged them; ``removed`` if the journal has removed them. From :meth:`.JournalReader.between`, it can be ``unread``: no
+            worker has read the events yet, or Redis has lost them.
         partition: Partition of the source.
-        cursor: The position after the gap in all partitions; for a gap of ``between``, only in the partition of the gap.
+        cursor: The position after the gap in all partitions. From :meth:`.JournalReader.between`, only that in its own partition.
     """
 
     first: int

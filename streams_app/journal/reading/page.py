@@ -31,7 +31,7 @@ USUAL_LIMIT: Final = 100
 MAX_LIMIT: Final = 1_000
 MAX_WAIT_MS: Final = 60_000
 MAX_BYTES: Final = 4_000_000
-"""A response gets no further entry once it has this many bytes."""
+"""No further entry is added to a response that has this many bytes."""
 
 MAX_PARAMETERS: Final = 20
 

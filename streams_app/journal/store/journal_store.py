@@ -31,7 +31,7 @@ SMALL_BLOCKS_BYTES: Final = 4_000_000
 """Maximum size in bytes of the blocks that one command reads without a script; it nearly always returns far less."""
 
 MIN_SMALL_BLOCKS: Final = 100
-"""Minimum number of blocks for a read without a script: it takes two requests, because the segment is checked after the command."""
+"""Minimum number of blocks for a read without a script, which takes two requests: a command, and then a check of the segment."""
 
 MAX_STAGED: Final = 1_000
 """Maximum number of blocks in one call of the script *stage*."""
@@ -169,7 +169,8 @@ class _ShardAccess:
 
         Args:
             keys: Keys of the shard.
-            segment: The segment as its owner or ``status`` returns it. To read staged blocks, its state after they are swapped in.
+            segment: The segment as its owner or ``status`` returns it. To read staged blocks, pass the state that the segment will
+                have with them.
             after: The last block that was read, or a position from ``block.position(key, offset)``; b"": read from the beginning.
             max_bytes: No further block is returned after this many bytes, or :data:`REPLY_BYTES` if that is less. If ``max_bytes``
                 is not less, a reply with small blocks may have up to :data:`SMALL_BLOCKS_BYTES`.
@@ -339,7 +340,8 @@ class JournalStore(_ShardAccess):
         """Read the next blocks of a segment, in the order of key and last offset.
 
         Args:
-            segment: The segment as its owner or ``status`` returns it. To read staged blocks, its state after they are swapped in.
+            segment: The segment as its owner or ``status`` returns it. To read staged blocks, pass the state that the segment will
+                have with them.
             after: The last block that was read, or a position from ``block.position(key, offset)``; b"": read from the beginning.
             max_bytes: No further block is returned after this many bytes. With the default, a reply with small blocks may have up
                 to :data:`SMALL_BLOCKS_BYTES`.
