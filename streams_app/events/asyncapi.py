@@ -139,7 +139,7 @@ def _message(event: Event[Any, Any], schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _message_in_format(event: Event[Any, Any], payload: dict[str, str]) -> dict[str, Any]:
-    """Return the message of an event that other programs publish in an envelope. The rest of the envelope is not described."""
+    """Return the message of an event that other programs publish in an envelope, of which only the payload is described."""
     row = {"anyOf": [payload, {"type": "null"}]}
     fields = {"before": row, "after": row} if event.format == "debezium" else {"data": payload}
     return {
@@ -162,7 +162,11 @@ def _record(records: FoldRecords, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kept(owner: str, kind: Any, schemas: dict[str, Any]) -> dict[str, str]:
-    """Add the JSON Schema of a type, and the schemas that it references, to ``schemas``; return a ``$ref`` to the first."""
+    """Add the JSON Schema of a type, and the schemas that it references, to ``schemas``.
+
+    Returns:
+        A ``$ref`` to the schema of the type.
+    """
     schema, definitions = schema_of(kind)
     # Prefixed with the key of the event, because two events may have different types with the same name.
     named = {_name(owner, name): definition for name, definition in definitions.items()}
@@ -179,7 +183,7 @@ def _name(owner: str, name: str) -> str:
 def _is_of_openapi(key: str, part: Any) -> bool:
     """Return whether a keyword of a schema is the discriminator of OpenAPI, which AsyncAPI does not allow in this form.
 
-    Otherwise, ``discriminator`` is the name of a field.
+    A field of an event may be named ``discriminator`` as well.
     """
     return key == "discriminator" and isinstance(part, dict) and "propertyName" in part
 

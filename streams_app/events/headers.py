@@ -88,7 +88,10 @@ def source_of(headers: Headers) -> bytes:
 
 
 def identity_of(event_id: str, headers: Headers) -> str:
-    """Return the identity of an event for deduplication: a digest of its source, and its id, which is unique within the source."""
+    """Return the identity of an event for deduplication.
+
+    It is a digest of the source, followed by the id, because an id is unique only within its source.
+    """
     return _digest(source_of(headers)) + event_id
 
 

@@ -38,7 +38,9 @@ class Parent:
         self._ordinals: defaultdict[str, count[int]] = defaultdict(count)
 
     def child_id(self, event_key: str, app_id: str = "") -> str:
-        """Return the id of the next event that this attempt publishes, which contains a number that is counted for each event key.
+        """Return the id of the next event that this attempt publishes.
+
+        The id is derived from the parent, the subscriber, the event key, and the number of the event among those with the same key.
 
         Args:
             event_key: Key of the published event.

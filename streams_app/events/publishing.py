@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 SEND_SECONDS: Final = 25.0
-"""Maximum wait for an acknowledgement; longer than a partition has no leader after its broker was killed."""
+"""Maximum wait for an acknowledgement. After its broker was killed, a partition has no leader for a shorter time."""
 
 
 class Declares(Protocol):

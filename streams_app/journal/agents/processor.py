@@ -46,7 +46,7 @@ WORDS: Final = {
     "fence": "the fence of the journal has changed: Redis has lost its last writes",
     "no-state": "Redis has lost the journal",
 }
-"""Explanation for the log of each cause for which Redis rejects a script."""
+"""Explanations for the log, by the cause for which a script was rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class JournalContext:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether Redis or the schema registry does not answer, so that no events are appended."""
+        """Whether no events are appended because Redis fails or is full, or the schema registry does not answer."""
         return self.outage.fault is not None or (self.schemas is not None and self.schemas.is_away)
 
 

@@ -44,7 +44,7 @@ CAUSES: Final = {
     "fence": "the live view in Redis is not at the expected offset: Redis has lost its last writes",
     "no-state": "Redis has lost the live view",
 }
-"""Explanation for the log of each cause for which Redis rejects a script."""
+"""Explanations for the log, by the cause for which a script was rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class ViewContext:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether Redis, the dead-letter topic or the schema registry does not answer, so that no changes are applied."""
+        """Whether no changes are applied, because Redis, the dead-letter topic or the schema registry fails, or Redis is full."""
         return self.outages.fault is not None or (self.schemas is not None and self.schemas.is_away)
 
 
@@ -101,7 +101,7 @@ class ViewProcessors(Processors):
         return {self.context.view.name: processor}
 
     def is_paused(self, topic: str) -> bool:
-        """Return whether changes wait for Redis, which may be full, for the dead-letter topic, or for the schema registry."""
+        """Return whether changes wait, because Redis, the dead-letter topic or the schema registry fails, or Redis is full."""
         return self.context.is_waiting
 
     def status(self) -> tuple[int, bool]:
@@ -203,7 +203,7 @@ class ViewProcessor(Processor):
         return Progress(self._ticks_done, self._ticks_done + self._is_due, f"view={self._context.view.name} source={self._tp}", why)
 
     async def revoke(self, seconds: float) -> None:
-        """Stop at once, without using ``seconds``. The next owner continues from the state in Redis."""
+        """Stop at once. Nothing has to be saved within ``seconds``, because the state in Redis is complete for the next owner."""
         self.is_claimed = False
         if self._task is not None:
             await ended({self._task})
@@ -233,7 +233,7 @@ class ViewProcessor(Processor):
         return created
 
     async def _skip_removed(self, claim: Claim) -> None:
-        """Move the fence past records that retention removed before they were read, and log them.
+        """Move the fence past records that retention removed before they were read, and log their offsets.
 
         The view is then incomplete until items of these records would have expired.
         """

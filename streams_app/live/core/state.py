@@ -25,7 +25,7 @@ class Item(NamedTuple):
     Attributes:
         item: Name of the item.
         time_ms: Newest timestamp of the records that put the item.
-        payload: Payload as JSON; empty if the view is a count.
+        payload: Payload as JSON; empty unless the view is a list.
     """
 
     item: str

@@ -47,7 +47,7 @@ class Connection:
         changed: Set when there is something to write, or the stream is to end.
         is_ending: Whether the stream is to end.
         is_beat_due: Whether a beat is to be written.
-        replaced: Number of states that newer ones replaced before they were written.
+        replaced: Number of states that newer ones replaced before they were written, since the metric was last updated.
     """
 
     def __init__(self, page: str, views: Sequence[LiveView], tab: str | None = None) -> None:

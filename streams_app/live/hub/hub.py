@@ -149,7 +149,8 @@ class Hub:
     async def poll_once(self, *, is_regular: bool = True) -> None:
         """Poll the views of the open pages, and send the states to new connections.
 
-        If the poll fails, new connections receive the last polled values, marked as behind, and the next poll tries again.
+        If the poll fails, new connections receive the last polled values, marked as behind, and the next poll tries again. Errors
+        are logged, not raised.
 
         Args:
             is_regular: Whether other connections receive changed states as well.
