@@ -47,7 +47,7 @@ SHARE = os.environ.get("STREAMS_APP_TEST_SHARE") or "1/1"
 LONG_SHARE = os.environ.get("STREAMS_APP_TEST_LONG_SHARE") or "1/1"
 
 TRANSPORT = frozenset({"kafka", "redis_server", "broker"})
-FIRST_LOOK = "read_store/opensearch/test_read_back.py"
+FIRST_OPENSEARCH_TEST = "read_store/opensearch/test_read_back.py"
 """The tests of OpenSearch in `make test`. It takes a quarter of a minute to start, so all others are marked `long`."""
 
 _RUN_VARIABLE = "STREAMS_APP_TEST_RUN"
@@ -136,7 +136,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept_in = _databases(item)
         if any(map(item.get_closest_marker, ("apache", "redis7"))) or (used & TRANSPORT and not kept_in):
             item.add_marker(pytest.mark.servers)
-        if "opensearch" in kept_in and not item.path.as_posix().endswith(FIRST_LOOK):
+        if "opensearch" in kept_in and not item.path.as_posix().endswith(FIRST_OPENSEARCH_TEST):
             item.add_marker(pytest.mark.long)
     config.hook.pytest_deselected(items=[item for item in items if not _is_in_share(item)])
     items[:] = filter(_is_in_share, items)

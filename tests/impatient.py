@@ -17,8 +17,8 @@ from streams_app.worker.watchdog import Watchdog
 from tests.helpers import wait_until
 from tests.workers import WorkerProcess
 
-LOOKED = "the watchdog has looked"
-LOOKS = 30
+CHECKED = "the watchdog has checked"
+CHECKS = 30
 """Number of checks that takes three times as long as a stuck worker may run."""
 LIMIT_SECONDS = 60
 
@@ -33,9 +33,9 @@ class ImpatientWorker(WorkerProcess):
 
     async def is_checked(self) -> None:
         """Wait until the watchdog has checked long enough to end a stuck worker, or the worker has ended."""
-        before = self.log().count(LOOKED)
+        before = self.log().count(CHECKED)
         await wait_until(
-            lambda: self.exit_code is not None or self.log().count(LOOKED) > before + LOOKS, LIMIT_SECONDS, "it is looked at"
+            lambda: self.exit_code is not None or self.log().count(CHECKED) > before + CHECKS, LIMIT_SECONDS, "it is checked"
         )
 
 
@@ -48,16 +48,16 @@ class DeafWorker(ImpatientWorker):
 if __name__ == "__main__":
     from streams_app.cli import main
 
-    look = Watchdog._check
+    check = Watchdog._check
 
-    async def said(self: Watchdog, *watched: Any) -> None:
-        print(LOOKED, flush=True)
-        await look(self, *watched)
+    async def reported_check(self: Watchdog, *watched: Any) -> None:
+        print(CHECKED, flush=True)
+        await check(self, *watched)
 
     with (
         mock.patch.object(watchdog, "CHECK_EVERY_SECONDS", 0.2),
         mock.patch.object(Watchdog.__init__, "__defaults__", (2_000,)),
-        mock.patch.object(Watchdog, "_check", said),
+        mock.patch.object(Watchdog, "_check", reported_check),
     ):
         if sys.argv.pop(1) == "deaf":
             Ownership.deliver = lambda self, batch: None  # type: ignore[method-assign]

@@ -69,8 +69,8 @@ class JournalShard:
         """Files rows by their day, each in the newest segment or in a new one, and moves the fence."""
         for day, of_day in groupby(rows, lambda one: day_of(one.time_ms)):
             chunk = list(of_day)
-            known = await self.segments()
-            newest = known[-1] if known else None
+            segments = await self.segments()
+            newest = segments[-1] if segments else None
             if newest is None or newest.day < day or newest.form == "gap":
                 newest = Segment(first=self.fence + 1, day=day, generation=secrets.token_hex(4))
             size = sum(len(one.value or b"") for one in chunk)
@@ -85,8 +85,8 @@ class JournalShard:
 
     async def gap(self, last: int) -> None:
         """Add a gap behind the fence, as a claim does where retention was faster."""
-        known = await self.segments()
-        day = known[-1].day if known else FIRST_DAY
+        segments = await self.segments()
+        day = segments[-1].day if segments else FIRST_DAY
         await self._append(last, [], Segment(first=self.fence + 1, day=day, form="gap", is_closed=True))
 
     async def _append(self, to: int, blocks: Sequence[bytes], about: Segment) -> None:

@@ -47,7 +47,7 @@ class Taker(Processor):
         self.taken.clear()
 
 
-class Host:
+class StubGroupConsumer:
     """A reader with a fixed position, with only the methods used here."""
 
     def __init__(self, position: int | None = None) -> None:
@@ -71,29 +71,31 @@ class Host:
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
         return ReaderView(self.stable_offset, None), self.position
 
-    async def commit(self, marks: dict[TP, Committed], claim: Member) -> None:
-        self.committed |= marks
+    async def commit(self, positions: dict[TP, Committed], claim: Member) -> None:
+        self.committed |= positions
         self.members.append(claim)
 
 
 class Worker:
     """An ownership with a stopped clock."""
 
-    def __init__(self, host: Host | None = None, now_ms: int = 0, paused: Collection[str] = (), **around_it: Any) -> None:
+    def __init__(
+        self, group_consumer: StubGroupConsumer | None = None, now_ms: int = 0, paused: Collection[str] = (), **options: Any
+    ) -> None:
         self.now_ms = now_ms
-        self.host = host or Host()
+        self.group_consumer = group_consumer or StubGroupConsumer()
         self.causes: list[str] = []
         self.status = Status()
         clock = TrustedClock(cast("Any", SimpleNamespace(now_ms=lambda: self.now_ms, monotonic_ms=lambda: self.now_ms)))
-        around = OwnershipConfig(
+        config = OwnershipConfig(
             clock, self.status, raising, lambda _, cause: self.causes.append(cause), session_ms=10_000, tick_seconds=TICK_SECONDS,
-            **around_it,
+            **options,
         )  # fmt: skip
         processors: Any = SimpleNamespace(topics={"t"}, is_paused=lambda topic: topic in paused)
-        self.ownership = Ownership(cast("Any", self.host), processors, around)
+        self.ownership = Ownership(cast("Any", self.group_consumer), processors, config)
 
     def hold(self, *takers: Taker, tp: TP = TP0, progress_ms: int = 0) -> Partition:
-        partition = Partition(tp, HERE, cast("Any", self.host), self.ownership)
+        partition = Partition(tp, HERE, cast("Any", self.group_consumer), self.ownership)
         partition.ranges.served = {name: Served(taker, 10) for name, taker in zip("abc", takers, strict=False)}
         partition.ranges.begin(10, seek_number=3, monotonic_ms=progress_ms)
         self.ownership.partitions[tp] = partition

@@ -21,7 +21,7 @@ from streams_app.kafka.consumer import FoldingConsumer
 from streams_app.worker import faust_app
 
 RECORDS = 20
-HELD = 30
+MAX_IN_FLIGHT = 30
 FOLD_SECONDS = 0.02
 STUCK = "PATIENT_STUCK"
 """Environment variable with the digits of partitions that are never folded."""
@@ -40,7 +40,7 @@ class PatientConsumer(FoldingConsumer):
     """A consumer that waits for an hour instead of a second."""
 
     def getmany(self, timeout: float) -> AsyncIterator[tuple[Any, Any]]:
-        assert self._in_flight() <= HELD + 2 * RECORDS, f"{self._in_flight()} records are held"
+        assert self._in_flight() <= MAX_IN_FLIGHT + 2 * RECORDS, f"{self._in_flight()} records are held"
         return super().getmany(WAIT_SECONDS)
 
     async def sleep(self, n: float, **options: Any) -> None:
@@ -53,7 +53,7 @@ if __name__ == "__main__":
 
     with (
         mock.patch.multiple(faust_app, FoldingConsumer=PatientConsumer, MAX_POLL_RECORDS=RECORDS),
-        mock.patch.object(consumer, "BUFFERED_RECORDS", HELD),
+        mock.patch.object(consumer, "BUFFERED_RECORDS", MAX_IN_FLIGHT),
         mock.patch.object(processors, "FoldProcessor", PatientProcessor),
     ):
         main()

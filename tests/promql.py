@@ -11,7 +11,7 @@ LABELS |= {f"{metric.name}_bucket": {*metric.labels, "le"} for metric in METRICS
 LABELS |= {f"{metric.name}_count": set(metric.labels) for metric in METRICS if metric.kind == "histogram"}
 
 
-TARGET = {"instance", "job"}
+TARGET_LABELS = {"instance", "job"}
 """Labels that Prometheus adds to every series that it scrapes."""
 
 
@@ -29,7 +29,7 @@ def unknown_labels(expression: str) -> dict[str, set[str]]:
         labels, metric, selected, matched = part.groups()
         if metric:
             asked = set().union(*summed[outer:]) | set(re.findall(r"(\w+)(?:=~|!~|!=|=)", selected or ""))
-            found[metric] = found.get(metric, set()) | (asked - LABELS[metric] - TARGET)
+            found[metric] = found.get(metric, set()) | (asked - LABELS[metric] - TARGET_LABELS)
             outer = 0
         elif labels:
             summed.append(set(labels.split(", ")))

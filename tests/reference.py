@@ -107,8 +107,8 @@ def _docstrings(model: type[BaseModel]) -> dict[str, str]:
     found = {}
     for field, text in zip(body.body, body.body[1:], strict=False):
         match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(told))):
-                found[name] = " ".join(told.split()).replace("``", "`")
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
+                found[name] = " ".join(docstring.split()).replace("``", "`")
     return found
 
 
@@ -144,13 +144,13 @@ def settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, st
     Raises:
         KeyError: A setting has no description.
     """
-    told = _docstrings(model)
+    docstrings = _docstrings(model)
     for key, field in model.model_fields.items():
         if inner := _models(field.annotation):
             yield from settings(inner[0], f"{prefix}{key}.<name>." if "tuple" in str(field.annotation) else f"{prefix}{key}.")
         elif not (prefix.endswith("<name>.") and key == "name"):
             name = prefix + key
-            yield f"`{name}`", DERIVED.get(name, _default(field)), told[key]
+            yield f"`{name}`", DERIVED.get(name, _default(field)), docstrings[key]
 
 
 # The file

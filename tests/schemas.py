@@ -35,7 +35,7 @@ ALL = {1: CHANGED, 2: CHANGE, 3: KEY, 4: TEXT}
 _PARSED = {number: parsed(SchemaDefinition("AVRO", json.dumps(schema))) for number, schema in ALL.items()}
 
 
-def known(*numbers: int) -> SchemaCache:
+def schema_cache(*numbers: int) -> SchemaCache:
     """Return a cache of some of these schemas; of all schemas without arguments."""
     made = SchemaCache(10)
     for number in numbers or ALL:

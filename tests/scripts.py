@@ -156,14 +156,14 @@ async def outbox_of(store: ShardStore) -> list[Sealed]:
     return [Sealed.unpack(record) for _, record in await sealed_in(store)]
 
 
-class Held(NamedTuple):
+class StoredContent(NamedTuple):
     """The contents of a stored group of any epoch, with its exact number of names."""
 
     numbers: StoredGroup
     names: dict[bytes, bytes]
 
 
-async def open_groups(store: ShardStore) -> dict[bytes, Held]:
+async def open_groups(store: ShardStore) -> dict[bytes, StoredContent]:
     """Return the open groups of a shard."""
     found = {}
     members: Any = await store.redis.zrange(store.keys.first, 0, -1, withscores=True)
@@ -172,7 +172,7 @@ async def open_groups(store: ShardStore) -> dict[bytes, Held]:
         numbers = StoredGroup.unpack(content.pop(INFO_FIELD))
         assert numbers.first_offset == first_offset
         assert len(content) <= numbers.names
-        found[member] = Held(numbers._replace(epoch=b"", names=len(content)), content)
+        found[member] = StoredContent(numbers._replace(epoch=b"", names=len(content)), content)
     return found
 
 
@@ -188,7 +188,7 @@ async def emptied(store: ShardStore) -> None:
     await store.redis.delete(base, *[key async for key in store.redis.scan_iter(match=base + "*")])
 
 
-async def marks_of(store: ShardStore) -> dict[str, str]:
+async def meta_of(store: ShardStore) -> dict[str, str]:
     """Return the fields of the shard's meta."""
     found: Any = await store.redis.hgetall(store.keys.meta)
     return {name.decode(): value.decode("utf-8", "surrogateescape") for name, value in found.items()}

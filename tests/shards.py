@@ -35,13 +35,13 @@ LIMITS = Limits()
 class Answering:
     """A producer with configured answers: one outcome for each record."""
 
-    def __init__(self, *answers: list[BaseException | None]) -> None:
-        self.answers = list(answers)
+    def __init__(self, *outcomes: list[BaseException | None]) -> None:
+        self.outcomes = list(outcomes)
         self.sent: list[list[Outgoing]] = []
 
     async def send(self, records: Sequence[Outgoing]) -> list[BaseException | None]:
         self.sent.append(list(records))
-        return self.answers.pop(0) if self.answers else [None] * len(records)
+        return self.outcomes.pop(0) if self.outcomes else [None] * len(records)
 
 
 async def claimed_shard(redis: Redis, names: Names, backlog: Literal["merge", "sessions"] = "merge") -> Shard:
@@ -71,16 +71,16 @@ def emitter_of(shard: Shard, producer: Answering) -> Emitter:
     metrics = Metrics(Settings(app_id="a", folds=(shard.fold,)))
     clock: Any = TrustedClock(ManualClock(50_000))
     view = ReaderView(0, 50_000)
-    letters: Any = None
-    return Emitter(shard, cast("AckedProducer", producer), letters, clock, metrics, view=lambda: view)
+    dead_letters: Any = None
+    return Emitter(shard, cast("AckedProducer", producer), dead_letters, clock, metrics, view=lambda: view)
 
 
-def posts_of(fold: Fold) -> DecodedBatchCache:
+def decoded_batches_of(fold: Fold) -> DecodedBatchCache:
     """Return the decoded batches of a fold that is alone in its source."""
     return DecodedBatchCache("a", {fold.name: reader_of(fold, LIMITS)}, LIMITS)
 
 
-def parts_of(redis_client: Redis, names: Names, fold: Fold, clock: TrustedClock) -> FoldContext:
-    """Return the parts of a worker that a processor needs, without a producer."""
+def context_of(redis_client: Redis, names: Names, fold: Fold, clock: TrustedClock) -> FoldContext:
+    """Return the context of a fold processor, without a producer."""
     settings = Settings(app_id=names.app_id, folds=(fold,))
     return FoldContext(settings, FoldScripts(redis_client), cast("Any", None), clock, Metrics(settings), Status())

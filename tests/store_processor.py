@@ -45,8 +45,8 @@ class Partition:
     def on_progress(self) -> None:
         self.steps += 1
 
-    async def commit_now(self, name: str, mark: OffsetAndMetadata) -> None:
-        self.committed.append(mark)
+    async def commit_now(self, name: str, position: OffsetAndMetadata) -> None:
+        self.committed.append(position)
 
     async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
         return self.common
@@ -59,11 +59,11 @@ class Partition:
 
 
 def claim_of(
-    tp: TP = P0, *, mark: OffsetAndMetadata | None = None, begin: int = 0, end: int = 10**6, topic_id: str = "",
+    tp: TP = P0, *, position: OffsetAndMetadata | None = None, begin: int = 0, end: int = 10**6, topic_id: str = "",
     was_reset: bool = False, common: int | None = None,
 ) -> Claim:  # fmt: skip
     partition: Any = Partition(common)
-    return Claim(tp, "sqlite", 1, "m", mark, LogBounds(begin, end, 0), 2, topic_id, was_reset, partition)
+    return Claim(tp, "sqlite", 1, "m", position, LogBounds(begin, end, 0), 2, topic_id, was_reset, partition)
 
 
 def folded(offset: int, tp: TP = P0) -> Raw:
@@ -83,7 +83,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "read.db"
-        self.told: list[bool] = []
+        self.reported: list[bool] = []
         settings = Settings.model_validate({
             "app_id": "t",
             "folds": [{"name": "f", "source": "s", "group_key": "id", "changed": "m", "keep": "last", "quiet_period": "1s"}],
@@ -93,7 +93,7 @@ class Store:
         })  # fmt: skip
         self.metrics = Metrics(settings)
         self.sync = StoreSync(settings, settings.read_store(None), self.metrics, ManualClock(50))
-        self.processors = StoreProcessors(self.sync, OutageReporter("read store sync", self.told.append))
+        self.processors = StoreProcessors(self.sync, OutageReporter("read store sync", self.reported.append))
         self.made: list[StoreProcessor] = []
 
     def processor(self, tp: TP = P0) -> StoreProcessor:
@@ -101,7 +101,7 @@ class Store:
         self.made.append(made)
         return made
 
-    def lost(self) -> float | None:
+    def known_loss(self) -> float | None:
         """Return the records that were reported as removed by retention before they were synced."""
         name = "streams_app_read_store_known_loss_records_total"
         return self.metrics.registry.get_sample_value(name, {"store": "dashboard"})
@@ -115,8 +115,8 @@ class Store:
 
     async def reaches(self, processor: StoreProcessor, offset: int) -> None:
         async def is_there() -> bool:
-            mark = await processor.position_to_commit()
-            return mark is not None and mark.offset == offset
+            position = await processor.position_to_commit()
+            return position is not None and position.offset == offset
 
         await wait_until(is_there, LIMIT_SECONDS, f"the mark is {offset}")
 

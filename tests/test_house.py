@@ -135,11 +135,11 @@ def room(module: str) -> str:
     return module if folder == PACKAGE else label(folder)
 
 
-def says_it_is_pure(path: Path) -> bool:
+def is_declared_pure(path: Path) -> bool:
     return "(pure" in (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").partition("\n")[0]
 
 
-PURE = [path for path in MODULES if label(path.parent) in PURE_FOLDERS or says_it_is_pure(path)]
+PURE = [path for path in MODULES if label(path.parent) in PURE_FOLDERS or is_declared_pure(path)]
 
 
 @pytest.mark.parametrize("path", PURE, ids=label)
@@ -229,8 +229,8 @@ def header(text: str) -> set[str]:
     lines = text.splitlines()
     begin = next(number for number, line in enumerate(lines) if line.startswith("-- KEYS "))
     column = lines[begin].index("of the shard")
-    told = lines[begin + 1 : lines.index("--", begin)]
-    return {line[3:column].strip() for line in told} - {""}
+    documented = lines[begin + 1 : lines.index("--", begin)]
+    return {line[3:column].strip() for line in documented} - {""}
 
 
 SPREAD = {"bounds.arguments()": Bounds(1, 1).arguments()}

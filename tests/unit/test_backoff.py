@@ -13,9 +13,9 @@ def test_waits_double_up_to_the_longest() -> None:
 
 def test_success_resets_the_backoff_and_reports_whether_any_attempt_had_failed() -> None:
     backoff = Backoff(0.1, 1.0)
-    told = [backoff.succeeded(), backoff.failed(), backoff.failed(), backoff.succeeded(), backoff.succeeded(), backoff.failed()]
+    results = [backoff.succeeded(), backoff.failed(), backoff.failed(), backoff.succeeded(), backoff.succeeded(), backoff.failed()]
 
-    assert [False, 0.1, 0.2, True, False, 0.1] == told
+    assert [False, 0.1, 0.2, True, False, 0.1] == results
 
 
 def test_long_outage_ends_in_the_longest_wait_without_an_error() -> None:

@@ -21,6 +21,6 @@ def test_error_without_a_text_is_shown_as_its_class(error: BaseException, text: 
 
 async def test_redis_outage_message_ends_without_a_full_stop() -> None:
     port = free_port()
-    told = await why_unreachable(RedisSettings(url=f"redis://127.0.0.1:{port}"), AwayError("Connect call failed."))
+    message = await why_unreachable(RedisSettings(url=f"redis://127.0.0.1:{port}"), AwayError("Connect call failed."))
 
-    assert f"cannot reach Redis at redis://127.0.0.1:{port}: Connect call failed" == str(told)
+    assert f"cannot reach Redis at redis://127.0.0.1:{port}: Connect call failed" == str(message)

@@ -41,21 +41,21 @@ def raised(error: Exception) -> Any:
 
 def test_repeated_library_message_is_logged_once_a_minute_with_the_suppressed_count() -> None:
     clock = ManualClock()
-    held = RepeatFilter(clock)
-    said = []
+    repeat_filter = RepeatFilter(clock)
+    logged = []
     for number in range(121):
         each = record(
             "Unable connect to node with id %s: %s", number, f"port {9000 + number}", name="aiokafka", level=logging.ERROR
         )
-        if held.filter(each):
-            said.append(each.getMessage())
+        if repeat_filter.filter(each):
+            logged.append(each.getMessage())
         clock.advance_ms(EVERY_MS // 60)
 
     assert [
         "Unable connect to node with id 0: port 9000",
         "Unable connect to node with id 60: port 9060 (and 59 more like it since the last one)",
         "Unable connect to node with id 120: port 9120 (and 59 more like it since the last one)",
-    ] == said
+    ] == logged
 
 
 def test_library_message_without_an_exception_shows_none() -> None:
@@ -67,36 +67,38 @@ def test_library_message_without_an_exception_shows_none() -> None:
 
 
 def test_routine_rebalance_message_is_no_warning() -> None:
-    held = RepeatFilter(ManualClock())
+    repeat_filter = RepeatFilter(ManualClock())
     name = "aiokafka.consumer.group_coordinator"
     ordinary = record("Heartbeat failed for group %s because it is rebalancing", "shop.ship", name=name)
     expelled = record("Heartbeat failed: local member_id was not recognized; resetting and re-joining group", name=name)
 
-    assert [False, True] == [held.filter(ordinary), held.filter(expelled)]
+    assert [False, True] == [repeat_filter.filter(ordinary), repeat_filter.filter(expelled)]
     assert ordinary.msg in inspect.getsource(group_coordinator)
 
 
 def test_message_with_another_cause_is_logged_at_once() -> None:
-    held = RepeatFilter(ManualClock())
+    repeat_filter = RepeatFilter(ManualClock())
     causes = ["Connection refused", "No route to host", "Connection refused"]
 
-    assert [True, True, False] == [held.filter(record("Unable connect: %s", cause, name="aiokafka.conn")) for cause in causes]
+    assert [True, True, False] == [
+        repeat_filter.filter(record("Unable connect: %s", cause, name="aiokafka.conn")) for cause in causes
+    ]
 
 
 @pytest.mark.parametrize("name", ["aiokafka.conn", "faust.transport", "mode.services", "asyncio"])
 def test_every_flooding_library_is_rate_limited(name: str) -> None:
-    held = RepeatFilter(ManualClock())
+    repeat_filter = RepeatFilter(ManualClock())
 
-    assert [True, False] == [held.filter(record("again", name=name)) for _ in range(2)]
+    assert [True, False] == [repeat_filter.filter(record("again", name=name)) for _ in range(2)]
 
 
 @pytest.mark.parametrize(
     ("name", "level"), [("streams_app.worker.watchdog", logging.WARNING), ("users", logging.ERROR), ("aiokafka", logging.DEBUG)]
 )
 def test_own_and_user_messages_are_not_rate_limited(name: str, level: int) -> None:
-    held = RepeatFilter(ManualClock())
+    repeat_filter = RepeatFilter(ManualClock())
 
-    assert [True, True] == [held.filter(record("again", name=name, level=level)) for _ in range(2)]
+    assert [True, True] == [repeat_filter.filter(record("again", name=name, level=level)) for _ in range(2)]
 
 
 def test_every_handler_of_the_process_rate_limits_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,11 +136,11 @@ def test_type_is_rejected_if_no_record_can_be_decoded_as_it(kind: str, keep: Any
         for of_type in [*TYPES, *((FoldInfo, Folded, Other, Strict) if field == "fold" else ())]:
             try:
                 payload = payload_of(kind, field, of_type)
-                told = [clash.field for clash in clashes(declared, payload)]
+                clashing_fields = [clash.field for clash in clashes(declared, payload)]
             except (TypeError, PydanticUserError):
                 continue  # not a payload
-            if is_any_taken(payload, found) == bool(told):
-                wrong.append((field, of_type, told))
+            if is_any_taken(payload, found) == bool(clashing_fields):
+                wrong.append((field, of_type, clashing_fields))
 
     assert [] == wrong
 

@@ -134,7 +134,7 @@ def test_fold_ids_do_not_detect_every_repetition() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "text"),
+    ("committed", "text"),
     [
         ({tp: initial_commit("ship", 7, "") for tp in TPS}, "its commits record what has begun"),
         ({TPS[0]: initial_commit("ship", 7, "")}, "has no commit in 1 of 2 partitions"),
@@ -143,7 +143,7 @@ def test_fold_ids_do_not_detect_every_repetition() -> None:
     ],
     ids=["placed", "a partition is missing", "no metadata", "no metadata"],
 )
-def test_at_most_once_subscriber_needs_commits_that_say_what_has_started(held: dict[TP, Committed], text: str) -> None:
+def test_at_most_once_subscriber_needs_commits_that_say_what_has_started(committed: dict[TP, Committed], text: str) -> None:
     (one,) = subscriptions(ship)
 
-    assert text in commit_finding(one, TPS, held).text
+    assert text in commit_finding(one, TPS, committed).text

@@ -111,10 +111,10 @@ def test_unusable_app_exits_with_1_and_an_explanation(
 ) -> None:
     (folder / "my_folds.py").write_text(DECLARED + text)
     code = cli.run(["groups", "list", "--app", app])
-    said = capsys.readouterr().err
+    err = capsys.readouterr().err
 
-    assert expected in said
-    assert "Traceback" not in said
+    assert expected in err
+    assert "Traceback" not in err
     assert 1 == code
 
 

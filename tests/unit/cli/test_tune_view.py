@@ -26,8 +26,8 @@ def curve(windows: list[int] | None = None, *, is_live: bool = False) -> Curve:
     points = []
     for number, quiet_ms in enumerate(windows or WINDOWS_MS):
         ratio = 1 - 0.5 / (1 + number)
-        known = [None] * 7 if is_live else [quiet_ms * n for n in (2, 5, 9, 3, 10)] + [1_234_567, 123_456_789]
-        points.append(Point(quiet_ms, round(10_000_000 * (1 - ratio)), ratio, *known))
+        measurements = [None] * 7 if is_live else [quiet_ms * n for n in (2, 5, 9, 3, 10)] + [1_234_567, 123_456_789]
+        points.append(Point(quiet_ms, round(10_000_000 * (1 - ratio)), ratio, *measurements))
     return Curve("account-metrics", 10_000_000, 1_234_567, 1_700_000_000_000, 1_700_086_400_000, tuple(points))
 
 
@@ -133,14 +133,14 @@ def test_axis_labels_both_ends_between_two_round_latencies() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (0.0012, "a sample: 5,000 groups (25.0%), chosen by hash, with 2,500,000 events; standard error of the ratio 0.12%"),
         (None, "the beginning of the range, 2,500,000 events, as a few groups have nearly all of them"),
     ],
 )
-def test_precision_of_a_sample_is_shown_below_the_table(error: float | None, told: str) -> None:
-    assert told in " ".join(shown(replace(curve(), sample=CurveSample(0.25, 2_500_000, 5_000, error)), 200).split())
+def test_precision_of_a_sample_is_shown_below_the_table(error: float | None, expected: str) -> None:
+    assert expected in " ".join(shown(replace(curve(), sample=CurveSample(0.25, 2_500_000, 5_000, error)), 200).split())
 
 
 def test_single_event_is_shown() -> None:

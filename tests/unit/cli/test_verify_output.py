@@ -25,11 +25,11 @@ VALUES: list[tuple[Any, Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "told", "cell"), VALUES, ids=["surrogate", "long", "empty", "zero", "nothing", "nul"])
-def test_value_without_a_json_form_is_printed_as_it_is(value: Any, told: Any, cell: str) -> None:
+@pytest.mark.parametrize(("value", "in_json", "cell"), VALUES, ids=["surrogate", "long", "empty", "zero", "nothing", "nul"])
+def test_value_without_a_json_form_is_printed_as_it_is(value: Any, in_json: Any, cell: str) -> None:
     one = difference(value, value)
     row = json.loads(_difference_json(one))
     columns = {column.title: column.cells for column in columns_of([one])}
 
-    assert (told, told) == (row["store"], row["source"])
+    assert (in_json, in_json) == (row["store"], row["source"])
     assert [cell] == columns["IN THE STORE"] == columns["IN THE SOURCE"]

@@ -22,7 +22,7 @@ from tests.servers.cache import ROOT
 FOLD = RejectingComponent("fold", "f", "social", "dead")
 
 
-def letter(detail: str = "why", *, key: bytes | None = b"k", value: bytes | None = b"v", addressee: str = "") -> Outgoing:
+def dead_letter(detail: str = "why", *, key: bytes | None = b"k", value: bytes | None = b"v", addressee: str = "") -> Outgoing:
     return dead_letter_of(FOLD, TP("s", 3), RejectedEvent(Raw(7, 1, key, value), "user-error", detail, addressee), 99)
 
 
@@ -33,22 +33,22 @@ def headers_of(record: Outgoing) -> dict[str, bytes]:
 def test_dead_letter_names_application_fold_and_position_of_the_event() -> None:
     expected = {"app-id": b"social", "fold": b"f", "source-topic": b"s", "source-partition": b"3", "source-offset": b"7"}
 
-    assert expected.items() <= headers_of(letter()).items()
+    assert expected.items() <= headers_of(dead_letter()).items()
 
 
 def test_dead_letter_of_an_event_replayed_for_another_fold_names_that_fold() -> None:
-    assert b"old" == headers_of(letter(addressee="old"))["fold"]
+    assert b"old" == headers_of(dead_letter(addressee="old"))["fold"]
 
 
 @pytest.mark.parametrize("detail", ["half a pair: \ud83d", "x" * 490 + "\udfff" * 9])
 def test_any_error_text_can_be_the_detail(detail: str) -> None:
-    encoded = headers_of(letter(detail))["detail"]
+    encoded = headers_of(dead_letter(detail))["detail"]
 
     assert detail.encode(errors="backslashreplace")[:500] == encoded
 
 
 def test_dead_letter_headers_say_what_was_not_stored() -> None:
-    without_value = without_content(letter("value of 9 bytes", value=b"large"))
+    without_value = without_content(dead_letter("value of 9 bytes", value=b"large"))
     without_either = without_content(without_value)
 
     assert (b"k", None, b"5") == (without_value.key, without_value.value, headers_of(without_value)["value-bytes-not-kept"])
@@ -76,10 +76,10 @@ async def test_retry_resends_only_unacknowledged_dead_letters_and_keeps_truncati
     too_large, away = MessageSizeTooLargeError(), KafkaTimeoutError()
     broker = Broker([None, too_large, away], [away], [None, None])
     kept: list[Reason] = []
-    letters = DeadLetters(FOLD, TP("s", 3), broker, TrustedClock(ManualClock()), lambda _, reason: kept.append(reason))
-    await letters.send([RejectedEvent(Raw(offset, 1, b"k", b"v%d" % offset), "user-error", "why") for offset in range(3)])
+    dead_letters = DeadLetters(FOLD, TP("s", 3), broker, TrustedClock(ManualClock()), lambda _, reason: kept.append(reason))
+    await dead_letters.send([RejectedEvent(Raw(offset, 1, b"k", b"v%d" % offset), "user-error", "why") for offset in range(3)])
 
-    assert [[b"v0", b"v1", b"v2"], [None], [b"v2", None]] == [[letter.value for letter in sent] for sent in broker.sent]
+    assert [[b"v0", b"v1", b"v2"], [None], [b"v2", None]] == [[dead_letter.value for dead_letter in sent] for sent in broker.sent]
     assert ["user-error"] * 3 == kept
 
 

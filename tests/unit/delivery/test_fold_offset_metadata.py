@@ -34,17 +34,17 @@ def test_packed_names_share_prefixes_and_offsets_are_differences() -> None:
 
 
 @given(positions, st.text(min_size=1))
-def test_packed_offsets_are_unpacked_unchanged(given_marks: dict[str, int], note: str) -> None:
-    notes = dict.fromkeys(list(given_marks)[::2], note)
+def test_packed_offsets_are_unpacked_unchanged(offsets: dict[str, int], count: str) -> None:
+    counts = dict.fromkeys(list(offsets)[::2], count)
 
-    assert (given_marks, notes) == unpacked(packed(given_marks, notes))
+    assert (offsets, counts) == unpacked(packed(offsets, counts))
 
 
 @given(positions, st.integers(1, 300))
-def test_packed_size_never_exceeds_the_estimate(given_marks: dict[str, int], count: int) -> None:
-    began = dict.fromkeys(list(given_marks)[::2], str(count))
+def test_packed_size_never_exceeds_the_estimate(offsets: dict[str, int], count: int) -> None:
+    began = dict.fromkeys(list(offsets)[::2], str(count))
 
-    assert len(packed(given_marks, began)) <= metadata_bytes(given_marks, began)
+    assert len(packed(offsets, began)) <= metadata_bytes(offsets, began)
 
 
 @pytest.mark.parametrize(

@@ -75,9 +75,9 @@ def test_committed_offset_is_the_lowest_fold_offset() -> None:
 )
 def test_fold_offset_only_rises(low: int, expected: int) -> None:
     before = {"likes": OffsetAndMetadata(10, "as committed"), "other": OffsetAndMetadata(2)}
-    note = "new" if low >= 10 else "as committed"
+    metadata = "new" if low >= 10 else "as committed"
 
-    assert {"likes": OffsetAndMetadata(expected, note), "other": OffsetAndMetadata(2)} == raised(
+    assert {"likes": OffsetAndMetadata(expected, metadata), "other": OffsetAndMetadata(2)} == raised(
         before, {"likes": OffsetAndMetadata(low, "new")}
     )
 
@@ -89,11 +89,11 @@ def test_fold_without_an_offset_gets_one_with_its_first_watermark() -> None:
 
 
 @given(positions.filter(bool))
-def test_offsets_survive_a_round_trip_through_a_commit(given_marks: dict[str, OffsetAndMetadata]) -> None:
-    committed = commit_of(given_marks)
+def test_offsets_survive_a_round_trip_through_a_commit(offsets: dict[str, OffsetAndMetadata]) -> None:
+    committed = commit_of(offsets)
 
-    assert given_marks == offsets_of(committed, given_marks)
-    assert min(mark.offset for mark in given_marks.values()) == committed.offset
+    assert offsets == offsets_of(committed, offsets)
+    assert min(position.offset for position in offsets.values()) == committed.offset
 
 
 @given(positions, positions)
@@ -102,7 +102,9 @@ def test_raised_never_lowers_or_drops_an_offset(before: dict[str, OffsetAndMetad
 
     assert before.keys() | lows.keys() == after.keys()
     assert set() == {
-        name for name, mark in after.items() if mark.offset < max(read.get(name, mark).offset for read in (before, lows))
+        name
+        for name, position in after.items()
+        if position.offset < max(read.get(name, position).offset for read in (before, lows))
     }
 
 
@@ -110,7 +112,7 @@ def test_raised_never_lowers_or_drops_an_offset(before: dict[str, OffsetAndMetad
 
 
 @pytest.mark.parametrize(
-    ("partition", "elsewhere", "expected"),
+    ("partition", "in_other_partitions", "expected"),
     [
         pytest.param(2, {}, 4, id="the first claim of the first start"),
         pytest.param(2, {0: OffsetAndMetadata(5, "4")}, 4, id="another partition of the first start"),
@@ -124,6 +126,6 @@ def test_raised_never_lowers_or_drops_an_offset(before: dict[str, OffsetAndMetad
     ],
 )
 def test_fold_remembers_the_partition_count_at_its_start(
-    partition: int, elsewhere: dict[int, OffsetAndMetadata | None], expected: int
+    partition: int, in_other_partitions: dict[int, OffsetAndMetadata | None], expected: int
 ) -> None:
-    assert expected == partitions_at_first_start(partition, elsewhere, present=4)
+    assert expected == partitions_at_first_start(partition, in_other_partitions, present=4)

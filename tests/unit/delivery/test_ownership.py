@@ -16,7 +16,7 @@ from streams_app.delivery.processor import NO_OFFSET, Claim, LogBounds, OffsetAn
 from streams_app.delivery.ranges import HOLE, IDLE, IDLE_MS, RESET, STUCK_MS, Ranges, Served
 from streams_app.health.progress import Progress
 from tests.helpers import wait_until
-from tests.ownership import TICK_SECONDS, TP0, Host, Taker, Worker, batch, never
+from tests.ownership import TICK_SECONDS, TP0, StubGroupConsumer, Taker, Worker, batch, never
 from tests.virtual_loop import in_no_time
 
 # Progress
@@ -32,7 +32,7 @@ class OwnProgressTaker(Taker):
 def test_processor_with_its_own_progress_is_watched_beside_its_partition() -> None:
     worker = Worker()
     worker.hold(Taker(), OwnProgressTaker())
-    worker.host.assigned = {TP0}
+    worker.group_consumer.assigned = {TP0}
 
     assert {TP0: (10, 15), ("b", TP0): (3, 4)} == {key: one[:2] for key, one in worker.ownership.progress({TP0: 15}, 0).items()}
 
@@ -40,14 +40,14 @@ def test_processor_with_its_own_progress_is_watched_beside_its_partition() -> No
 def test_partition_end_falls_back_to_the_end_seen_by_the_last_fetch() -> None:
     worker = Worker()
     worker.hold(Taker())
-    worker.host.assigned, worker.host.stable_offset = {TP0}, 12
+    worker.group_consumer.assigned, worker.group_consumer.stable_offset = {TP0}, 12
 
     assert [(10, 12), (10, 15)] == [worker.ownership.progress(ends, 0)[TP0][:2] for ends in ({}, {TP0: 15})]
 
 
 def test_paused_partition_is_not_watched() -> None:
     worker = Worker(paused={"t"})
-    worker.host.assigned = {TP0}
+    worker.group_consumer.assigned = {TP0}
 
     assert {} == worker.ownership.progress({TP0: 15}, 0)
 
@@ -96,7 +96,7 @@ def test_partition_progress_is_that_of_the_slowest_processor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("position", "idle_ms", "held", "cause"),
+    ("position", "idle_ms", "in_flight", "cause"),
     [
         pytest.param(10, IDLE_MS + 1, 0, None, id="nothing to read"),
         pytest.param(12, IDLE_MS, 0, None, id="ahead, not for long"),
@@ -107,15 +107,15 @@ def test_partition_progress_is_that_of_the_slowest_processor() -> None:
     ],
 )
 async def test_misplaced_reader_position_is_detected_while_idle(
-    position: int | None, idle_ms: int, held: int, cause: str | None
+    position: int | None, idle_ms: int, in_flight: int, cause: str | None
 ) -> None:
-    worker = Worker(Host(position), idle_ms)
-    worker.hold(Taker(in_flight=held), Taker())
+    worker = Worker(StubGroupConsumer(position), idle_ms)
+    worker.hold(Taker(in_flight=in_flight), Taker())
     worker.ownership.tick_once()
     await asyncio.sleep(0)  # let the tasks that the tick has started run
 
     assert ([cause, cause] if cause else []) == worker.causes
-    assert ({TP0} if cause else set()) == worker.host.paused
+    assert ({TP0} if cause else set()) == worker.group_consumer.paused
     await worker.end()
 
 
@@ -124,9 +124,9 @@ def test_partition_timers_are_spread_over_a_tick_and_new_partitions_run_at_once(
 
     async def three_ticks() -> None:
         worker = Worker()
-        held = {TP("t", number): worker.hold(taker, tp=TP("t", number)) for number, taker in enumerate(takers)}
+        partitions = {TP("t", number): worker.hold(taker, tp=TP("t", number)) for number, taker in enumerate(takers)}
         for count in (2, 4, 4):
-            worker.ownership.partitions = dict(islice(held.items(), count))
+            worker.ownership.partitions = dict(islice(partitions.items(), count))
             worker.ownership.tick_once()
             await asyncio.sleep(TICK_SECONDS)  # in virtual time
         await worker.end()
@@ -145,21 +145,21 @@ async def test_reader_of_a_partition_pauses_until_delivered_events_are_applied()
     partition = worker.hold(taker)
     taker.in_flight = 2
     worker.ownership.deliver(batch(10, 12))
-    waits = set(worker.host.paused)
+    waits = set(worker.group_consumer.paused)
     taker.in_flight = 0
     worker.ownership.on_progress(partition)
 
-    assert ({TP0}, set()) == (waits, worker.host.paused)
+    assert ({TP0}, set()) == (waits, worker.group_consumer.paused)
     await worker.end()
 
 
-@pytest.mark.parametrize(("still_ms", "held"), [(0, 6), (STUCK_MS, 6), (STUCK_MS + 1, 0)])
-async def test_in_flight_events_of_a_stalled_partition_do_not_count(still_ms: int, held: int) -> None:
+@pytest.mark.parametrize(("still_ms", "in_flight"), [(0, 6), (STUCK_MS, 6), (STUCK_MS + 1, 0)])
+async def test_in_flight_events_of_a_stalled_partition_do_not_count(still_ms: int, in_flight: int) -> None:
     worker = Worker(now_ms=still_ms)
     worker.hold(Taker(in_flight=6))
     worker.hold(Taker(), tp=TP("t", 1), progress_ms=still_ms)
 
-    assert held == worker.ownership.in_flight()
+    assert in_flight == worker.ownership.in_flight()
     await worker.end()
 
 
@@ -184,7 +184,7 @@ async def test_progress_reported_after_a_release_is_ignored() -> None:
 def test_claim_that_times_out_logs_its_time_limit(caplog: pytest.LogCaptureFixture) -> None:
     async def claims() -> None:
         worker = Worker()
-        silent: Any = worker.host
+        silent: Any = worker.group_consumer
         silent.assigned, silent.committed = {TP0}, never
         worker.ownership.assigned(1)
         await asyncio.sleep(CLAIM_SECONDS + 1)
@@ -197,11 +197,11 @@ def test_claim_that_times_out_logs_its_time_limit(caplog: pytest.LogCaptureFixtu
 
 def test_stalled_partition_is_reclaimed_at_growing_intervals() -> None:
     clock: Any = SimpleNamespace(monotonic_ms=lambda: 5_000)
-    stumbling = ReclaimBackoff(clock)
-    stuck = [stumbling.reclaimed(TP0, 9) for _ in range(6)]
-    moved = [stumbling.reclaimed(TP0, at)[0] for at in (10, 11, 11)]
+    backoff = ReclaimBackoff(clock)
+    stuck = [backoff.reclaimed(TP0, 9) for _ in range(6)]
+    moved = [backoff.reclaimed(TP0, at)[0] for at in (10, 11, 11)]
     clock.monotonic_ms = lambda: 5_000 + LONG_AGO_MS
-    later = stumbling.reclaimed(TP0, 11)[0]
+    later = backoff.reclaimed(TP0, 11)[0]
 
     assert [(0.05, 0), (0.1, 1), (0.2, 2), (0.4, 3), (0.8, 4), (1.6, 5)] == stuck
     assert [0.05, 0.05, 0.1, 0.05] == [*moved, later]
@@ -209,13 +209,13 @@ def test_stalled_partition_is_reclaimed_at_growing_intervals() -> None:
 
 async def test_repeated_claims_of_a_partition_are_reported() -> None:
     worker = Worker()
-    told = []
+    reported = []
     for _ in range(6):
         worker.hold(Taker())
         worker.ownership.deliver(batch(14, 15))
-        told.append(any("repeatedly" in reason for reason in worker.status.ready_reasons()))
+        reported.append(any("repeatedly" in reason for reason in worker.status.ready_reasons()))
 
-    assert [False, False, False, False, False, True] == told
+    assert [False, False, False, False, False, True] == reported
     await worker.end()
 
 
@@ -228,21 +228,21 @@ class Slow(Taker):
         self.given.append(seconds)
 
 
-@pytest.mark.parametrize(("around_it", "given"), [({}, 2.0), ({"release_seconds": 32.0}, 30.0)])
-async def test_processors_may_use_the_release_time_except_that_of_the_last_commit(around_it: dict[str, Any], given: float) -> None:
+@pytest.mark.parametrize(("options", "given"), [({}, 2.0), ({"release_seconds": 32.0}, 30.0)])
+async def test_processors_may_use_the_release_time_except_that_of_the_last_commit(options: dict[str, Any], given: float) -> None:
     Slow.given.clear()
-    worker = Worker(**around_it)
+    worker = Worker(**options)
     worker.hold(Slow(OffsetAndMetadata(3)))
     await worker.ownership.revoked([TP0])
 
     assert [given] == Slow.given
-    assert {TP0} == worker.host.committed.keys()
+    assert {TP0} == worker.group_consumer.committed.keys()
 
 
-@pytest.mark.parametrize(("around_it", "given"), [({}, 0.0), ({"reclaim_seconds": 5.0}, 5.0)])
-async def test_resync_gives_processors_the_requested_time(around_it: dict[str, Any], given: float) -> None:
+@pytest.mark.parametrize(("options", "given"), [({}, 0.0), ({"reclaim_seconds": 5.0}, 5.0)])
+async def test_resync_gives_processors_the_requested_time(options: dict[str, Any], given: float) -> None:
     Slow.given.clear()
-    worker = Worker(**around_it)
+    worker = Worker(**options)
     partition = worker.hold(Slow())
     partition.resync("hole", "", "")
     await wait_until(lambda: len(Slow.given) > 0, 60, "it ends")

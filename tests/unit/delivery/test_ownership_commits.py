@@ -30,7 +30,7 @@ async def test_partition_is_not_committed_until_every_processor_has_state(
     partition = worker.hold(*(Taker(None if low is None else OffsetAndMetadata(low)) for low in lows))
     partition.offsets.by_name = {"a": OffsetAndMetadata(4), "b": OffsetAndMetadata(4), "c": OffsetAndMetadata(90)}
     await worker.ownership.commit_once()
-    found = worker.host.committed.get(TP0)
+    found = worker.group_consumer.committed.get(TP0)
 
     assert (offset, metadata) == ((found.offset, found.metadata) if found else (None, ""))
     await worker.end()
@@ -42,17 +42,17 @@ async def test_new_processors_are_committed_together() -> None:
     partition.offsets.beginning.expect({"a", "b"})
     first = asyncio.create_task(worker.ownership.commit_now(partition, "a", OffsetAndMetadata(100)))
     await asyncio.sleep(0)  # a commit that did not wait for the others would be sent in this turn
-    alone = dict(worker.host.committed)
+    alone = dict(worker.group_consumer.committed)
     await worker.ownership.commit_now(partition, "b", OffsetAndMetadata(5))
     await first
 
-    assert ({}, {TP0: Committed(5, '{"a":100,"b":5}')}) == (alone, worker.host.committed)
+    assert ({}, {TP0: Committed(5, '{"a":100,"b":5}')}) == (alone, worker.group_consumer.committed)
     await worker.end()
 
 
 async def test_group_with_an_unresponsive_broker_does_not_block_others() -> None:
     silent, other = Worker(), Worker()
-    silent.host.commit = never  # type: ignore[method-assign,assignment]  # an unavailable broker
+    silent.group_consumer.commit = never  # type: ignore[method-assign,assignment]  # an unavailable broker
     for worker in (silent, other):
         worker.hold(Taker(OffsetAndMetadata(12)))
     waiting = asyncio.create_task(silent.ownership.commit_once())
@@ -60,7 +60,7 @@ async def test_group_with_an_unresponsive_broker_does_not_block_others() -> None
     await other.ownership.commit_once()
 
     assert not waiting.done()
-    assert {TP0: Committed(12, '{"a":12}')} == other.host.committed
+    assert {TP0: Committed(12, '{"a":12}')} == other.group_consumer.committed
     waiting.cancel()
     for worker in (silent, other):
         await worker.end()
@@ -69,10 +69,10 @@ async def test_group_with_an_unresponsive_broker_does_not_block_others() -> None
 async def test_commit_uses_the_member_of_its_claim_after_a_rejoin() -> None:
     worker = Worker()
     worker.hold(Taker(OffsetAndMetadata(12)))
-    worker.host.generation, worker.host.member_id = 2, "joined anew"
+    worker.group_consumer.generation, worker.group_consumer.member_id = 2, "joined anew"
     await worker.ownership.commit_once()
 
-    assert [HERE] == worker.host.members
+    assert [HERE] == worker.group_consumer.members
     await worker.end()
 
 
@@ -87,7 +87,7 @@ async def test_partition_released_while_its_offsets_are_read_is_not_committed() 
     taker.position_to_commit = position  # type: ignore[method-assign]  # released in the meantime
     await worker.ownership.commit_once()
 
-    assert {} == worker.host.committed
+    assert {} == worker.group_consumer.committed
     await worker.end()
 
 
@@ -100,26 +100,27 @@ class Requests(list[dict[TP, Committed]]):
     def __init__(self, worker: Worker) -> None:
         super().__init__()
         self.may_answer = asyncio.Event()
-        worker.host.commit = self._commit  # type: ignore[method-assign]  # records each request
+        worker.group_consumer.commit = self._commit  # type: ignore[method-assign]  # records each request
 
-    async def _commit(self, marks: dict[TP, Committed], claim: Member) -> None:
-        self.append(marks)
+    async def _commit(self, positions: dict[TP, Committed], claim: Member) -> None:
+        self.append(positions)
         await self.may_answer.wait()
 
 
 async def test_commits_waiting_for_one_in_flight_are_merged() -> None:
     worker = Worker()
-    held = {tp: worker.hold(Taker(), tp=tp) for tp in (TP("t", number) for number in range(4))}
+    partitions = {tp: worker.hold(Taker(), tp=tp) for tp in (TP("t", number) for number in range(4))}
     requests = Requests(worker)
     commits = [
-        asyncio.ensure_future(worker.ownership.commit_now(one, "a", OffsetAndMetadata(7, f"{tp}"))) for tp, one in held.items()
+        asyncio.ensure_future(worker.ownership.commit_now(one, "a", OffsetAndMetadata(7, f"{tp}")))
+        for tp, one in partitions.items()
     ]
     await wait_until(lambda: len(requests) > 0, 60, "the first one is in flight")
     requests.may_answer.set()
     await asyncio.gather(*commits)
 
     assert [{TP("t", 0)}, {TP("t", number) for number in (1, 2, 3)}] == [set(request) for request in requests]
-    assert {tp: Committed(7, f'{{"a":7,"@notes":{{"a":"{tp}"}}}}') for tp in held} == requests[0] | requests[1]
+    assert {tp: Committed(7, f'{{"a":7,"@notes":{{"a":"{tp}"}}}}') for tp in partitions} == requests[0] | requests[1]
     await worker.end()
 
 
@@ -130,13 +131,14 @@ async def test_commit_contains_updates_made_while_the_previous_one_was_in_flight
     first = asyncio.ensure_future(worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, "one")))
     await wait_until(lambda: len(requests) > 0, 60, "the first one is in flight")
     others = [
-        asyncio.ensure_future(worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, note))) for note in ("two", "three")
+        asyncio.ensure_future(worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, metadata)))
+        for metadata in ("two", "three")
     ]
     await asyncio.sleep(0)  # both wait
     requests.may_answer.set()
     await asyncio.gather(first, *others)
 
-    assert [[Committed(7, f'{{"a":7,"@notes":{{"a":"{note}"}}}}')] for note in ("one", "three")] == [
+    assert [[Committed(7, f'{{"a":7,"@notes":{{"a":"{metadata}"}}}}')] for metadata in ("one", "three")] == [
         list(request.values()) for request in requests
     ]
     await worker.end()
@@ -144,17 +146,17 @@ async def test_commit_contains_updates_made_while_the_previous_one_was_in_flight
 
 async def test_commit_failure_is_raised_to_every_waiting_caller() -> None:
     worker = Worker()
-    held = [worker.hold(Taker(), tp=TP("t", number)) for number in range(2)]
+    partitions = [worker.hold(Taker(), tp=TP("t", number)) for number in range(2)]
 
-    async def reject(marks: dict[TP, Committed], claim: Member) -> None:
+    async def reject(positions: dict[TP, Committed], claim: Member) -> None:
         raise NotOwnerError("another generation")
 
-    worker.host.commit = reject  # type: ignore[method-assign]  # accepts nothing
-    waiting = [worker.ownership.commit_now(one, "a", OffsetAndMetadata(7)) for one in held]
+    worker.group_consumer.commit = reject  # type: ignore[method-assign]  # accepts nothing
+    waiting = [worker.ownership.commit_now(one, "a", OffsetAndMetadata(7)) for one in partitions]
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
 
     assert [NotOwnerError, NotOwnerError] == [type(outcome) for outcome in outcomes]
-    assert [None, None] == [one.offsets.committed for one in held]
+    assert [None, None] == [one.offsets.committed for one in partitions]
     await worker.end()
 
 
@@ -164,35 +166,35 @@ async def test_partitions_claimed_before_and_after_a_rejoin_are_committed_separa
     after.member = Member(2, "joined anew")
     await asyncio.gather(*(worker.ownership.commit_now(one, "a", OffsetAndMetadata(7)) for one in (before, after)))
 
-    assert [HERE, Member(2, "joined anew")] == worker.host.members
+    assert [HERE, Member(2, "joined anew")] == worker.group_consumer.members
     await worker.end()
 
 
-class LostReplies(list[Committed]):
+class UnansweredCommits(list[Committed]):
     """The commits that the broker has stored, in order; the second one gets no answer."""
 
     def __init__(self, worker: Worker) -> None:
         super().__init__()
-        worker.host.commit = self._commit  # type: ignore[method-assign]  # records each commit
+        worker.group_consumer.commit = self._commit  # type: ignore[method-assign]  # records each commit
 
-    async def _commit(self, marks: dict[TP, Committed], claim: Member) -> None:
-        self.extend(marks.values())
+    async def _commit(self, positions: dict[TP, Committed], claim: Member) -> None:
+        self.extend(positions.values())
         if len(self) == 2:
             raise KafkaConnectionError("the reply was lost")
 
 
-NOTES = ("one", "two", "one")
+METADATA = ("one", "two", "one")
 
 
 async def test_unanswered_commit_is_resent_before_the_next_one() -> None:
     worker, taker = Worker(), Taker()
     worker.hold(taker)
-    held = LostReplies(worker)
-    for note in NOTES:
-        taker.low = OffsetAndMetadata(7, note)
+    stored = UnansweredCommits(worker)
+    for metadata in METADATA:
+        taker.low = OffsetAndMetadata(7, metadata)
         await worker.ownership.commit_once()
 
-    assert [Committed(7, f'{{"a":7,"@notes":{{"a":"{note}"}}}}') for note in NOTES] == held
+    assert [Committed(7, f'{{"a":7,"@notes":{{"a":"{metadata}"}}}}') for metadata in METADATA] == stored
     await worker.end()
 
 
@@ -200,18 +202,18 @@ async def test_unanswered_commit_blocks_all_but_the_last_commit_if_a_late_commit
     doubts: list[BaseException] = []
     worker = Worker(on_doubt=doubts.append)
     partition = worker.hold(Taker())
-    held = LostReplies(worker)
+    stored = UnansweredCommits(worker)
     outcomes: list[BaseException | None] = []
-    for note in NOTES:
+    for metadata in METADATA:
         outcomes += await asyncio.gather(
-            worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, note)), return_exceptions=True
+            worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, metadata)), return_exceptions=True
         )
     partition.ranges.served["a"].processor.low = OffsetAndMetadata(8)  # type: ignore[attr-defined]  # it is a Taker
     await worker.ownership.revoked([TP0])
 
     assert [type(None), KafkaConnectionError, NotOwnerError] == [type(outcome) for outcome in outcomes]
     assert [InDoubtError] == [type(doubt) for doubt in doubts]
-    assert [7, 7, 8] == [committed.offset for committed in held]
+    assert [7, 7, 8] == [committed.offset for committed in stored]
     await worker.end()
 
 
@@ -219,14 +221,14 @@ async def test_rejoined_member_commits_after_an_unanswered_commit() -> None:
     doubts: list[BaseException] = []
     worker = Worker(on_doubt=doubts.append)
     partition = worker.hold(Taker())
-    held = LostReplies(worker)
-    for note in NOTES[:2]:
-        await asyncio.gather(worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, note)), return_exceptions=True)
+    stored = UnansweredCommits(worker)
+    for metadata in METADATA[:2]:
+        await asyncio.gather(worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, metadata)), return_exceptions=True)
     partition.member = Member(2, "joined anew")
-    await worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, NOTES[2]))
+    await worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, METADATA[2]))
 
     assert [] == doubts
-    assert 3 == len(held)
+    assert 3 == len(stored)
     await worker.end()
 
 
@@ -250,31 +252,31 @@ async def test_commit_cancelled_in_flight_counts_as_unanswered() -> None:
 async def test_unanswered_commit_is_resent_for_a_waiting_processor() -> None:
     worker = Worker()
     partition = worker.hold(Taker())
-    held = LostReplies(worker)
+    stored = UnansweredCommits(worker)
     outcomes: list[BaseException | None] = []
-    for note in NOTES:
+    for metadata in METADATA:
         outcomes += await asyncio.gather(
-            worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, note)), return_exceptions=True
+            worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, metadata)), return_exceptions=True
         )
 
     assert [type(None), KafkaConnectionError, type(None)] == [type(outcome) for outcome in outcomes]
-    assert [Committed(7, f'{{"a":7,"@notes":{{"a":"{note}"}}}}') for note in NOTES] == held
+    assert [Committed(7, f'{{"a":7,"@notes":{{"a":"{metadata}"}}}}') for metadata in METADATA] == stored
     await worker.end()
 
 
 async def test_released_partition_commits_until_its_processors_have_ended() -> None:
-    worker, held = Worker(), []
+    worker, offsets = Worker(), []
 
     class Ending(Taker):
         async def revoke(self, seconds: float) -> None:
             await worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7))
-            held.append(worker.host.committed[TP0].offset)
+            offsets.append(worker.group_consumer.committed[TP0].offset)
 
     partition = worker.hold(Ending(OffsetAndMetadata(8)))
     await worker.ownership.revoked([TP0])
-    held.append(worker.host.committed[TP0].offset)
+    offsets.append(worker.group_consumer.committed[TP0].offset)
     with pytest.raises(NotOwnerError):
         await worker.ownership.commit_now(partition, "a", OffsetAndMetadata(9))
 
-    assert [7, 8] == held
+    assert [7, 8] == offsets
     await worker.end()

@@ -7,17 +7,17 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.delivery.fingerprints import Incarnation, checksum_of
 from streams_app.delivery.ownership import CHECK_LOGS_MS
-from tests.ownership import TP0, Host, Taker, Worker, batch
+from tests.ownership import TP0, StubGroupConsumer, Taker, Worker, batch
 
 CLAIMED = Incarnation("one", 4)
 READ = batch(10, 12)
 
 
-class Broker(Host):
+class Broker(StubGroupConsumer):
     """Answers with scripted log bounds, and with the records that are still in the log."""
 
     now = CLAIMED
-    lost_from = 1_000
+    replaced_from = 1_000
     asked = 0
 
     async def incarnations(self, topic: str) -> dict[int, Incarnation]:
@@ -25,11 +25,11 @@ class Broker(Host):
 
     async def checksum_at(self, tp: TP, offset: int) -> int:
         self.asked += 1
-        return checksum_of(READ.records[offset - READ.begin]) + (offset >= self.lost_from)
+        return checksum_of(READ.records[offset - READ.begin]) + (offset >= self.replaced_from)
 
 
 @pytest.mark.parametrize(
-    ("now", "lost_from", "causes", "is_read"),
+    ("now", "replaced_from", "causes", "is_read"),
     [
         (CLAIMED, 11, [], False),
         (Incarnation("another", 0), 1_000, ["log"], False),
@@ -39,15 +39,15 @@ class Broker(Host):
     ids=["nothing has changed", "recreated", "went back", "another leader"],
 )
 async def test_partition_is_reclaimed_if_its_log_was_replaced(
-    now: Incarnation, lost_from: int, causes: list[str], is_read: bool
+    now: Incarnation, replaced_from: int, causes: list[str], is_read: bool
 ) -> None:
-    host = Broker()
-    worker = Worker(host)
+    group_consumer = Broker()
+    worker = Worker(group_consumer)
     partition = worker.hold(Taker())
     partition.incarnation = CLAIMED
     worker.ownership.deliver(READ)
-    host.now, host.lost_from, worker.now_ms = now, lost_from, CHECK_LOGS_MS
+    group_consumer.now, group_consumer.replaced_from, worker.now_ms = now, replaced_from, CHECK_LOGS_MS
     await worker.ownership.commit_once()
 
-    assert (causes, is_read) == (worker.causes, host.asked > 0)
+    assert (causes, is_read) == (worker.causes, group_consumer.asked > 0)
     await worker.end()

@@ -35,7 +35,7 @@ def test_stop_during_a_rebalance_finishes_after_the_last_commit_within_its_deadl
         rebalance = asyncio.create_task(worker.ownership.revoked([TP0]))
         await asyncio.sleep(1)  # virtual time
         await worker.ownership.stop(22.0)
-        assert 8 == worker.host.committed[TP0].offset
+        assert 8 == worker.group_consumer.committed[TP0].offset
         await rebalance
         return asyncio.get_running_loop().time()
 
@@ -51,7 +51,7 @@ def test_rebalance_during_a_stop_waits_for_the_last_commit() -> None:
         stop = asyncio.create_task(worker.ownership.stop(62.0))
         await asyncio.sleep(1)  # virtual time
         await worker.ownership.revoked([TP0])
-        assert 8 == worker.host.committed[TP0].offset
+        assert 8 == worker.group_consumer.committed[TP0].offset
         await stop
 
     in_no_time(schedule())
@@ -60,7 +60,7 @@ def test_rebalance_during_a_stop_waits_for_the_last_commit() -> None:
 
 def test_stopping_worker_claims_nothing() -> None:
     worker = Worker()
-    worker.host.assigned = {TP0}
+    worker.group_consumer.assigned = {TP0}
 
     async def schedule() -> None:
         worker.hold(Slow(OffsetAndMetadata(8)))

@@ -46,9 +46,9 @@ def test_clock_follows_wall_time_only_once_caught_up(clock_ms: int, now_ms: int,
 
 
 @given(times, st.lists(st.tuples(times, st.booleans()), max_size=20))
-def test_clock_is_monotonic_for_any_wall_clock(clock_ms: int, looks: list[tuple[int, bool]]) -> None:
+def test_clock_is_monotonic_for_any_wall_clock(clock_ms: int, updates: list[tuple[int, bool]]) -> None:
     seen = [clock_ms]
-    for now_ms, caught_up in looks:
+    for now_ms, caught_up in updates:
         seen.append(advanced(seen[-1], now_ms, caught_up=caught_up))
 
     assert sorted(seen) == seen

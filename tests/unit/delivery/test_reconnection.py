@@ -11,13 +11,13 @@ from streams_app.delivery import reconnection
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.fingerprints import checksum_of
 from tests.helpers import wait_until
-from tests.ownership import Host, Taker, Worker, batch
+from tests.ownership import StubGroupConsumer, Taker, Worker, batch
 
 LOG = batch(10, 20)
 READ = batch(10, 12)
 
 
-class Broker(Host):
+class Broker(StubGroupConsumer):
     """Answers whether the records that were read are still in the log, once `may_answer` is set."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ TEN_MINUTES = 600_000
 
 
 @dataclass
-class Host:
+class SkewedMachine:
     """A machine whose wall clock is off, or is set while it runs."""
 
     off_ms: int = 0
@@ -26,12 +26,12 @@ class Host:
         return 77_000 + self.at_ms
 
 
-def compared(host: Host, clock: TrustedClock, latency_ms: int = 0) -> TrustedClock:
+def compared(machine: SkewedMachine, clock: TrustedClock, latency_ms: int = 0) -> TrustedClock:
     """Compare with Redis, whose clock is right and which answers in the middle of the latency."""
     asked = clock.read()
-    host.at_ms += latency_ms // 2
-    redis_ms = NOW + host.at_ms
-    host.at_ms += latency_ms - latency_ms // 2
+    machine.at_ms += latency_ms // 2
+    redis_ms = NOW + machine.at_ms
+    machine.at_ms += latency_ms - latency_ms // 2
     clock.compare(asked, redis_ms)
     return clock
 
@@ -50,36 +50,36 @@ def compared(host: Host, clock: TrustedClock, latency_ms: int = 0) -> TrustedClo
     ],
 )
 def test_clock_is_trusted_while_it_agrees_with_redis(off_ms: int, latency_ms: int, is_trusted: bool) -> None:
-    host = Host(off_ms)
-    clock = compared(host, TrustedClock(host), latency_ms)
-    host.at_ms += 3_000
+    machine = SkewedMachine(off_ms)
+    clock = compared(machine, TrustedClock(machine), latency_ms)
+    machine.at_ms += 3_000
 
     assert is_trusted == clock.is_trusted()
-    assert clock.now_ms() == (host.now_ms() if is_trusted else NOW + host.at_ms - latency_ms // 2)
+    assert clock.now_ms() == (machine.now_ms() if is_trusted else NOW + machine.at_ms - latency_ms // 2)
 
 
 @pytest.mark.parametrize("jump_ms", [TEN_MINUTES, -TEN_MINUTES])
 def test_clock_jump_is_detected_at_once_and_time_continues_from_redis(jump_ms: int) -> None:
-    host = Host()
-    clock = compared(host, TrustedClock(host))
-    host.off_ms = jump_ms
-    host.at_ms += 4_000
+    machine = SkewedMachine()
+    clock = compared(machine, TrustedClock(machine))
+    machine.off_ms = jump_ms
+    machine.at_ms += 4_000
     jumped = clock.is_trusted(), clock.now_ms()
-    compared(host, clock)
-    host.at_ms += 4_000
+    compared(machine, clock)
+    machine.at_ms += 4_000
     still = clock.is_trusted(), clock.now_ms()
-    host.off_ms = 0
+    machine.off_ms = 0
     set_right = clock.is_trusted(), clock.now_ms()
-    compared(host, clock)
+    compared(machine, clock)
 
     assert [(False, NOW + 4_000), (False, NOW + 8_000), (False, NOW + 8_000)] == [jumped, still, set_right]
-    assert (True, host.now_ms()) == (clock.is_trusted(), clock.now_ms())
+    assert (True, machine.now_ms()) == (clock.is_trusted(), clock.now_ms())
 
 
 def test_unverified_clock_is_trusted_until_it_jumps() -> None:
-    host = Host()
-    clock = TrustedClock(host)
+    machine = SkewedMachine()
+    clock = TrustedClock(machine)
     before = clock.is_trusted()
-    host.off_ms = TEN_MINUTES
+    machine.off_ms = TEN_MINUTES
 
     assert (True, False, NOW) == (before, clock.is_trusted(), clock.now_ms())

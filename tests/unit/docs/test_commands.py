@@ -22,7 +22,7 @@ from tests.chaos.live import main as chaos_live
 from tests.chaos.subscribers import main as chaos_subscribers
 from tests.pages import PAGES, ROOT, fenced, name_of
 
-TARGETS = {
+COMMANDS_OF_TARGETS = {
     "demo": demo,
     "bench": bench,
     "bench-journal": bench_journal,
@@ -52,9 +52,9 @@ def waiting_for_label(words: list[str], command: click.Command) -> str | None:
         if inner is None:
             return f"no command {words[0]!r}"
         command, words = inner, words[1:]
-    known = {option for one in command.params for option in one.opts} | {"--help", "--version"}
+    options = {option for one in command.params for option in one.opts} | {"--help", "--version"}
     # -7d is a value, a relative time.
-    unknown = [word for word in words if re.match(r"-\D", word) and word not in known]
+    unknown = [word for word in words if re.match(r"-\D", word) and word not in options]
     return f"no option {unknown[0]}" if unknown else None
 
 
@@ -67,7 +67,7 @@ def fault_in(call: str) -> str | None:
     if not re.search(rf"^{re.escape(target)}:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE):
         return f"no target {target!r}"
     given = [word.removeprefix("ARGS=") for word in settings if word.startswith("ARGS=")]
-    return waiting_for_label(shlex.split(given[0]), TARGETS[target]) if given else None
+    return waiting_for_label(shlex.split(given[0]), COMMANDS_OF_TARGETS[target]) if given else None
 
 
 def anchors(page: Path) -> set[str]:
@@ -85,7 +85,7 @@ def test_every_command_named_in_the_code_exists() -> None:
     sources = [path.read_text("utf-8") for path in (ROOT / "streams_app").rglob("*.py")]
     named = {call for source in sources for call in re.findall(r"`(streams-app [a-z -]+)", source)}
 
-    assert len(named) > len(TARGETS)
+    assert len(named) > len(COMMANDS_OF_TARGETS)
     assert [] == [(call, fault) for call in sorted(named) if (fault := fault_in(call))]
 
 

@@ -20,11 +20,11 @@ def test_functions_of_the_example_fold_its_events_under_their_documented_names()
     (record,) = kit.advance("16m")
 
     assert {"account_id": "anna", "metrics": {"likes": 1, "shares": 3}} == {
-        name: held for name, held in record.value.items() if name != "fold"
+        name: content for name, content in record.value.items() if name != "fold"
     }
     assert 2 == record.value["fold"]["events"]
     assert ["changed: ValueError", "decode: ValueError"] == [
-        ": ".join(letter.detail.split(": ")[:2]) for letter in kit.dead_letters
+        ": ".join(dead_letter.detail.split(": ")[:2]) for dead_letter in kit.dead_letters
     ]
 
 
@@ -34,7 +34,7 @@ def test_subscriber_of_the_shop_sends_what_the_carrier_accepts() -> None:
         kit.publish(shop.order_paid, shop.OrderPaid("o2", 500, "no"))
 
         assert [shop.ParcelSent("o1", "post")] == [parcel.data for parcel in kit.published(shop.parcel_sent)]
-        assert ["no carrier goes to 'no'"] == [letter.detail for letter in kit.dead_letters(shop.ship)]
+        assert ["no carrier goes to 'no'"] == [dead_letter.detail for dead_letter in kit.dead_letters(shop.ship)]
 
 
 def client() -> httpx.AsyncClient:
@@ -45,7 +45,7 @@ async def test_view_of_the_shop_publishes_and_reports_invalid_input(monkeypatch:
     monkeypatch.delenv("STREAMS_APP_CONFIG", raising=False)
     paid = {"order_id": "o1", "cents": 5, "country": "de"}
     async with shop.publishing(shop.app), client() as web:
-        answers = [
+        responses = [
             await web.post("/orders", json=body, params=query, headers={"x-user": "u7"})
             for body, query in [
                 (paid, {}),
@@ -58,10 +58,10 @@ async def test_view_of_the_shop_publishes_and_reports_invalid_input(monkeypatch:
         ]
         await wait_until(lambda: shop.app.state.events._broker.end("parcel.sent") == 2, 60, "the parcels are sent")
 
-    assert [(202, ["event_id"])] * 2 + [(400, ["error"])] * 4 == [(one.status_code, list(one.json())) for one in answers]
-    assert AN_ID == answers[1].json()["event_id"]
-    assert "body.order_id: Input should be a valid string; body.cents: Field required" in answers[3].text
-    assert "the key has 600 bytes" in answers[5].text
+    assert [(202, ["event_id"])] * 2 + [(400, ["error"])] * 4 == [(one.status_code, list(one.json())) for one in responses]
+    assert AN_ID == responses[1].json()["event_id"]
+    assert "body.order_id: Input should be a valid string; body.cents: Field required" in responses[3].text
+    assert "the key has 600 bytes" in responses[5].text
 
 
 async def test_view_of_the_shop_returns_the_id_of_an_unacknowledged_event() -> None:

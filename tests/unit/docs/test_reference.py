@@ -83,11 +83,11 @@ def test_subscribers_page_lists_the_options_of_a_declaration_with_their_defaults
 
 def test_subscribers_page_lists_the_arguments_of_a_function() -> None:
     cells = columns(ROOT / "docs/subscribers.md", "A function takes one argument:")
-    said = {re.sub(r"^await |\(.*$", "", name) for name in quoted(cells)}
+    documented = {re.sub(r"^await |\(.*$", "", name) for name in quoted(cells)}
 
     public = {name for name in dir(Received) if not name.startswith("_")}
     inner = {"publisher", "parent", "subscriber", "deadline_ms", "timestamp_ms"}
-    assert public - inner == said
+    assert public - inner == documented
 
 
 def test_reference_lists_every_exit_code() -> None:
@@ -99,11 +99,11 @@ def test_reference_lists_every_exit_code() -> None:
 
 
 def test_reference_lists_every_header_of_a_dead_letter() -> None:
-    refused = RejectedEvent(SimpleNamespace(offset=0, key=b"k", value=b"v"), "not-json", "")
+    rejected = RejectedEvent(SimpleNamespace(offset=0, key=b"k", value=b"v"), "not-json", "")
     smallest = without_content(
-        without_content(dead_letter_of(RejectingComponent("fold", "f", "app", "dead"), TP("s", 0), refused, 0))
+        without_content(dead_letter_of(RejectingComponent("fold", "f", "app", "dead"), TP("s", 0), rejected, 0))
     )
-    told = quoted(columns(REFERENCE, "Its headers are text:"))
+    documented = quoted(columns(REFERENCE, "Its headers are text:"))
     record = SimpleNamespace(offset=0, key=None, value=None, timestamp=0, headers=())
     error = ValueError("no such article")
     work = InFlightEvent(record, 0, first_failed_ms=1)
@@ -111,26 +111,28 @@ def test_reference_lists_every_header_of_a_dead_letter() -> None:
     of_subscriber = writer._rejected(work, dead_lettering(work, "failed", "", error)).headers
     names = {name for name, _ in [*smallest.headers, *of_subscriber]}
 
-    assert sorted({*names, "store", "subscriber", "header-bytes-not-kept", "error", "fold-id", RECEIPT_HEADER}) == sorted(told)
+    assert sorted({*names, "store", "subscriber", "header-bytes-not-kept", "error", "fold-id", RECEIPT_HEADER}) == sorted(
+        documented
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_documented_setting_and_metric_exists(page: Path) -> None:
     text = page.read_text("utf-8")
-    known = {name.strip("`") for name, _, _ in settings(Settings)}
-    sections = "|".join(sorted({name.partition(".")[0] for name in known if "." in name}))
+    existing = {name.strip("`") for name, _, _ in settings(Settings)}
+    sections = "|".join(sorted({name.partition(".")[0] for name in existing if "." in name}))
     metrics = {metric.name for metric in METRICS}
 
-    assert set() == set(re.findall(rf"`((?:{sections})\.[a-z_]+)`", text)) - known
+    assert set() == set(re.findall(rf"`((?:{sections})\.[a-z_]+)`", text)) - existing
     assert set() == set(re.findall(r"\bstreams_app_[a-z_]+\b", text)) - metrics - {COOKIE}
 
 
 def test_every_broken_variant_named_in_internals_exists() -> None:
     sources = "".join(path.read_text("utf-8") for path in (ROOT / "tests" / "chaos").glob("mutants*.py"))
-    told = quoted(columns(ROOT / "docs" / "internals.md", "A variant that is not caught fails the tests.", -1))
+    documented = quoted(columns(ROOT / "docs" / "internals.md", "A variant that is not caught fails the tests.", -1))
 
-    assert told
-    assert [] == [name for name in told if f'"{name}",' not in sources]
+    assert documented
+    assert [] == [name for name in documented if f'"{name}",' not in sources]
 
 
 def test_internals_lists_the_folders_in_import_order() -> None:
@@ -167,10 +169,10 @@ def logged() -> set[str]:
 
 
 def test_documented_log_lines_are_exactly_those_of_the_code() -> None:
-    told = quoted(columns(ROOT / "docs" / "operations.md", "The table has … in place of a number or a name."))
-    told = [text.replace("no progress …", "…") for text in told if "=" not in text and text != "new"]
+    documented = quoted(columns(ROOT / "docs" / "operations.md", "The table has … in place of a number or a name."))
+    documented = [text.replace("no progress …", "…") for text in documented if "=" not in text and text != "new"]
 
     lines = logged()
 
-    assert [] == sorted(line for line in lines if not line.startswith(tuple(told)))
-    assert [] == [text for text in told if not any(line.startswith(text) for line in lines)]
+    assert [] == sorted(line for line in lines if not line.startswith(tuple(documented)))
+    assert [] == [text for text in documented if not any(line.startswith(text) for line in lines)]

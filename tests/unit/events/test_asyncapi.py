@@ -189,9 +189,9 @@ def test_recursive_type_is_compared_completely(config: Path) -> None:
 )
 def test_breaking_change_is_reported(config: Path, now: list[Any], expected: list[str]) -> None:
     old = of(msgspec.defstruct("Seen", [("a", int), ("b", str, "x")]), config)
-    told = breaking_changes(old, of(msgspec.defstruct("Seen", now), config))
+    changes = breaking_changes(old, of(msgspec.defstruct("Seen", now), config))
 
-    assert expected == told
+    assert expected == changes
 
 
 @pytest.mark.parametrize(
@@ -208,11 +208,11 @@ def test_breaking_change_is_reported(config: Path, now: list[Any], expected: lis
     ],
 )
 def test_nested_breaking_change_is_reported_with_its_path(config: Path, old: Any, new: Any, place: str) -> None:
-    told = breaking_changes(
+    changes = breaking_changes(
         of(msgspec.defstruct("Seen", [("a", old)]), config), of(msgspec.defstruct("Seen", [("a", new)]), config)
     )
 
-    assert told[0].startswith(f"{place}: the type has changed")
+    assert changes[0].startswith(f"{place}: the type has changed")
 
 
 def test_removed_or_moved_event_is_a_breaking_change(config: Path) -> None:
@@ -236,9 +236,9 @@ class Visit(msgspec.Struct):
     ],
 )
 def test_changed_key_breaks_the_order_that_readers_rely_on(config: Path, was: str | None, now: str | None, expected: str) -> None:
-    told = breaking_changes(of(Visit, config, keyed_by=was), of(Visit, config, keyed_by=now))
+    changes = breaking_changes(of(Visit, config, keyed_by=was), of(Visit, config, keyed_by=now))
 
-    assert [expected] == told
+    assert [expected] == changes
 
 
 def test_document_of_an_older_version_without_keys_breaks_nothing(config: Path) -> None:
@@ -249,9 +249,9 @@ def test_document_of_an_older_version_without_keys_breaks_nothing(config: Path) 
 
 
 def test_changed_value_format_is_a_breaking_change(config: Path) -> None:
-    told = breaking_changes(of(Visit, config), of(Visit, config, decode=json.loads))
+    changes = breaking_changes(of(Visit, config), of(Visit, config, decode=json.loads))
 
-    assert ["pet.seen: it is written as application/octet-stream, and was as application/json"] == told
+    assert ["pet.seen: it is written as application/octet-stream, and was as application/json"] == changes
 
 
 def test_command_compares_with_a_file(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

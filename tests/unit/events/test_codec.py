@@ -142,16 +142,16 @@ def test_undeclared_metadata_is_not_decoded() -> None:
     ],
 )
 def test_invalid_value_is_rejected_with_its_path(value: Any, detail: str) -> None:
-    reason, told = rejection(value)
+    reason, message = rejection(value)
 
     assert "not-valid" == reason
-    assert detail in told
+    assert detail in message
 
 
 def test_invalid_pydantic_value_is_rejected_with_its_path() -> None:
-    reason, told = rejection({"customer": "anna", "city": 5}, address_changed)
+    reason, message = rejection({"customer": "anna", "city": 5}, address_changed)
 
-    assert ("not-valid", "Input should be a valid string - at `$.city`") == (reason, told)
+    assert ("not-valid", "Input should be a valid string - at `$.city`") == (reason, message)
 
 
 def test_event_without_a_value_is_rejected() -> None:

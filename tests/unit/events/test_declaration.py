@@ -127,9 +127,9 @@ def test_key_field_uses_its_wire_name() -> None:
 
 
 def test_all_faults_are_reported_together() -> None:
-    told = faults("Paid", Before, description=" ", topic="no topic", metadata=int, decode="json")
+    reported = faults("Paid", Before, description=" ", topic="no topic", metadata=int, decode="json")
 
     assert ["the key", "description", "the payload", "the metadata", "topic", "decode"] == [
         next(word for word in ("the key", "description", "the payload", "the metadata", "topic", "decode") if f": {word}" in fault)
-        for fault in told
+        for fault in reported
     ]

@@ -50,9 +50,9 @@ def test_context_survives_a_round_trip() -> None:
     ],
 )
 def test_context_beyond_its_bounds_is_reported(context: dict[str, Any], fault: str) -> None:
-    (told,) = context_faults(context)
+    (reported,) = context_faults(context)
 
-    assert fault in told
+    assert fault in reported
 
 
 def test_context_of_sixteen_names_and_a_thousand_bytes_is_within_its_bounds() -> None:
@@ -107,11 +107,11 @@ def test_child_inherits_correlation_context_and_trace() -> None:
 
 def test_inherited_context_is_bounded_and_new_values_take_precedence() -> None:
     inherited = {"BAD name": "x", "much": "x" * 5_000} | {f"name{number}": "v" for number in range(20)}
-    told = Parent("e1", "ship", Envelope("c1", None, inherited)).envelope({"name3": "anew", "mine": "m"}).context
+    context = Parent("e1", "ship", Envelope("c1", None, inherited)).envelope({"name3": "anew", "mine": "m"}).context
 
-    assert [] == context_faults(told)
-    assert ({"name3": "anew", "mine": "m"}, 16) == ({name: told[name] for name in ("name3", "mine")}, len(told))
-    assert "much" not in told
+    assert [] == context_faults(context)
+    assert ({"name3": "anew", "mine": "m"}, 16) == ({name: context[name] for name in ("name3", "mine")}, len(context))
+    assert "much" not in context
 
 
 @pytest.mark.parametrize(

@@ -111,9 +111,9 @@ def test_folding_ratio_is_one_minus_records_per_event(metrics: Metrics) -> None:
 
 
 def test_first_misrouted_event_is_reported_once_for_each_fold(metrics: Metrics) -> None:
-    told = [metrics.is_first_misrouted(fold) for fold in ("one", "one", "two", "one", "two")]
+    is_first = [metrics.is_first_misrouted(fold) for fold in ("one", "one", "two", "one", "two")]
 
-    assert [True, False, True, False, False] == told
+    assert [True, False, True, False, False] == is_first
 
 
 @given(st.lists(st.integers(0, 30_000)))

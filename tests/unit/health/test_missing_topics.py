@@ -13,14 +13,16 @@ def test_missing_source_is_tolerated_for_half_a_minute_or_three_sessions(session
 
 
 def test_source_is_gone_if_every_answer_missed_it_for_the_limit() -> None:
-    vanished = MissingTopics(1_000)
-    found = [vanished.observe(now_ms, {"a"}) for now_ms in (0, 999, 1_000)]
+    missing_topics = MissingTopics(1_000)
+    found = [missing_topics.observe(now_ms, {"a"}) for now_ms in (0, 999, 1_000)]
 
     assert [([], []), ([], []), ([], ["a"])] == found
 
 
 def test_recreated_source_is_reported_once_and_starts_anew() -> None:
-    vanished = MissingTopics(1_000)
-    found = [vanished.observe(now_ms, missing) for now_ms, missing in ((0, {"a"}), (900, set()), (901, set()), (1_000, {"a"}))]
+    missing_topics = MissingTopics(1_000)
+    found = [
+        missing_topics.observe(now_ms, missing) for now_ms, missing in ((0, {"a"}), (900, set()), (901, set()), (1_000, {"a"}))
+    ]
 
     assert [([], []), (["a"], []), ([], []), ([], [])] == found

@@ -10,42 +10,42 @@ from tests.manual_clock import ManualClock
 
 
 def test_outage_callback_receives_failure_and_success() -> None:
-    told: list[bool] = []
-    patience = OutageReporter("read store sync", told.append)
-    patience.failed(TryAgainError("locked"))
-    patience.succeeded()
+    reported: list[bool] = []
+    outages = OutageReporter("read store sync", reported.append)
+    outages.failed(TryAgainError("locked"))
+    outages.succeeded()
 
-    assert [False, True] == told
+    assert [False, True] == reported
 
 
 def test_operator_is_awaited_while_a_fault_cannot_heal_by_itself() -> None:
-    patience = OutageReporter("it")
-    told = []
+    outages = OutageReporter("it")
+    reported = []
     for error in (TryAgainError("locked"), ConfigurationError(["no commit"])):
-        patience.failed(error)
-        told.append(patience.waits_for_operator)
-    patience.succeeded()
+        outages.failed(error)
+        reported.append(outages.waits_for_operator)
+    outages.succeeded()
 
-    assert [False, True, False] == [*told, patience.waits_for_operator]
+    assert [False, True, False] == [*reported, outages.waits_for_operator]
 
 
 def test_waits_double_up_to_ten_seconds_and_reset_after_success() -> None:
-    patience = OutageReporter("it")
-    waits = [patience.failed(TryAgainError("locked")) for _ in range(8)]
-    patience.succeeded()
+    outages = OutageReporter("it")
+    waits = [outages.failed(TryAgainError("locked")) for _ in range(8)]
+    outages.succeeded()
 
     assert [200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000] == waits
-    assert 200 == patience.failed(TryAgainError("locked"))
+    assert 200 == outages.failed(TryAgainError("locked"))
 
 
 def test_fault_is_logged_when_it_changes_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    patience = OutageReporter("it")
+    outages = OutageReporter("it")
     for fault in ("locked", "locked", "gone"):
-        patience.failed(TryAgainError(fault))
-    patience.succeeded()
-    patience.succeeded()
-    patience.failed(TryAgainError("gone"))
+        outages.failed(TryAgainError(fault))
+    outages.succeeded()
+    outages.succeeded()
+    outages.failed(TryAgainError("gone"))
 
     assert [
         "it does not work, waiting for it error=locked",
@@ -57,12 +57,12 @@ def test_fault_is_logged_when_it_changes_and_when_it_ends(caplog: pytest.LogCapt
 
 def test_lasting_fault_is_logged_every_ten_minutes_with_its_duration(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
-    patience = OutageReporter("it", clock=clock)
+    outages = OutageReporter("it", clock=clock)
     for _ in range(0, 3_600, 10):  # an hour
-        patience.failed(TryAgainError("locked"))
+        outages.failed(TryAgainError("locked"))
         clock.advance_ms(10_000)
-    patience.succeeded()
-    patience.failed(TryAgainError("locked"))
+    outages.succeeded()
+    outages.failed(TryAgainError("locked"))
 
     assert [
         "it does not work, waiting for it error=locked",
@@ -72,11 +72,11 @@ def test_lasting_fault_is_logged_every_ten_minutes_with_its_duration(caplog: pyt
 
 
 def test_outage_ends_once_all_waiting_callers_succeed() -> None:
-    told: list[bool] = []
-    patience = OutageReporter("it", told.append)
+    reported: list[bool] = []
+    outages = OutageReporter("it", reported.append)
     for who in ("a", "b"):
-        patience.failed(TryAgainError("locked"), who)
-    patience.succeeded("a")
-    patience.succeeded("b")
+        outages.failed(TryAgainError("locked"), who)
+    outages.succeeded("a")
+    outages.succeeded("b")
 
-    assert [False, False, True] == told
+    assert [False, False, True] == reported

@@ -43,7 +43,7 @@ class StubSender:
         """Do nothing: nothing is open."""
 
 
-def joining(sends: StubSender, seconds: float = LIMIT_SECONDS) -> CoalescingProducer:
+def coalescing(sends: StubSender, seconds: float = LIMIT_SECONDS) -> CoalescingProducer:
     return CoalescingProducer(cast("AckedProducer", sends), seconds)
 
 
@@ -59,7 +59,7 @@ async def turns() -> None:
 
 async def test_records_that_arrive_during_a_request_are_sent_together_in_the_next_one() -> None:
     sends = StubSender()
-    producer = joining(sends)
+    producer = coalescing(sends)
     first = sent(producer, b"a")
     await turns()
     others = [sent(producer, value) for value in (b"b", b"large", b"c")]
@@ -75,7 +75,7 @@ async def test_records_that_arrive_during_a_request_are_sent_together_in_the_nex
 
 async def test_unresponsive_partition_does_not_block_others() -> None:
     sends = StubSender()
-    sends.silent, producer = {1}, joining(sends)
+    sends.silent, producer = {1}, coalescing(sends)
     sends.answers.set()
     silent = sent(producer, b"a", partition=1)
     outcome = await asyncio.wait_for(sent(producer, b"b", partition=2), LIMIT_SECONDS)
@@ -86,7 +86,7 @@ async def test_unresponsive_partition_does_not_block_others() -> None:
 
 async def test_record_waiting_behind_another_has_its_outcome_in_time() -> None:
     sends = StubSender()
-    sends.silent, producer = {0}, joining(sends, 0.05)
+    sends.silent, producer = {0}, coalescing(sends, 0.05)
     outcomes = await asyncio.gather(sent(producer, b"a"), sent(producer, b"b"))
     await producer.stop()
 
@@ -95,7 +95,7 @@ async def test_record_waiting_behind_another_has_its_outcome_in_time() -> None:
 
 async def test_abandoned_record_is_not_sent() -> None:
     sends = StubSender()
-    producer = joining(sends)
+    producer = coalescing(sends)
     first = sent(producer, b"a")
     await turns()
     cancelled, other = sent(producer, b"b"), sent(producer, b"c")
@@ -109,7 +109,7 @@ async def test_abandoned_record_is_not_sent() -> None:
 
 async def test_unexpected_error_is_raised_to_every_caller() -> None:
     sends = StubSender()
-    sends.raises, producer = ValueError("a defect"), joining(sends)
+    sends.raises, producer = ValueError("a defect"), coalescing(sends)
     sends.answers.set()
     outcomes = await asyncio.gather(sent(producer, b"a"), sent(producer, b"b"))
 
@@ -119,7 +119,7 @@ async def test_unexpected_error_is_raised_to_every_caller() -> None:
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_waiting_records_fail_when_the_producer_stops(is_first: bool) -> None:
     sends = StubSender()
-    producer = joining(sends)
+    producer = coalescing(sends)
     first = sent(producer, b"a")
     await turns()
     waiting = first if is_first else sent(producer, b"b")
@@ -133,7 +133,7 @@ async def test_waiting_records_fail_when_the_producer_stops(is_first: bool) -> N
 
 async def test_records_added_just_before_a_stop_fail_at_once() -> None:
     sends = StubSender()
-    producer = joining(sends, 1)
+    producer = coalescing(sends, 1)
     last = sent(producer, b"a")
     await asyncio.sleep(0)  # it waits, and nothing was sent yet
     await producer.stop()

@@ -119,9 +119,9 @@ async def test_failure_of_an_abandoned_commit_is_silent() -> None:
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
     asked = asyncio.Event()
-    told: list[str] = []
+    reported: list[str] = []
 
-    async def known() -> None:
+    async def coordinator_is_known() -> None:
         """Do nothing: the coordinator is known."""
 
     async def send(request: Any) -> Any:
@@ -130,10 +130,10 @@ async def test_failure_of_an_abandoned_commit_is_silent() -> None:
 
     client: Any = SimpleNamespace(
         _coordinator=SimpleNamespace(
-            group_id="g", ensure_coordinator_known=known, _commit_lock=asyncio.Lock(), _send_req=send
+            group_id="g", ensure_coordinator_known=coordinator_is_known, _commit_lock=asyncio.Lock(), _send_req=send
         )
     )  # fmt: skip
-    loop.set_exception_handler(lambda _, context: told.append(context["message"]))
+    loop.set_exception_handler(lambda _, context: reported.append(context["message"]))
     committing = asyncio.create_task(commit_as(client, {}, Member(1, "m")))
     await asked.wait()
     committing.cancel()
@@ -143,4 +143,4 @@ async def test_failure_of_an_abandoned_commit_is_silent() -> None:
     await wait_until(lambda: len(asyncio.all_tasks()) == 1, 60, "the request has ended, too")
     gc.collect()
 
-    assert [] == told
+    assert [] == reported

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streams_app.kafka.partitioner import murmur2, partitions_of
 
 # From Kafka's own test (UtilsTest.testMurmur2).
-KNOWN = {
+HASHES_OF_KAFKA = {
     b"21": -973932308,
     b"foobar": -790332482,
     b"a-little-bit-long-string": -985981536,
@@ -20,7 +20,7 @@ KNOWN = {
 
 
 def test_hash_matches_the_java_client() -> None:
-    assert [value % 2**32 for value in KNOWN.values()] == murmur2(list(KNOWN))
+    assert [value % 2**32 for value in HASHES_OF_KAFKA.values()] == murmur2(list(HASHES_OF_KAFKA))
 
 
 @given(st.lists(st.binary(max_size=40) | st.binary(min_size=12, max_size=13) | st.binary(max_size=600), max_size=60))

@@ -46,7 +46,7 @@ class Broker:
 class TopicReports(dict[str, str | None]):
     """The reports about each topic."""
 
-    def tell(self, topic: str, why: str | None) -> None:
+    def report(self, topic: str, why: str | None) -> None:
         self[topic] = why
 
 
@@ -61,14 +61,14 @@ def batches_of(places: list[tuple[int, list[int]]]) -> list[ProducerBatch]:
 
 
 async def send_all(
-    broker: Broker, batches: list[ProducerBatch], count: int, said: TopicReports | None = None
+    broker: Broker, batches: list[ProducerBatch], count: int, reports: TopicReports | None = None
 ) -> list[BaseException | None]:
     async def unopened() -> AIOKafkaProducer:
         raise AssertionError("nothing is opened")
 
-    told = TopicReports() if said is None else said
+    topic_reports = TopicReports() if reports is None else reports
     found: list[BaseException | None] = [GONE] * count
-    topic = TopicProducer("t", unopened, told.tell)
+    topic = TopicProducer("t", unopened, topic_reports.report)
     await topic._send_all(Opened(cast("AIOKafkaProducer", broker)), batches, found)
     return found
 
@@ -98,7 +98,7 @@ async def test_failed_partition_does_not_affect_another() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "said"),
+    ("answers", "expected"),
     [
         pytest.param([None, None], {}, id="nothing is wrong"),
         pytest.param([GONE, None], {"t": f"topic 't' does not acknowledge: {GONE}"}, id="one partition fails"),
@@ -107,19 +107,19 @@ async def test_failed_partition_does_not_affect_another() -> None:
     ],
 )
 async def test_topic_fault_is_reported_until_the_partition_acknowledges(
-    answers: list[BaseException | None], said: dict[str, str | None]
+    answers: list[BaseException | None], expected: dict[str, str | None]
 ) -> None:
-    told = TopicReports()
+    reports = TopicReports()
     batches = batches_of([(0, [0]), (1, [1]), (0, [2])][: len(answers)])
     order = [0, 2, 1] if len(answers) == 3 else [0, 1]
-    await send_all(Broker([None] * len(answers), [answers[at] for at in order]), batches, len(answers), told)
+    await send_all(Broker([None] * len(answers), [answers[at] for at in order]), batches, len(answers), reports)
 
-    assert said == told
+    assert expected == reports
 
 
 async def test_unresponsive_broker_fails_unacknowledged_records_only() -> None:
     broker = Broker([None, None], [None, NEVER])
-    said = TopicReports()
+    reports = TopicReports()
 
     async def opened() -> AIOKafkaProducer:
         return cast("AIOKafkaProducer", broker)
@@ -131,19 +131,19 @@ async def test_unresponsive_broker_fails_unacknowledged_records_only() -> None:
         def _end_unused(self, opened: Opened) -> None:
             broker.tried.append("ended")
 
-    topic = Packed("t", opened, said.tell, send_seconds=0.1)
+    topic = Packed("t", opened, reports.report, send_seconds=0.1)
     first, second = await topic.send([Outgoing("t", b"a", b""), Outgoing("t", b"b", b"")])
 
     assert (None, KafkaTimeoutError) == (first, type(second))
     assert "ended" == broker.tried[-1]
-    assert "topic 't' does not acknowledge" in (said["t"] or "")
+    assert "topic 't' does not acknowledge" in (reports["t"] or "")
 
 
 async def test_unreachable_broker_fails_every_record() -> None:
     async def unreachable() -> AIOKafkaProducer:
         raise KafkaConnectionError("away")
 
-    outcomes = await TopicProducer("t", unreachable, TopicReports().tell).send([Outgoing("t", b"a", b"")] * 2)
+    outcomes = await TopicProducer("t", unreachable, TopicReports().report).send([Outgoing("t", b"a", b"")] * 2)
 
     assert [KafkaConnectionError] * 2 == [type(outcome) for outcome in outcomes]
 
@@ -151,11 +151,11 @@ async def test_unreachable_broker_fails_every_record() -> None:
 async def test_every_replica_must_acknowledge_a_record_and_none_is_appended_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: dict[str, Any] = {}
 
-    def note(**options: Any) -> None:
+    def record_options(**options: Any) -> None:
         opened.update(options)
         raise KafkaConnectionError("enough is known")
 
-    monkeypatch.setattr("streams_app.kafka.producer.AIOKafkaProducer", note)
+    monkeypatch.setattr("streams_app.kafka.producer.AIOKafkaProducer", record_options)
     await AckedProducer(KafkaSettings(), client_id="test").send([Outgoing("t", b"a", b"")])
 
     assert ("all", True) == (opened["acks"], opened["enable_idempotence"])

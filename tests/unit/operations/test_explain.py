@@ -33,7 +33,7 @@ GROUPS = st.one_of(
 )
 
 
-AGAIN = "not known: nobody asked"
+REOPENING = "not known: nobody asked"
 
 
 def explanations(end: int | None = 42, clock_ms: int = NOW, waiting: int = 0, now_ms: int = NOW, **options: Any) -> str:
@@ -53,7 +53,7 @@ def lay_out(
     row = ROW | {key: options.pop(key) for key in list(options) if key in ROW}
     fold = Fold(**({"name": "f", "source": "s", "group_key": "g", "changed": "m", "quiet_period": "15m"} | options))
     found = FoundGroup(StoredShard("app", fold, 2, clock_ms, 10**9), b"sa", row, ("likes", "shares"), waiting)
-    return describe(found, fold, META, None if end is None else (end, end + hidden), AGAIN, now_ms, width)
+    return describe(found, fold, META, None if end is None else (end, end + hidden), REOPENING, now_ms, width)
 
 
 def test_records_hidden_by_a_transaction_are_lag_and_do_not_stop_the_clock() -> None:
@@ -116,7 +116,7 @@ def test_verdict_gives_the_reason(options: dict[str, Any], verdict: str) -> None
 def test_group_only_in_the_outbox_has_a_verdict_and_five_lines_too() -> None:
     fold = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="15m", output="o")
     found = FoundGroup(StoredShard("app", fold, 2, NOW, 10**9), b"sa", None, (), 1)
-    lines = describe(found, fold, META, (42, 42), AGAIN, NOW, 80).splitlines()
+    lines = describe(found, fold, META, (42, 42), REOPENING, NOW, 80).splitlines()
 
     assert "a of fold f is closed, but the broker has not acknowledged its record yet." == lines[0]
     assert ["events", "due", "outbox", "read", "again"] == [line.split()[0] for line in lines[1:] if not line.startswith(" " * 10)]
@@ -174,11 +174,11 @@ def test_unusual_conditions_are_reported(options: dict[str, Any], words: str) ->
 
 
 def test_partition_clock_ahead_is_reported_and_waits_agree_with_it() -> None:
-    told = explanations(clock_ms=NOW + 600_000)
+    text = explanations(clock_ms=NOW + 600_000)
 
-    assert "is at 2023-11-14 22:23:20Z, 10 min ahead of the wall clock: the clock of a worker was wrong" in told
-    assert "in 24 min (2023-11-14 22:37:20Z), once quiet" in told
-    assert "in 5 h 43 min (2023-11-15 03:56:40Z)" in told
+    assert "is at 2023-11-14 22:23:20Z, 10 min ahead of the wall clock: the clock of a worker was wrong" in text
+    assert "in 24 min (2023-11-14 22:37:20Z), once quiet" in text
+    assert "in 5 h 43 min (2023-11-15 03:56:40Z)" in text
 
 
 def test_catching_up_sessions_are_not_reported_as_stopping_quiet_groups() -> None:
@@ -235,7 +235,9 @@ def test_every_line_is_printable_with_any_content(group: str, names: list[str], 
         StoredShard("app", fold, 2, NOW, 10**9), member_of((group,)), ROW | {"group": group, "key": group}, tuple(names), 1
     )
 
-    assert all(line.isprintable() for line in describe(found, fold, META | {b"owner": owner}, (42, 42), AGAIN, NOW, 80).split("\n"))
+    assert all(
+        line.isprintable() for line in describe(found, fold, META | {b"owner": owner}, (42, 42), REOPENING, NOW, 80).split("\n")
+    )
 
 
 def test_journal_of_the_same_source_and_key_is_suggested() -> None:
@@ -246,8 +248,8 @@ def test_journal_of_the_same_source_and_key_is_suggested() -> None:
 
     assert "" == pointer_to_journal(Settings.model_validate({**declared, "journals": others}), FOLD, "a b")
     assert "streams-app journal read 'a b' --journal accounts shows its events" == pointed
-    told = describe_none("a b", FOLD, 1, AGAIN, 120, pointed).splitlines()
-    assert f"  journal {pointed}" == told[-1]
+    lines = describe_none("a b", FOLD, 1, REOPENING, 120, pointed).splitlines()
+    assert f"  journal {pointed}" == lines[-1]
 
 
 def test_events_that_would_close_the_group_are_named() -> None:

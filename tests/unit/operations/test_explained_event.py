@@ -24,7 +24,7 @@ from tests import shop
 NOW_MS = 1_700_000_000_000
 TP0 = TP("orders", 0)
 FOLD = {"name": "account-metrics", "source": "events", "group_key": "id", "changed": "fields", "quiet_period": "1s"}
-NOTE = OffsetMetadata("", Above((Interval(12, 20),), (22,)))
+METADATA = OffsetMetadata("", Above((Interval(12, 20),), (22,)))
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,15 @@ def ship() -> Subscription:
 
 
 def found(offset: int = 30, **what: Any) -> EventFacts:
-    known = {"begin": 0, "end": 100, "committed": OffsetAndMetadata(10), "metadata": NOTE, "event_id": "e1", "type": "order.paid"}
-    return EventFacts(TP0, offset, **{**known, **what})
+    defaults = {
+        "begin": 0,
+        "end": 100,
+        "committed": OffsetAndMetadata(10),
+        "metadata": METADATA,
+        "event_id": "e1",
+        "type": "order.paid",
+    }
+    return EventFacts(TP0, offset, **{**defaults, **what})
 
 
 def dead_letter(reason: str) -> ListedDeadLetter:
@@ -116,8 +123,8 @@ def test_replayed_dead_letter_is_reported_as_such(ship: Subscription) -> None:
 
 
 def test_repeatable_event_without_a_commit_has_not_begun(ship: Subscription) -> None:
-    again = replace(ship, subscriber=replace(ship.subscriber, idempotent="yes"))
-    text = " ".join(describe(found(committed=None, metadata=None), again, None, NOW_MS, 10_000).split())
+    repeatable = replace(ship, subscriber=replace(ship.subscriber, idempotent="yes"))
+    text = " ".join(describe(found(committed=None, metadata=None), repeatable, None, NOW_MS, 10_000).split())
 
     assert "has not begun: no worker has run this subscriber in this partition." in text
 
@@ -169,7 +176,7 @@ def test_redis_entry_shows_a_running_attempt_or_the_time_of_the_next_one(
 
 
 @pytest.mark.parametrize(
-    ("searched", "verdict", "told"),
+    ("searched", "verdict", "searched_text"),
     [
         (
             [SearchedOffsets("shop.again", 0, 0, None), SearchedOffsets("orders", 7, 1, NOW_MS)],
@@ -186,11 +193,11 @@ def test_redis_entry_shows_a_running_attempt_or_the_time_of_the_next_one(
     ],
 )
 def test_unsuccessful_search_reports_what_was_searched(
-    searched: list[SearchedOffsets], verdict: str, told: str, ship: Subscription
+    searched: list[SearchedOffsets], verdict: str, searched_text: str, ship: Subscription
 ) -> None:
     text = describe_none("e7", ship, searched, None, 10_000)
 
-    assert " ".join(text.split()).startswith(f"{verdict} search {told} letter none of it in ")
+    assert " ".join(text.split()).startswith(f"{verdict} search {searched_text} letter none of it in ")
 
 
 GAUGES = "\n".join(

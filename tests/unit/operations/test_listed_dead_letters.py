@@ -44,7 +44,7 @@ def test_dead_letters_are_listed_from_a_start_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "has_others", "said"),
+    ("wanted", "has_others", "expected"),
     [
         (DeadLetterSelection("shop", "ship", kind="subscriber"), False, "no dead letters of subscriber ship"),
         (DeadLetterSelection("shop", "f", event_ids=frozenset({"e"})), False, "no dead letters of fold f"),
@@ -58,9 +58,9 @@ def test_dead_letters_are_listed_from_a_start_time() -> None:
     ],
 )
 def test_empty_list_says_whether_the_topic_is_empty_or_nothing_matches(
-    wanted: DeadLetterSelection, has_others: bool, said: str
+    wanted: DeadLetterSelection, has_others: bool, expected: str
 ) -> None:
-    assert said == _nothing(wanted, has_others=has_others)
+    assert expected == _nothing(wanted, has_others=has_others)
 
 
 @pytest.mark.parametrize(("max_bytes", "shown"), [(None, "abcdef"), (6, "abcdef"), (5, "abcde…")])

@@ -25,13 +25,13 @@ def fold(**values: Any) -> Fold:
 
 
 def dead_letter(
-    offset: int = 7, *, key: bytes | None = b"a", value: bytes | None = GOOD, letter_offset: int = 0, **headers: str
+    offset: int = 7, *, key: bytes | None = b"a", value: bytes | None = GOOD, dead_letter_offset: int = 0, **headers: str
 ) -> ListedDeadLetter:
-    told = {
+    own_headers = {
         "reason": "no-changed", "fold": "f", "app-id": "social", "source-topic": "s", "source-partition": "3",
         "source-offset": str(offset), "detail": "",
     } | {name.replace("_", "-"): text for name, text in headers.items()}  # fmt: skip
-    return ListedDeadLetter(0, letter_offset, key, value, 1, told)
+    return ListedDeadLetter(0, dead_letter_offset, key, value, 1, own_headers)
 
 
 def choose(
@@ -88,13 +88,13 @@ def test_current_definition_includes_the_functions_of_a_fold() -> None:
 
 
 def test_dead_letter_written_twice_is_replayed_once() -> None:
-    chosen, done = choose(dead_letter(letter_offset=4, failed_at_ms="1"), dead_letter(letter_offset=9, failed_at_ms="2"))
+    chosen, done = choose(dead_letter(dead_letter_offset=4, failed_at_ms="1"), dead_letter(dead_letter_offset=9, failed_at_ms="2"))
 
     assert ([4], 1) == ([each.offset for each in chosen], done.duplicates)
 
 
 def test_dead_letter_replayed_earlier_stays_even_if_written_twice() -> None:
-    chosen, done = choose(dead_letter(letter_offset=9), dead_letter(8), before=(dead_letter(letter_offset=4),))
+    chosen, done = choose(dead_letter(dead_letter_offset=9), dead_letter(8), before=(dead_letter(dead_letter_offset=4),))
 
     assert ([dead_letter(8)], 1) == (chosen, done.already_replayed)
 

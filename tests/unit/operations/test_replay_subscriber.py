@@ -23,11 +23,11 @@ SHIP = subscription_named(SETTINGS, "ship")
 
 
 def dead_letter(offset: int = 7, *, value: bytes = GOOD, received: Any = EVENT, **headers: str) -> ListedDeadLetter:
-    told = {
+    own_headers = {
         "reason": "failed", "subscriber": "ship", "app-id": "social", "source-topic": "orders", "source-partition": "3",
         "source-offset": str(offset), "source-timestamp-ms": "5", "event-id": "e1",
     } | {name.replace("_", "-"): text for name, text in headers.items()}  # fmt: skip
-    return ListedDeadLetter(0, offset, b"o1", value, 1, told, received)
+    return ListedDeadLetter(0, offset, b"o1", value, 1, own_headers, received)
 
 
 def choose(
@@ -57,10 +57,12 @@ def test_event_is_replayed_into_the_application_topic_with_its_headers_and_posit
 
 def test_event_rejected_after_a_replay_keeps_its_first_position() -> None:
     origin = OriginalPosition(TP("orders", 3), 7, 5)
-    again = dead_letter(2, received=tuple(replay_headers("ship", origin, EVENT)), source_topic="social.again", source_partition="0")
+    second = dead_letter(
+        2, received=tuple(replay_headers("ship", origin, EVENT)), source_topic="social.again", source_partition="0"
+    )
 
-    assert [again] == choose(again)[0]
-    assert replay_headers("ship", origin, EVENT) == replayed(again).headers
+    assert [second] == choose(second)[0]
+    assert replay_headers("ship", origin, EVENT) == replayed(second).headers
 
 
 def test_events_of_several_sources_with_one_id_are_not_replayed_until_the_source_is_named() -> None:

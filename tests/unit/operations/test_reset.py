@@ -14,10 +14,10 @@ FOLDS = ("likes", "shares")
 
 @pytest.mark.parametrize("start", [0, 99])
 def test_reset_of_one_fold_keeps_the_offsets_of_the_others(start: int) -> None:
-    held = commit_of(
+    committed = commit_of(
         {"likes": OffsetAndMetadata(5, "3"), "shares": OffsetAndMetadata(9, "4"), "of a newer worker": OffsetAndMetadata(7)}
     )
-    left = without_fold(held, FOLDS, "likes", start)
+    left = without_fold(committed, FOLDS, "likes", start)
 
     assert left is not None
     assert {"shares": OffsetAndMetadata(9, "4"), "of a newer worker": OffsetAndMetadata(7)} == offsets_of(left, FOLDS)

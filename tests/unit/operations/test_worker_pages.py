@@ -39,7 +39,7 @@ async def test_invalid_worker_address_affects_only_its_own_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "fault"),
+    ("metrics_text", "fault"),
     [
         (Metrics(settings_of("shop")).exposition().decode(), ""),
         (Metrics(settings_of("social")).exposition().decode(), "belongs to the application social, not to shop"),
@@ -48,7 +48,7 @@ async def test_invalid_worker_address_affects_only_its_own_page() -> None:
     ],
     ids=["this application", "another application", "an older version", "something else"],
 )
-def test_worker_of_another_application_is_ignored(told: str, fault: str) -> None:
-    page = page_of("http://w", told, "shop")
+def test_worker_of_another_application_is_ignored(metrics_text: str, fault: str) -> None:
+    page = page_of("http://w", metrics_text, "shop")
 
-    assert (fault, not fault) == (page.fault, page.text == told)
+    assert (fault, not fault) == (page.fault, page.text == metrics_text)

@@ -173,10 +173,10 @@ async def test_invalid_result_is_reported_and_retried(answer: Any, message: str)
 
 
 async def test_error_does_not_reveal_the_result() -> None:
-    with pytest.raises(TryAgainError) as told:
+    with pytest.raises(TryAgainError) as caught:
         await values(lambda fold, pairs: {("canary", "canary"): "canary"}, LIKES)
 
-    assert "canary" not in str(told.value)
+    assert "canary" not in str(caught.value)
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
@@ -209,10 +209,10 @@ def test_settings_file_cannot_name_a_function(tmp_path: Path) -> None:
         'app_id = "a"\n[folds.f]\nsource = "s"\ngroup_key = "g"\nchanged = "c"\nquiet_period = "1s"\n'
         '[read_stores.d]\nurl = "sqlite:///x.db"\nfolds = ["f"]\nsource = "python"\ncurrent = "my.function"\n'
     )
-    with pytest.raises(ConfigurationError) as told:
+    with pytest.raises(ConfigurationError) as caught:
         Settings.load(file, {})
 
-    assert ["read_stores.d.current: a function, only in Python"] == told.value.faults
+    assert ["read_stores.d.current: a function, only in Python"] == caught.value.faults
 
 
 def test_documentation_shows_the_example() -> None:

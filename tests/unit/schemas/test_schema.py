@@ -147,19 +147,19 @@ def test_uncached_schema_must_be_fetched() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "reason"),
+    ("entry", "reason"),
     [
         (SchemaEntry("", None, "unknown-schema", "no schema 1"), "unknown-schema"),
         (SchemaEntry("", None, detail="cannot be used"), "wrong-format"),
     ],
 )
-def test_unusable_schema_makes_dead_letters_with_its_reason(known: SchemaEntry, reason: str) -> None:
+def test_unusable_schema_makes_dead_letters_with_its_reason(entry: SchemaEntry, reason: str) -> None:
     schemas = SchemaCache(10)
-    schemas.keep(1, known)
+    schemas.keep(1, entry)
     with pytest.raises(BadEventError) as caught:
         schemas.json(framed(1, b""), "avro")
 
-    assert (reason, known.detail) == (caught.value.reason, caught.value.detail)
+    assert (reason, entry.detail) == (caught.value.reason, caught.value.detail)
 
 
 def test_schema_of_another_type_than_the_format_is_a_dead_letter_with_that_reason() -> None:
@@ -168,13 +168,13 @@ def test_schema_of_another_type_than_the_format_is_a_dead_letter_with_that_reaso
 
 
 def test_least_recently_used_schema_is_evicted_unless_it_is_wanted() -> None:
-    schemas, known = SchemaCache(2), SchemaEntry("", None)
-    schemas.keep(1, known)
-    schemas.keep(2, known)
+    schemas, entry = SchemaCache(2), SchemaEntry("", None)
+    schemas.keep(1, entry)
+    schemas.keep(2, entry)
     schemas.missing([1])
-    schemas.keep(3, known)
+    schemas.keep(3, entry)
     first = schemas.missing([1, 2, 3])
-    schemas.keep(4, known, wanted=[1, 3])
+    schemas.keep(4, entry, wanted=[1, 3])
 
     assert ([2], []) == (first, schemas.missing([1, 3, 4]))
 

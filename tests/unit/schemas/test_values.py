@@ -11,7 +11,7 @@ from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.formats import Format
 from streams_app.schemas.cache import NotFetchedError
 from streams_app.schemas.values import ValueReader
-from tests.schemas import avro, known
+from tests.schemas import avro, schema_cache
 
 CLOUD = b'{"specversion":"1.0","type":"made","id":"1","source":"s","data":{"id":7}}'
 CHANGED = b'{"op":"u","before":{"id":7,"cents":1},"after":{"id":7,"cents":2}}'
@@ -34,7 +34,7 @@ class Record(NamedTuple):
     ],
 )
 def test_event_is_extracted_from_the_value(declared: Format, value: bytes, found: dict[str, Any]) -> None:
-    event = ValueReader(declared, known()).event(None, value)
+    event = ValueReader(declared, schema_cache()).event(None, value)
 
     assert event is not None
     assert found == {name: event[name] for name in found}
@@ -43,8 +43,8 @@ def test_event_is_extracted_from_the_value(declared: Format, value: bytes, found
 def test_framed_record_key_supplies_a_missing_column_of_the_row() -> None:
     value = b'{"op":"c","before":null,"after":{"cents":2}}'
 
-    assert 9 == (ValueReader("debezium", known()).event(avro(3, {"id": 9}), value) or {})["id"]
-    assert "id" not in (ValueReader("debezium", known()).event(b"\0\0\0\0\3", value) or {})
+    assert 9 == (ValueReader("debezium", schema_cache()).event(avro(3, {"id": 9}), value) or {})["id"]
+    assert "id" not in (ValueReader("debezium", schema_cache()).event(b"\0\0\0\0\3", value) or {})
 
 
 @pytest.mark.parametrize(
@@ -60,17 +60,17 @@ def test_framed_record_key_supplies_a_missing_column_of_the_row() -> None:
     ],
 )
 def test_value_of_another_format_is_rejected(declared: Format, value: bytes, reason: str) -> None:
-    with pytest.raises(BadEventError, match=reason) as refused:
-        ValueReader(declared, known()).event(None, value)
+    with pytest.raises(BadEventError, match=reason) as caught:
+        ValueReader(declared, schema_cache()).event(None, value)
 
-    assert not isinstance(refused.value, BeyondDoubleError)
+    assert not isinstance(caught.value, BeyondDoubleError)
 
 
 def test_number_beyond_a_double_does_not_affect_the_rest_of_the_event() -> None:
-    with pytest.raises(BeyondDoubleError) as refused:
+    with pytest.raises(BeyondDoubleError) as caught:
         ValueReader("cloudevents").event(None, CLOUD.replace(b"7", b'7,"n":1e999'))
 
-    assert (7, "made") == (refused.value.rest["id"], refused.value.rest["@type"])
+    assert (7, "made") == (caught.value.rest["id"], caught.value.rest["@type"])
 
 
 def test_heartbeat_is_no_event() -> None:
@@ -80,9 +80,9 @@ def test_heartbeat_is_no_event() -> None:
 def test_schema_is_fetched_before_a_value_is_read_and_only_if_one_is_needed() -> None:
     record = Record(b"key", avro(1, {"id": "a", "m": {}}))
     with pytest.raises(NotFetchedError):
-        ValueReader("avro", known(2)).event(*record)  # type: ignore[arg-type]  # its value is not None
+        ValueReader("avro", schema_cache(2)).event(*record)  # type: ignore[arg-type]  # its value is not None
 
-    parts: dict[Format, list[bytes | None]] = {
+    framed: dict[Format, list[bytes | None]] = {
         "json": [], "json-schema": [], "avro": [record.value], "cloudevents": [record.value], "debezium": [record.value, b"key"],
     }  # fmt: skip
-    assert parts == {declared: list(ValueReader(declared).framed_parts([record])) for declared in parts}
+    assert framed == {declared: list(ValueReader(declared).framed_parts([record])) for declared in framed}

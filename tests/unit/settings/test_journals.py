@@ -107,14 +107,14 @@ def test_journal_is_found_by_its_name(file: Path) -> None:
 
     assert "accounts" == one.journal(None).name
     assert "posts" == two.journal("posts").name
-    for settings, name, said in (
+    for settings, name, expected in (
         (two, None, "there are several journals: name one with --journal: accounts, posts"),
         (two, "post", "there is no journal 'post', did you mean 'posts'? (there are: accounts, posts)"),
         (none, None, "there is no journal in the settings; declare one as a table [journals.NAME]"),
     ):
         with pytest.raises(ConfigurationError) as caught:
             settings.journal(name)
-        assert [said] == caught.value.faults
+        assert [expected] == caught.value.faults
 
 
 def test_registry_format_needs_its_url_and_envelope_field_needs_a_format(file: Path) -> None:

@@ -41,8 +41,8 @@ def test_one_table_under_two_spellings_is_rejected(first: tuple[str, str], secon
     [("cells", "cells_progress"), ("cells", "cells_new"), ("cells_old", "Cells"), ("cells", "cells_old_progress")],
 )
 def test_table_name_that_clashes_with_an_auxiliary_table_is_rejected(first: str, second: str) -> None:
-    told = f"read_stores.s1 and read_stores.s0 have the same url and the tables {second} and {first}, but a store has the names"
-    with pytest.raises(ValidationError, match=re.escape(told)):
+    message = f"read_stores.s1 and read_stores.s0 have the same url and the tables {second} and {first}, but a store has the names"
+    with pytest.raises(ValidationError, match=re.escape(message)):
         settings_of(("sqlite:///read.db", first), ("sqlite:///read.db", second))
 
 

@@ -203,9 +203,9 @@ def test_function_error_is_a_dead_letter(name: str) -> None:
 
     kit = FoldTester(fold(**{name: fails}))
     kit.send(event("a", "x"))
-    (letter,) = kit.dead_letters
+    (dead_letter,) = kit.dead_letters
 
-    assert ("user-error", f"{name}: RuntimeError: no such thing") == (letter.reason, letter.detail)
+    assert ("user-error", f"{name}: RuntimeError: no such thing") == (dead_letter.reason, dead_letter.detail)
     assert [] == kit.flush()
 
 
@@ -226,7 +226,7 @@ def test_function_result_is_validated(options: dict[str, Any], reason: str) -> N
     kit = FoldTester(fold(**options))
     kit.send(event("a", "x"))
 
-    assert [reason] == [letter.reason for letter in kit.dead_letters]
+    assert [reason] == [dead_letter.reason for dead_letter in kit.dead_letters]
 
 
 def test_tombstone_never_reaches_a_decoder() -> None:
@@ -234,7 +234,7 @@ def test_tombstone_never_reaches_a_decoder() -> None:
     kit.send(None)
     kit.send(b"")
 
-    assert ["tombstone", "tombstone"] == [letter.reason for letter in kit.dead_letters]
+    assert ["tombstone", "tombstone"] == [dead_letter.reason for dead_letter in kit.dead_letters]
 
 
 # Clocks of producers
@@ -250,12 +250,12 @@ def test_producer_with_a_skewed_clock_gets_the_same_records(backlog: str, off_mi
     for name, pause in (("a", "1m"), ("b", "1m"), ("c", "29s")):
         kit.send(event("g", name), at_ms=kit.now_ms + off_minutes * MINUTES)
         assert [] == kit.advance(pause)
-    (held,) = kit.advance("1s")
+    (record,) = kit.advance("1s")
     kit.send(event("g", "d"), at_ms=kit.now_ms + off_minutes * MINUTES)
     assert [] == kit.advance("1m")
     (quiet,) = kit.advance("1s")
 
-    assert (["a", "b", "c"], ["d"]) == (held.value["m"], quiet.value["m"])
+    assert (["a", "b", "c"], ["d"]) == (record.value["m"], quiet.value["m"])
     assert "quiet" == quiet.value["fold"]["reason"]
 
 
@@ -265,9 +265,9 @@ def test_producer_with_a_slow_clock_is_still_late_after_a_backlog(away_minutes: 
     kit.send(event("g", "live"), at_ms=kit.now_ms - 60 * MINUTES)
     waited = [kit.now_ms + (minute - 60) * MINUTES for minute in range(1, away_minutes + 1)]
     kit.now_ms += away_minutes * MINUTES
-    held = kit.catch_up([(at_ms, event("g", "waited")) for at_ms in waited])
+    records = kit.catch_up([(at_ms, event("g", "waited")) for at_ms in waited])
 
-    assert [10] * (away_minutes // 10) == [record.value["fold"]["events"] for record in held]
+    assert [10] * (away_minutes // 10) == [record.value["fold"]["events"] for record in records]
     assert [] == kit.advance("2m")
     assert [away_minutes % 10 + 1] == [record.value["fold"]["events"] for record in kit.advance("1s")]
 
@@ -312,7 +312,7 @@ def test_aggregated_values_are_in_the_record_by_name() -> None:
     (record,) = kit.flush()
 
     assert {"likes": 2**63, "seen": "2026-01-02", "posts": 2, "price": 2} == record.value["m"]
-    assert ["no-value"] == [letter.reason for letter in kit.dead_letters]
+    assert ["no-value"] == [dead_letter.reason for dead_letter in kit.dead_letters]
 
 
 def test_last_event_determines_the_quiet_period_of_its_group() -> None:
@@ -333,7 +333,7 @@ def test_event_with_a_missing_or_too_long_duration_is_rejected(wait: Any) -> Non
     kit = FoldTester(fold(quiet_period=QuietPeriod(field="wait", default="10m", at_most="1h")))
     kit.send(event("a", "x") | {"wait": wait})
 
-    assert ["no-value"] == [letter.reason for letter in kit.dead_letters]
+    assert ["no-value"] == [dead_letter.reason for dead_letter in kit.dead_letters]
 
 
 def test_function_determines_the_quiet_period_and_its_error_is_a_dead_letter() -> None:
@@ -343,14 +343,14 @@ def test_function_determines_the_quiet_period_and_its_error_is_a_dead_letter() -
     kit.send(event("b", "x"))
 
     assert [b"a"] == [record.key for record in kit.advance("2m")]
-    assert ["user-error"] == [letter.reason for letter in kit.dead_letters]
+    assert ["user-error"] == [dead_letter.reason for dead_letter in kit.dead_letters]
 
 
 def test_first_event_of_a_quiet_group_makes_a_record_at_once_and_the_others_are_folded() -> None:
     kit = FoldTester(fold(leading=True))
     first = kit.send(event("a", "x"))
     rest = [*kit.send(event("a", "y")), *kit.send(event("a", "z")), *kit.advance("30m")]
-    (again,) = kit.send(event("a", "x"))
+    (leading,) = kit.send(event("a", "x"))
     nothing_follows = kit.advance("30m")
     done = kit.send(event("a", "last")) + kit.send(event("b", "x"))
 
@@ -358,7 +358,7 @@ def test_first_event_of_a_quiet_group_makes_a_record_at_once_and_the_others_are_
     assert [("quiet", ["y", "z"], 2)] == [
         (one.value["fold"]["reason"], one.value["m"], one.value["fold"]["events"]) for one in rest
     ]
-    assert ("leading", []) == (again.value["fold"]["reason"], nothing_follows)
+    assert ("leading", []) == (leading.value["fold"]["reason"], nothing_follows)
     assert ["leading", "leading"] == [record.value["fold"]["reason"] for record in done]
 
 

@@ -63,9 +63,9 @@ def test_async_function_that_would_wait_for_its_own_loop_is_rejected_as_in_a_wor
     one = subscribed(ship, retry=Retries(attempts=1))
     with SubscriberTester(one) as kit:
         kit.publish(paid, Paid("o1"))
-        (letter,) = kit.dead_letters(one)
+        (dead_letter,) = kit.dead_letters(one)
 
-        assert "await the function without _sync" in letter.detail
+        assert "await the function without _sync" in dead_letter.detail
         assert [] == kit.published(sent)
 
 
@@ -73,12 +73,12 @@ def test_published_event_reaches_other_subscribers() -> None:
     async def ship(event: Received[Paid]) -> None:
         await event.publish(sent, Sent(event.data.order_id))
 
-    told = []
-    one, other = subscribed(ship), subscribed(lambda event: told.append(event.data.order_id), sent, name="tell")
+    received = []
+    one, other = subscribed(ship), subscribed(lambda event: received.append(event.data.order_id), sent, name="tell")
     with SubscriberTester(one, other) as kit:
         kit.publish(paid, Paid("o1"))
 
-    assert ["o1"] == told
+    assert ["o1"] == received
 
 
 def test_clock_starts_at_the_given_time_and_waits_take_no_real_time() -> None:
@@ -109,7 +109,7 @@ def test_hanging_function_is_timed_out() -> None:
         kit.advance("1m")
 
         assert [(1, "timeout"), (2, "timeout")] == seen_by(kit, one)
-        assert ["timed-out"] == [letter.reason for letter in kit.dead_letters(one)]
+        assert ["timed-out"] == [dead_letter.reason for dead_letter in kit.dead_letters(one)]
 
 
 def test_busy_function_is_timed_out_too() -> None:
@@ -139,7 +139,7 @@ def test_thread_awaited_by_a_function_takes_no_virtual_time() -> None:
 
 
 def test_connection_awaited_by_a_function_is_awaited() -> None:
-    said: list[bytes] = []
+    lines: list[bytes] = []
 
     def answer() -> None:
         connection, _ = listening.accept()
@@ -152,7 +152,7 @@ def test_connection_awaited_by_a_function_is_awaited() -> None:
     async def ship(event: Received[Paid]) -> None:
         reader, writer = await asyncio.open_connection(*listening.getsockname())
         writer.write(b"hello\n")
-        said.append(await reader.readline())
+        lines.append(await reader.readline())
         writer.close()
 
     one = subscribed(ship, retry=Retries(attempts=1), timeout="5m")
@@ -163,7 +163,7 @@ def test_connection_awaited_by_a_function_is_awaited() -> None:
         kit.advance("4m")
         thread.join()
 
-        assert ([(1, "done")], [b"hello\n"]) == (seen_by(kit, one), said)
+        assert ([(1, "done")], [b"hello\n"]) == (seen_by(kit, one), lines)
 
 
 def test_events_of_a_key_follow_each_other() -> None:
@@ -205,4 +205,4 @@ def test_dead_letter_of_an_event_with_an_empty_header_can_be_inspected() -> None
     with SubscriberTester(one) as kit:
         kit.produce(paid, b'{"order_id": "o1"}', headers=[("trace", cast("bytes", None))])
 
-        assert ["rejected"] == [letter.reason for letter in kit.dead_letters(one)]
+        assert ["rejected"] == [dead_letter.reason for dead_letter in kit.dead_letters(one)]

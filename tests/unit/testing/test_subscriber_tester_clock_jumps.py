@@ -79,10 +79,10 @@ def test_record_without_a_value_is_a_dead_letter_or_ignored(tombstones: Any) -> 
         kit.produce(paid, None, key=b"o1")
         kit.publish(paid, Paid("o2"))
         kit.advance("1m")
-        letters = kit.dead_letters(ship)
+        dead_letters = kit.dead_letters(ship)
 
         assert ["o2"] == [run.data.order_id for run in kit.runs(ship)]
-    assert (0 if tombstones == "ignore" else 1) == len(letters)
+    assert (0 if tombstones == "ignore" else 1) == len(dead_letters)
 
 
 @pytest.mark.parametrize("source", [paid, records_of("f", Paid)], ids=["event", "record"])

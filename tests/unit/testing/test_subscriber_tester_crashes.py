@@ -33,7 +33,7 @@ def test_process_killed_while_a_rebalance_waits_for_it_is_no_longer_awaited(idem
 
         assert LEFT[idempotent] == (
             [run.outcome for run in kit.runs(one)],
-            [letter.reason for letter in kit.dead_letters(one)],
+            [dead_letter.reason for dead_letter in kit.dead_letters(one)],
         )
 
 

@@ -55,7 +55,7 @@ def test_event_that_kills_its_process_three_times_becomes_a_dead_letter() -> Non
         kit.rebalance()
 
         assert [(1, "crash"), (2, "crash"), (3, "crash")] == seen_by(kit, one)
-        assert ["crashed"] == [letter.reason for letter in kit.dead_letters(one)]
+        assert ["crashed"] == [dead_letter.reason for dead_letter in kit.dead_letters(one)]
 
 
 def test_wiped_redis_resets_the_attempt_count() -> None:
@@ -202,7 +202,7 @@ def test_crash_makes_a_dead_letter_of_an_event_that_must_not_run_twice() -> None
         kit.rebalance()
         kit.advance("1m")
 
-        assert ["interrupted"] == [letter.reason for letter in kit.dead_letters(one)]
+        assert ["interrupted"] == [dead_letter.reason for dead_letter in kit.dead_letters(one)]
         assert [("o1", "crash"), ("o2", "done")] == [(run.data.order_id, run.outcome) for run in kit.runs(one)]
     assert ["o1", "o2"] == done
 
@@ -210,8 +210,8 @@ def test_crash_makes_a_dead_letter_of_an_event_that_must_not_run_twice() -> None
 def test_event_published_twice_under_one_id_runs_once_with_deduplication() -> None:
     ids = []
     once = subscribed(lambda event: ids.append(event.id), idempotent="unknown")
-    again = subscribed(lambda event: ids.append("again"), name="tell")
-    with SubscriberTester(once, again) as kit:
+    repeated = subscribed(lambda event: ids.append("again"), name="tell")
+    with SubscriberTester(once, repeated) as kit:
         event_id = kit.publish(paid, Paid("o1"))
         kit.publish(paid, Paid("o1"), event_id=event_id)
         kit.advance("10s")
@@ -229,7 +229,7 @@ def test_late_success_of_a_frozen_process_makes_a_second_dead_letter() -> None:
         kit.freeze("1m")
         kit.advance("1m")
 
-        assert ["interrupted", "finished-late"] == [letter.reason for letter in kit.dead_letters(one)]
+        assert ["interrupted", "finished-late"] == [dead_letter.reason for dead_letter in kit.dead_letters(one)]
 
 
 def test_at_most_once_event_is_not_repeated_after_redis_was_wiped() -> None:
@@ -275,4 +275,4 @@ def test_event_that_ended_during_a_release_is_no_dead_letter_if_the_process_is_k
         kit.advance("1m")
 
         assert ["crash", "done", "done", "done"] == [run.outcome for run in kit.runs(one)]
-        assert [("interrupted", b"o60")] == [(letter.reason, letter.key) for letter in kit.dead_letters(one)]
+        assert [("interrupted", b"o60")] == [(dead_letter.reason, dead_letter.key) for dead_letter in kit.dead_letters(one)]

@@ -61,10 +61,10 @@ def test_retry_and_dead_letter_report_their_error() -> None:
     with SubscriberTester(one) as kit:
         event_id = kit.publish(paid, Paid("o1"))
         kit.advance("10s")
-        (letter,) = kit.dead_letters(one)
+        (dead_letter,) = kit.dead_letters(one)
 
     assert ("failed", event_id, 2, "ConnectionError", b"o1", b'{"order_id":"o1","cents":1}') == (
-        letter.reason, letter.event_id, letter.attempts, letter.exception, letter.key, letter.value,
+        dead_letter.reason, dead_letter.event_id, dead_letter.attempts, dead_letter.exception, dead_letter.key, dead_letter.value,
     )  # fmt: skip
     assert [ConnectionError, ConnectionError] == [type(run.error) for run in kit.runs(one)]
 
@@ -77,7 +77,9 @@ def test_events_are_encoded_and_decoded() -> None:
         kit.produce(paid, b'{"order_id": "o1", "cents": "500"}')
         kit.produce(paid, b'{"order_id": "o2"}', headers=[("ce_type", b"another.event")])
 
-        assert [("not-valid", "$.cents")] == [(letter.reason, letter.detail[-8:-1]) for letter in kit.dead_letters(one)]
+        assert [("not-valid", "$.cents")] == [
+            (dead_letter.reason, dead_letter.detail[-8:-1]) for dead_letter in kit.dead_letters(one)
+        ]
         assert [] == kit.runs(one)
 
 
@@ -99,7 +101,7 @@ def test_catalogue_restricts_published_events_and_its_lifespan_is_entered() -> N
         kit.publish(paid, Paid("o1"))
 
         assert [ConfigurationError] == [type(run.error) for run in kit.runs(one)]
-        assert ["failed"] == [letter.reason for letter in kit.dead_letters(one)]
+        assert ["failed"] == [dead_letter.reason for dead_letter in kit.dead_letters(one)]
     assert ["open", "closed"] == life
 
 
@@ -156,9 +158,9 @@ def test_settings_override_the_declaration_as_in_production() -> None:
     shipping = subscribed(ship)
     with SubscriberTester(shipping, settings=settings) as kit:
         kit.publish(paid, Paid("o1"))
-        letters = kit.dead_letters(shipping)
+        dead_letters = kit.dead_letters(shipping)
 
-    assert [("failed", 1)] == [(letter.reason, letter.attempts) for letter in letters]
+    assert [("failed", 1)] == [(dead_letter.reason, dead_letter.attempts) for dead_letter in dead_letters]
 
 
 def test_crash_at_an_unknown_moment_is_rejected() -> None:
@@ -179,9 +181,9 @@ def test_sync_function_with_an_unawaited_publish_fails() -> None:
     one = subscribed(ship, retry=Retries(attempts=1))
     with SubscriberTester(one) as kit:
         kit.publish(paid, Paid("o1"))
-        (letter,) = kit.dead_letters(one)
+        (dead_letter,) = kit.dead_letters(one)
 
-        assert "RuntimeError: a function without async cannot await publish: call publish_sync" == letter.detail
+        assert "RuntimeError: a function without async cannot await publish: call publish_sync" == dead_letter.detail
 
 
 def test_tester_used_outside_its_block_says_where_it_runs() -> None:

@@ -45,7 +45,7 @@ bounds_of_a_fold = st.builds(
 BLOCKED = [f"streams_app.tuning.{name}._BLOCK" for name in ("columns", "name_sets", "memory", "replay", "splitting")]
 
 
-def placed(history: list[Any], bounds: Bounds) -> list[DetailedEvent]:
+def detailed_events(history: list[Any], bounds: Bounds) -> list[DetailedEvent]:
     at_ms, events = 1_000, []
     for offset, (later, group, names, closes, shorter) in enumerate(history):
         at_ms += later
@@ -120,7 +120,7 @@ WINDOWS = st.lists(st.sampled_from([1, 2, 5, 30, 50]), min_size=1, max_size=3, u
 @example([later(0), later(1, "uvw"), later(1)], Bounds(1, FAR, 0, 2, leading=True, reads_details=True), [30], 7)
 @example([later(0), later(1, group=b"sb")], Bounds(1, FAR, 1, leading=True, reads_details=True), [30], 2)
 def test_curve_agrees_with_folding_in_every_number(history: list[Any], bounds: Bounds, windows: list[int], block: int) -> None:
-    events = placed(history, replace(bounds, sessions=True))
+    events = detailed_events(history, replace(bounds, sessions=True))
     with pytest.MonkeyPatch.context() as patch:
         for name in BLOCKED:
             patch.setattr(name, block)

@@ -102,20 +102,20 @@ def test_configured_quiet_period_is_a_candidate() -> None:
     assert 77_000 in live_windows(statistics, 77_000)
 
 
-def figures_of(begun: float, longer: float, error: float, share: float = 0.5) -> LiveMetrics:
+def metrics_with(begun: float, longer: float, error: float, share: float = 0.5) -> LiveMetrics:
     gaps = ((1_000.0, 0.0), (60_000.0, 100.0), (float("inf"), 100.0 + longer))
     return LiveMetrics(1_000, 50, begun, 5, gaps, share, error, NOW_MS)
 
 
 def test_errors_of_several_workers_add_up_by_their_squares() -> None:
-    both = combined([figures_of(30, 70, 0.08), figures_of(100, 200, 0.02)], 60_000)
+    both = combined([metrics_with(30, 70, 0.08), metrics_with(100, 200, 0.02)], 60_000)
 
     assert (2_000, 130, 270) == (both.events, both.begun, both.longer(60_000))
     assert ((0.08 * 100) ** 2 + (0.02 * 300) ** 2) ** 0.5 / 400 == pytest.approx(both.error)
 
 
 def test_sample_is_reported_with_the_error_of_its_ratio() -> None:
-    curve = live_curve("f", figures_of(30, 70, 0.08), [60_000], NOW_MS + 5)
+    curve = live_curve("f", metrics_with(30, 70, 0.08), [60_000], NOW_MS + 5)
     assert curve.sample is not None
 
     assert 0.008 == pytest.approx(curve.sample.ratio_error)

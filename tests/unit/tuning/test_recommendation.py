@@ -120,11 +120,11 @@ def test_recommendation_requires_candidates() -> None:
     assert "No candidate was tried." == recommend(curve({})).why
 
 
-@pytest.mark.parametrize(("events", "told"), [(1, "delay the event."), (7_000, "delay the 7,000 events.")])
-def test_stream_in_which_nothing_folds_is_reported(events: int, told: str) -> None:
+@pytest.mark.parametrize(("events", "expected_end"), [(1, "delay the event."), (7_000, "delay the 7,000 events.")])
+def test_stream_in_which_nothing_folds_is_reported(events: int, expected_end: str) -> None:
     found = recommend(curve({1: 0.0, 10: 0.0}, events=events), target_ratio=0.5)
 
-    assert (1_000, True) == (found.quiet_ms, "No candidate folds anything" in found.why and found.why.endswith(told))
+    assert (1_000, True) == (found.quiet_ms, "No candidate folds anything" in found.why and found.why.endswith(expected_end))
 
 
 def test_shortest_candidate_is_recommended_if_everything_folds_with_any() -> None:

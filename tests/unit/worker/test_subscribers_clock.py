@@ -90,7 +90,7 @@ async def test_unanswered_clock_comparison_does_not_delay_the_shutdown(monkeypat
 
 async def test_redis_unavailable_at_startup_is_compared_once_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(components, "SKEW_EVERY_SECONDS", 0)
-    stop, redis, looks = asyncio.Event(), RedisTime(), 0
+    stop, redis, queries = asyncio.Event(), RedisTime(), 0
     answers = iter([ConnectionError("Redis is away"), ConnectionError("Redis is away"), None])
 
     async def warn() -> None:
@@ -98,9 +98,9 @@ async def test_redis_unavailable_at_startup_is_compared_once_it_answers(monkeypa
             raise error
 
     async def ask() -> tuple[int, int]:
-        nonlocal looks
-        looks += 1
-        if looks == CLOCK_QUERIES:
+        nonlocal queries
+        queries += 1
+        if queries == CLOCK_QUERIES:
             stop.set()
         return await redis.time()
 

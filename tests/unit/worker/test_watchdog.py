@@ -183,14 +183,14 @@ def watchdog(clock: ManualClock, status: Status, ended: list[str]) -> Watchdog:
 def check_for_seconds(clock: ManualClock, status: Status, watchdog: Watchdog) -> Callable[[int, int], Awaitable[None]]:
     """Return a function that runs the watchdog for some seconds at an interval."""
     trusted, nothing = TrustedClock(clock), cast("Any", None)
-    parts = FoldContext(SETTINGS, nothing, nothing, trusted, Metrics(SETTINGS), status)
-    around = OwnershipConfig(trusted, status, nothing, nothing, session_ms=10_000, tick_seconds=1.0)
-    ownership = Ownership(cast("Any", Unclaimed()), FoldProcessors(parts), around)
+    context = FoldContext(SETTINGS, nothing, nothing, trusted, Metrics(SETTINGS), status)
+    config = OwnershipConfig(trusted, status, nothing, nothing, session_ms=10_000, tick_seconds=1.0)
+    ownership = Ownership(cast("Any", Unclaimed()), FoldProcessors(context), config)
     watchdog.watch("folds", ownership, is_essential=True)
 
     async def check_for(seconds: int, every_ms: int) -> None:
         for _ in range(0, seconds * 1000, every_ms):
-            await watchdog._check(Folding(ownership, parts.claimed_shards))
+            await watchdog._check(Folding(ownership, context.claimed_shards))
             clock.advance_ms(every_ms)
 
     return check_for
@@ -216,7 +216,7 @@ async def test_each_added_group_is_watched_with_its_own_reasons(
     check_for_seconds: CheckFor, watchdog: Watchdog, status: Status, ended: list[str]
 ) -> None:
     other = Worker()
-    other.host.assigned = {TP("t", 0)}
+    other.group_consumer.assigned = {TP("t", 0)}
     watchdog.watch("other", other.ownership, is_essential=True)
     await check_for_seconds(59, 500)
     status.set_not_ready("redis-memory", "the folds alone have a reason")
@@ -243,7 +243,7 @@ async def test_process_ends_for_a_separate_group_only_if_its_partition_is_claime
     expected: list[str],
 ) -> None:
     other = Worker()
-    other.host.assigned, other.host.stable_offset = {TP("t", 0)}, 90
+    other.group_consumer.assigned, other.group_consumer.stable_offset = {TP("t", 0)}, 90
     if is_claimed:
         other.hold(Taker())
     watchdog.watch("ship", other.ownership)

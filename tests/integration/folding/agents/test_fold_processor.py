@@ -21,13 +21,13 @@ from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
-from tests.shards import parts_of, posts_of
+from tests.shards import context_of, decoded_batches_of
 
 
 async def test_fold_that_swallows_a_cancellation_ends_with_its_claim(redis_client: Redis, names: Names) -> None:
     fold, tp = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(minutes=1)), TP("t", 0)
     shard = Shard(fold, tp, ShardStore(FoldScripts(redis_client), shard_keys(names.app_id, "f", "t", 0)))
-    processor = FoldProcessor(shard, posts_of(fold), parts_of(redis_client, names, fold, TrustedClock(SystemClock())))
+    processor = FoldProcessor(shard, decoded_batches_of(fold), context_of(redis_client, names, fold, TrustedClock(SystemClock())))
     bounds = LogBounds(0, 1, 0)
     partition: Any = SimpleNamespace(
         applied=lambda: None, reader_view=lambda: ReaderView(None, None), log_bounds_now=AsyncMock(return_value=bounds)

@@ -26,7 +26,7 @@ from streams_app.folding.store.replies import FoldOutcome, FoldReply
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
-from tests.shards import claimed_shard, fold_some, parts_of, posts_of
+from tests.shards import claimed_shard, context_of, decoded_batches_of, fold_some
 
 SECOND_MS = 1_000
 """The quiet period of these shards."""
@@ -190,7 +190,7 @@ async def test_chunk_split_in_detail_rereads_only_its_own_records(redis_client: 
     shard = Shard(fold, TP("t", 0), ShardStore(FoldScripts(redis_client), shard_keys(names.app_id, "f", "t", 0)))
     await shard.claim(0, 1)
     clock = TrustedClock(SimpleNamespace(now_ms=lambda: 10**9, monotonic_ms=lambda: 1))
-    processor = FoldProcessor(shard, posts_of(fold), parts_of(redis_client, names, fold, clock))
+    processor = FoldProcessor(shard, decoded_batches_of(fold), context_of(redis_client, names, fold, clock))
     records = [SimpleNamespace(offset=at, timestamp=1, key=b"x", value=b'{"a":"x","m":"y"}', headers=()) for at in range(20)]
     batch = Batch(TP("t", 0), records, 0, 20, stable_offset=20, fetched_at_ms=10**9, seek_number=0)
     reader = processor._decoded_batches._readers["f"]

@@ -34,11 +34,11 @@ from tests.scripts import (
     EPOCH,
     PARTITIONS,
     BriefStore,
-    Held,
+    StoredContent,
     chunk_of,
     emptied,
     fold,
-    marks_of,
+    meta_of,
     new_store,
     open_groups,
     outbox_of,
@@ -61,9 +61,9 @@ def comparable(sealed: Sealed, *, keeps_values: bool = True) -> tuple[Any, ...]:
     return (*sealed[:9], names)
 
 
-def group_of(group: OpenGroup, *, keeps_values: bool = True) -> Held:
+def group_of(group: OpenGroup, *, keeps_values: bool = True) -> StoredContent:
     names = {name.encode(): value if keeps_values else b"" for name, value in group.names.items()}
-    return Held(
+    return StoredContent(
         StoredGroup(
             b"", group.first_offset, group.last_offset, group.opened_ms, group.score_ms, group.events, group.low_ms, group.high_ms,
             len(names), group.silent_from_ms,
@@ -104,7 +104,7 @@ async def test_range_in_several_scripts_has_the_same_result_as_event_by_event(
         # A session that ends before the end of its range leaves at once, with its range or at the next seal.
         expected += model.seal(clock)
         found += (await seal(store, fence, clock, bounds, limit=1_000)).sealed
-    opened, left, marks = await open_groups(store), await outbox_of(store), await marks_of(store)
+    opened, left, marks = await open_groups(store), await outbox_of(store), await meta_of(store)
     in_order = sorted((comparable(entry, keeps_values=keeps_values) for entry in expected), key=lambda entry: entry[1])
 
     assert {group: group_of(held, keeps_values=keeps_values) for group, held in model.open.items()} == opened
@@ -200,7 +200,7 @@ async def test_two_alternating_owners_have_the_same_result_as_one_at_any_takeove
             heir = await owner(BriefStore(store, work), declared)
             await fold_range(heir, third)
             assert sorted(entry.first_offset for entry in heir.outbox) == [offset for offset, _ in await sealed_in(store)]
-            marks = await marks_of(store)
+            marks = await meta_of(store)
             for its_own in ("token", "epoch", "owner"):
                 del marks[its_own]
             found.append((await open_groups(store), await outbox_of(store), marks, heir.clock.stored))

@@ -25,7 +25,7 @@ from tests.scripts import (
     BriefStore,
     chunk_of,
     fold,
-    marks_of,
+    meta_of,
     one,
     open_groups,
     packed,
@@ -77,14 +77,14 @@ async def test_log_that_begins_within_the_range_keeps_the_rest_of_it(store: Shar
     assert claimed is not None
     assert (1, RangeInProgress(TO, A, CHUNK.time)) == (claimed.fence, claimed.in_progress)
     assert (FoldOutcome.DONE, [B]) == (done.outcome, list(await open_groups(store)))
-    assert str(TO) == (await marks_of(store))["fence"]
+    assert str(TO) == (await meta_of(store))["fence"]
 
 
 @pytest.mark.parametrize("to", [TO, TO + 20])
 async def test_log_that_begins_beyond_the_range_ends_it(store: ShardStore, to: int) -> None:
     await beyond_the_cursor(store)
     await store.skip("me", -1, to)
-    marks = await marks_of(store)
+    marks = await meta_of(store)
 
     assert (str(to), set()) == (marks["fence"], RANGE_MARKS & marks.keys())
 
@@ -110,7 +110,7 @@ async def test_changed_definition_drops_the_range_and_refolds_it_from_its_beginn
         await store.define("me", "new")
     await store.finish("me", [(3, 3, 1)])
     await store.define("me", "new")
-    marks = await marks_of(store)
+    marks = await meta_of(store)
     await fold(store, -1, CHUNK)
 
     assert ("new", "-1", set()) == (marks["definition"], marks["fence"], RANGE_MARKS & marks.keys())
@@ -173,7 +173,7 @@ async def test_due_time_does_not_advance_while_a_range_is_in_progress(store: Sha
     await in_progress(store, [FoldEvent(0, 1_000, B, {"u": 1})])
     done = await seal(store, 0, 90_000)
 
-    assert ([], 1_000, "1000") == (done.sealed, done.clock_ms, (await marks_of(store))["clock"])
+    assert ([], 1_000, "1000") == (done.sealed, done.clock_ms, (await meta_of(store))["clock"])
 
 
 async def test_groups_due_by_the_stored_clock_are_sealed_while_a_range_is_in_progress(store: ShardStore) -> None:
@@ -191,7 +191,7 @@ async def test_full_redis_seals_groups_due_by_the_current_time_and_keeps_the_sto
 
     # The group of the range counts, too: the range has passed it.
     assert [(B, "quiet"), (A, "quiet")] == [(entry.member, entry.reason) for entry in done.sealed]
-    assert (1_000, "1000") == (done.clock_ms, (await marks_of(store))["clock"])
+    assert (1_000, "1000") == (done.clock_ms, (await meta_of(store))["clock"])
 
 
 @pytest.mark.parametrize(
@@ -262,4 +262,4 @@ async def test_full_redis_closes_groups_by_a_clock_that_it_does_not_store(redis_
     await shard.seal(900_000, folded_until_ms=900_000, is_redis_full=True)
 
     assert [0] == [entry.first_offset for entry in shard.outbox]
-    assert "1000" == (await marks_of(shard.store))["clock"], "the range that waits is scored by it, whoever folds it"
+    assert "1000" == (await meta_of(shard.store))["clock"], "the range that waits is scored by it, whoever folds it"

@@ -26,7 +26,7 @@ from streams_app.folding.store.shard_store import ShardStore
 from streams_app.operations.groups import collect, stored_shards
 from streams_app.settings import Settings
 from tests.conftest import Names
-from tests.shards import parts_of, posts_of
+from tests.shards import context_of, decoded_batches_of
 
 NOW = 1_700_000_000_000
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
@@ -181,7 +181,7 @@ async def test_worker_with_a_clock_ahead_leaves_a_correct_clock_to_the_next_owne
     ahead = SimpleNamespace(now_ms=lambda: NOW + 10 * MINUTE, monotonic_ms=lambda: 77_000)
     clock = TrustedClock(ahead)
     clock.compare(clock.read(), NOW)
-    processor = FoldProcessor(shard, posts_of(fold), parts_of(redis_client, names, fold, clock))
+    processor = FoldProcessor(shard, decoded_batches_of(fold), context_of(redis_client, names, fold, clock))
     # Without any delay, and by a producer on the same host.
     shard.clock.caught_up_at_ms = ahead.now_ms()
     record = SimpleNamespace(offset=0, timestamp=ahead.now_ms(), key=b"x", value=b'{"a":"x","m":"y"}', headers=())
@@ -204,7 +204,7 @@ async def test_claim_with_a_clock_ahead_knows_when_it_was_at_the_end(redis_clien
         commit=_answer(None), seek=_answer(0), partition_count=lambda _: 1, reader_view=lambda _: (ReaderView(None, None), None),
     )  # fmt: skip
     owner: Any = SimpleNamespace(on_progress=lambda _: None, commit_now=_answer(None), now_ms=clock.now_ms)
-    claimer = Claimer(reader, FoldProcessors(parts_of(redis_client, names, fold, clock)), clock, Commits(reader))
+    claimer = Claimer(reader, FoldProcessors(context_of(redis_client, names, fold, clock)), clock, Commits(reader))
     partition = await claimer.claim_once(tp, 1, owner, was_reset=False)
     processor = cast("FoldProcessor", partition.ranges.served["f"].processor)
     await processor.revoke(0)

@@ -21,12 +21,12 @@ from tests.integration.shapes import RUNS, bounds_of_a_fold, placed, shapes
 from tests.scripts import (
     EPOCH,
     BriefStore,
-    Held,
+    StoredContent,
     chunk_of,
     edited,
     emptied,
     fold,
-    marks_of,
+    meta_of,
     new_store,
     open_groups,
     outbox_of,
@@ -64,17 +64,17 @@ async def begun(redis: Redis, events: list[FoldEvent], bounds: Bounds) -> ShardS
 
 async def die(store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds, events: list[FoldEvent], writes: int) -> bool:
     """Fold a chunk by a script that dies after this number of writes; return whether it died."""
-    marks = await marks_of(store)
+    marks = await meta_of(store)
     try:
         await fold(edited(store, partial(dying, writes=writes)), fence, chunk, bounds, events)
     except ResponseError as error:
         assert "dies here" in str(error)
-        assert marks == await marks_of(store)
+        assert marks == await meta_of(store)
         return True
     return False
 
 
-async def state_of(store: ShardStore) -> tuple[dict[bytes, Held], list[Sealed]]:
+async def state_of(store: ShardStore) -> tuple[dict[bytes, StoredContent], list[Sealed]]:
     """Return open groups and outbox, and check that no group counts an event twice."""
     opened, sealed = await open_groups(store), await outbox_of(store)
     assert all(held.numbers.events == len(held.names) for held in opened.values())
@@ -82,7 +82,7 @@ async def state_of(store: ShardStore) -> tuple[dict[bytes, Held], list[Sealed]]:
     return opened, sealed
 
 
-def names_of(opened: dict[bytes, Held], sealed: list[Sealed]) -> set[str]:
+def names_of(opened: dict[bytes, StoredContent], sealed: list[Sealed]) -> set[str]:
     return {name.decode() for held in opened.values() for name in held.names} | {name for entry in sealed for name in entry.names}
 
 
@@ -139,11 +139,11 @@ async def test_events_are_neither_missing_nor_counted_twice_after_scripts_die(
         if looks:  # a flush of all groups is requested in the meantime
             await store.redis.sadd(store.keys.flush, "*")
             await seal(store, fence, 0, bounds, limit=1_000)
-    if (await marks_of(store))["fence"] == str(fence):
+    if (await meta_of(store))["fence"] == str(fence):
         await fold(BriefStore(store, work), fence, chunk, bounds, late, most=3)
     opened, records = await state_of(store)
     lows = [held.numbers.first_offset for held in opened.values()] + [entry.first_offset for entry in records]
 
     assert {f"n{event.offset}" for event in [*events, *late]} == names_of(opened, records)
-    assert (str(late[-1].offset), min([late[-1].offset + 1, *lows])) == ((await marks_of(store))["fence"], await store.watermark())
+    assert (str(late[-1].offset), min([late[-1].offset + 1, *lows])) == ((await meta_of(store))["fence"], await store.watermark())
     await emptied(store)

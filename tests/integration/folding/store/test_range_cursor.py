@@ -23,7 +23,7 @@ from tests.scripts import (
     BriefStore,
     chunk_of,
     fold,
-    marks_of,
+    meta_of,
     one,
     open_groups,
     packed,
@@ -45,9 +45,9 @@ async def store(redis_client: Redis, names: Names) -> ShardStore:
 
 
 async def test_first_script_of_a_range_writes_its_end_its_cursor_and_its_time(store: ShardStore) -> None:
-    before = await marks_of(store)
+    before = await meta_of(store)
     done = await step(store)
-    after = await marks_of(store)
+    after = await meta_of(store)
 
     assert (FoldOutcome.MORE, A, 1) == (done.outcome, done.cursor, done.taken)
     assert {"to": "9", "cursor": "sa", "cap": str(WALL), "arrived": "", "digest": ""} == {name: after[name] for name in RANGE_MARKS}
@@ -59,7 +59,7 @@ async def test_range_that_fits_one_script_writes_no_cursor(store: ShardStore, re
     await fold(ShardStore(FoldScripts(redis_client), store.keys), -1, CHUNK)
     counts = await redis_client.info("commandstats")
 
-    assert set() == RANGE_MARKS & (await marks_of(store)).keys()
+    assert set() == RANGE_MARKS & (await meta_of(store)).keys()
     assert "cmdstat_hdel" not in counts
 
 

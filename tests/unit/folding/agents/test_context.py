@@ -29,12 +29,12 @@ def chunk_at(offset: int) -> Chunk:
 
 def test_window_statistics_restart_for_partitions_that_were_assigned_to_another_worker() -> None:
     nothing = cast("Any", None)
-    parts = FoldContext(SETTINGS, nothing, nothing, TrustedClock(ManualClock()), Metrics(SETTINGS), Status())
-    figures, begun = parts.statistics_of(FOLD), []
+    context = FoldContext(SETTINGS, nothing, nothing, TrustedClock(ManualClock()), Metrics(SETTINGS), Status())
+    statistics, begun = context.statistics_of(FOLD), []
     for offset, assigned in enumerate([{TP("t", 0)}, {TP("t", 0)}, {TP("t", 1), TP("other", 0)}]):
-        figures.folded(0, chunk_at(2 * offset))
-        parts.observe_shards(assigned)
-        figures.folded(0, chunk_at(2 * offset + 1))
-        begun.append(parts.metrics.groups_begun.labels(fold="f")._value.get())
+        statistics.folded(0, chunk_at(2 * offset))
+        context.observe_shards(assigned)
+        statistics.folded(0, chunk_at(2 * offset + 1))
+        begun.append(context.metrics.groups_begun.labels(fold="f")._value.get())
 
     assert [1, 1, 2] == begun

@@ -66,9 +66,9 @@ async def test_emission_waits_for_the_tick_if_nothing_is_due(last_seal: SealedGr
 
 
 async def test_group_past_max_hold_is_due_too() -> None:
-    held = SealedGroups(0, False, 3, 0, oldest_score_ms=NOW_MS, oldest_opened_ms=NOW_MS - 60_000 - FETCH_DELAY_MS, sealed=[])
+    seal_result = SealedGroups(0, False, 3, 0, oldest_score_ms=NOW_MS, oldest_opened_ms=NOW_MS - 60_000 - FETCH_DELAY_MS, sealed=[])
 
-    assert not await waits_for_the_tick(emitter_after(held), NOTHING)
+    assert not await waits_for_the_tick(emitter_after(seal_result), NOTHING)
 
 
 def test_records_and_events_are_counted_by_reason() -> None:

@@ -23,9 +23,9 @@ def test_group_with_ever_new_names_is_split_into_chunks(keeps_values: bool) -> N
 
     chunks = list(chunks_of(events, 500, keeps_values=keeps_values))
 
-    held = [sum(len(run.changed) for runs in chunk.groups.values() for run in runs) for chunk in chunks]
-    assert 400 * 256 == sum(held)
-    assert max(held) <= MAX_NAMES + 256
+    name_counts = [sum(len(run.changed) for runs in chunk.groups.values() for run in runs) for chunk in chunks]
+    assert 400 * 256 == sum(name_counts)
+    assert max(name_counts) <= MAX_NAMES + 256
     assert 500 == chunks[-1].to
 
 

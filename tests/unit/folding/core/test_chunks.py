@@ -31,7 +31,7 @@ values = st.dictionaries(st.sampled_from("vwxyz"), st.integers(0, 9), max_size=3
 shapes = st.tuples(st.integers(1, 3), st.integers(-1, 200), st.sampled_from(GROUPS), values)
 
 
-def placed(drawn: Sequence[tuple[int, int, bytes, dict[str, Any]]]) -> list[FoldEvent]:
+def events_at_offsets(drawn: Sequence[tuple[int, int, bytes, dict[str, Any]]]) -> list[FoldEvent]:
     """Offsets ascend, with gaps where the log skips some."""
     events, offset = [], -1
     for step, stamp, group, names in drawn:
@@ -40,7 +40,7 @@ def placed(drawn: Sequence[tuple[int, int, bytes, dict[str, Any]]]) -> list[Fold
     return events
 
 
-events_of_a_range = st.lists(shapes, max_size=60).map(placed)
+events_of_a_range = st.lists(shapes, max_size=60).map(events_at_offsets)
 
 
 class Scoring(NamedTuple):
@@ -89,15 +89,15 @@ def joined(chunks: Sequence[Chunk], session_gap_ms: int | None) -> dict[bytes, l
     for chunk in chunks:
         for group, runs in chunk.groups.items():
             for run in runs:
-                held = folded[group]
-                if held and (session_gap_ms is None or run.first_score - held[-1].last_score <= session_gap_ms):
-                    last = held[-1]
-                    held[-1] = GroupRun(
+                stored = folded[group]
+                if stored and (session_gap_ms is None or run.first_score - stored[-1].last_score <= session_gap_ms):
+                    last = stored[-1]
+                    stored[-1] = GroupRun(
                         last.first_offset, run.last_offset, last.events + run.events, min(last.low_ms, run.low_ms),
                         max(last.high_ms, run.high_ms), last.first_score, run.last_score, {**last.changed, **run.changed},
                     )  # fmt: skip
                 else:
-                    held.append(run)
+                    stored.append(run)
     return folded
 
 
@@ -194,12 +194,12 @@ def sessions_of(events: Sequence[FoldEvent], session_gap_ms: int) -> set[tuple[A
     clock, sessions = 0, defaultdict[bytes, list[list[tuple[int, int]]]](list)
     for event in events:
         clock = max(clock, event.timestamp_ms)
-        held = sessions[event.group]
-        if held and clock - held[-1][-1][1] <= session_gap_ms:
-            held[-1].append((event.offset, clock))
+        of_group = sessions[event.group]
+        if of_group and clock - of_group[-1][-1][1] <= session_gap_ms:
+            of_group[-1].append((event.offset, clock))
         else:
-            held.append([(event.offset, clock)])
-    return {(group, *(offset for offset, _ in session)) for group, held in sessions.items() for session in held}
+            of_group.append([(event.offset, clock)])
+    return {(group, *(offset for offset, _ in session)) for group, of_group in sessions.items() for session in of_group}
 
 
 @given(events_of_a_range, st.lists(st.integers(0, 60), max_size=6), st.integers(1, 20), st.integers(1, 60))
@@ -207,10 +207,10 @@ def sessions_of(events: Sequence[FoldEvent], session_gap_ms: int) -> set[tuple[A
 def test_sessions_are_independent_of_the_split_into_batches(
     events: list[FoldEvent], cuts: list[int], most: int, session_gap_ms: int
 ) -> None:
-    edges = sorted({0, len(events), *(cut for cut in cuts if cut < len(events))})
+    boundaries = sorted({0, len(events), *(cut for cut in cuts if cut < len(events))})
     chunks: list[Chunk] = []
     clock_ms = 0
-    for begin, end in pairwise(edges):
+    for begin, end in pairwise(boundaries):
         part = events[begin:end]
         chunks += cut(part, part[-1].offset, Scoring(clock_ms, session_gap_ms=session_gap_ms), most)
         clock_ms = chunks[-1].clock_ms
@@ -242,12 +242,12 @@ def test_arguments_contain_each_event_once_as_open_runs_split_runs_or_ended_sess
     packing = GroupPacker(bounds, EPOCH, PARTITIONS, keeps_values=keep)
     found = packing.groups(chunk, sorted(chunk.groups), chunk.clock_ms, silent_from_ms, apart)
     values = msgpack.unpackb(msgpack.packb(found.values, use_bin_type=False), raw=True)
-    told = list(zip(values[0::3], values[1::3], values[2::3], strict=True))
-    entries = [Sealed.unpack(entry) for _, sessions, _ in told for entry in (sessions or [])[3::4]]
+    arguments = list(zip(values[0::3], values[1::3], values[2::3], strict=True))
+    entries = [Sealed.unpack(entry) for _, sessions, _ in arguments for entry in (sessions or [])[3::4]]
 
-    assert sorted(chunk.groups) == [group for group, *_ in told]
+    assert sorted(chunk.groups) == [group for group, *_ in arguments]
     assert entries == [session.sealed for session in found.sessions]
-    for group, sessions, rest in told:
+    for group, sessions, rest in arguments:
         expected = [as_packed(run, keep, silent_from_ms) for run in apart.get(group, chunk.groups[group])]
         ended = [Sealed.unpack(entry) for entry in (sessions or [])[3::4]]
         is_plain = rest and isinstance(rest[0], int)
@@ -256,10 +256,10 @@ def test_arguments_contain_each_event_once_as_open_runs_split_runs_or_ended_sess
         if is_plain:
             check_plain(expected[-1], bounds)
         scores = zip(*((sessions or [])[at::4] for at in (1, 2)), strict=True)
-        for entry, run, edges in zip(ended, expected, scores, strict=False):
+        for entry, run, first_and_last_score in zip(ended, expected, scores, strict=False):
             check_plain(run, bounds)
             assert run[:5] == [entry.first_offset, entry.last_offset, entry.events, entry.first_event_ms, entry.last_event_ms]
-            assert run[5:7] == list(edges)
+            assert run[5:7] == list(first_and_last_score)
             assert chunk.clock_ms - run[6] > bounds.quiet_ms or run is not expected[-1]
             assert entry.due_ms == (run[5] + bounds.hold_ms if entry.reason == "max_hold" else run[6] + bounds.quiet_ms)
             assert run[-1] == {name.encode(): value for name, value in entry.names.items()}
@@ -295,8 +295,8 @@ def as_packed(run: GroupRun, keep: bool, silent_from_ms: int) -> list[Any]:
 def test_acknowledged_ranges_cover_what_was_sent_and_nothing_pending(sent: set[int], others: set[int]) -> None:
     entries = {at: Sealed(b"s", at, at, 1, 0, 0, "quiet", 0, 1, {}) for at in sent | others}
     ranges = ranges_of([entries[at] for at in sent], [entries[at] for at in sorted(entries)])
-    held = [at for low, high, count in ranges for at in entries if low <= at <= high]
+    covered = [at for low, high, count in ranges for at in entries if low <= at <= high]
 
-    assert sorted(sent) == sorted(held)
+    assert sorted(sent) == sorted(covered)
     assert others - sent or len(ranges) <= 1
     assert [count for *_, count in ranges] == [sum(low <= at <= high for at in entries) for low, high, _ in ranges]

@@ -57,16 +57,16 @@ def read(declared: Fold, *values: Any) -> tuple[list[Any], list[str]]:
 )
 def test_event_closes_its_group_by_one_of_the_values_of_one_of_the_fields(event: dict[str, Any], closes: bool) -> None:
     declared = fold(close_when={"status": ["done", "cancelled"], "code": [1], "job.over": [True]})
-    events, refused = read(declared, {"g": "a", "m": "x", **event})
+    events, rejected = read(declared, {"g": "a", "m": "x", **event})
 
-    assert ([closes], []) == ([one.closes for one in events], refused)
+    assert ([closes], []) == ([one.closes for one in events], rejected)
 
 
 def test_function_closes_a_group_and_its_error_is_a_dead_letter() -> None:
     declared = fold(close_when=lambda event: event["n"] > 1)
-    events, refused = read(declared, *({"g": "a", "m": "x", **rest} for rest in ({"n": 1}, {"n": 2}, {}, {"n": "x"})))
+    events, rejected = read(declared, *({"g": "a", "m": "x", **rest} for rest in ({"n": 1}, {"n": 2}, {}, {"n": "x"})))
 
-    assert ([False, True], ["user-error", "user-error"]) == ([one.closes for one in events], refused)
+    assert ([False, True], ["user-error", "user-error"]) == ([one.closes for one in events], rejected)
 
 
 def test_rule_is_applied_beside_functions() -> None:

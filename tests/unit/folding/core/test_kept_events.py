@@ -40,17 +40,17 @@ def test_selected_fields_are_kept_and_missing_ones_are_omitted() -> None:
 
 def test_event_at_the_size_bound_is_kept_and_a_larger_one_is_rejected() -> None:
     fits = b'{"g":"a","x":"%b"}' % (b"x" * 83)
-    events, refused = read(fold(max_bytes=100), fits, fits.replace(b"x}", b"xx}").replace(b'"}', b'x"}'))
+    events, rejected = read(fold(max_bytes=100), fits, fits.replace(b"x}", b"xx}").replace(b'"}', b'x"}'))
 
     assert [fits] == events
-    assert [("too-large", "the event alone has 101 bytes, max_bytes is 100")] == refused
+    assert [("too-large", "the event alone has 101 bytes, max_bytes is 100")] == rejected
 
 
 @pytest.mark.parametrize("levels", [250, 600])
 def test_deeply_nested_event_is_kept_only_if_it_can_be_written(levels: int) -> None:
-    events, refused = read(fold(), b'{"g":"a","x":%b%b}' % (b"[" * levels, b"]" * levels))
+    events, rejected = read(fold(), b'{"g":"a","x":%b%b}' % (b"[" * levels, b"]" * levels))
 
-    assert (1, []) == (len(events), refused) if levels < 254 else [("no-value", refused[0][1])] == refused
+    assert (1, []) == (len(events), rejected) if levels < 254 else [("no-value", rejected[0][1])] == rejected
 
 
 def test_number_beyond_a_double_is_rejected_because_it_would_be_in_the_record() -> None:
@@ -59,10 +59,10 @@ def test_number_beyond_a_double_is_rejected_because_it_would_be_in_the_record() 
 
 def test_decoded_event_is_kept_as_json_and_what_json_cannot_represent_is_rejected() -> None:
     declared = fold(decode=lambda value: {"g": "a", "n": value.decode() if value != b"bad" else value})
-    events, refused = read(declared, b"1", b"bad")
+    events, rejected = read(declared, b"1", b"bad")
 
     assert [b'{"g":"a","n":"1"}'] == events
-    assert ["user-error"] == [reason for reason, _ in refused]
+    assert ["user-error"] == [reason for reason, _ in rejected]
 
 
 def test_event_of_any_type_is_kept_if_a_function_returns_its_group() -> None:
@@ -79,9 +79,9 @@ def test_events_are_in_offset_order_each_once_for_any_split() -> None:
 
 def test_row_of_a_change_event_is_kept_with_its_envelope() -> None:
     value = b'{"before":null,"after":{"g":"a","n":1},"op":"c","ts_ms":5}'
-    ((event,), refused) = read(fold(format="debezium"), value)
+    ((event,), rejected) = read(fold(format="debezium"), value)
 
-    assert [] == refused
+    assert [] == rejected
     assert {"g": "a", "n": 1, "@op": "c"}.items() <= json.loads(event).items()
     assert "@columns" not in json.loads(event)
 

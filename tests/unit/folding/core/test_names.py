@@ -125,12 +125,12 @@ def _arguments(chunks: list[Chunk]) -> list[object]:
     """Return the arguments of the scripts, regardless of the order of names."""
     found: list[object] = []
     for chunk in chunks:
-        told = GroupPacker(BOUNDS, b"e", 4, keeps_values=False).groups(chunk, sorted(chunk.groups), chunk.clock_ms, 0, {})
-        found += told.values[0::3]
-        for rest in told.values[2::3]:
+        packed = GroupPacker(BOUNDS, b"e", 4, keeps_values=False).groups(chunk, sorted(chunk.groups), chunk.clock_ms, 0, {})
+        found += packed.values[0::3]
+        for rest in packed.values[2::3]:
             runs = [] if not rest else [rest] if isinstance(rest[0], int) else rest
             found += [(run[:4], dict(zip(run[4::2], run[5::2], strict=True))) for run in runs]
-        for ended in told.sessions:
+        for ended in packed.sessions:
             *numbers, names = msgpack.unpackb(ended.packed, raw=True)
             found.append((ended.sealed, numbers, names, ended[2:]))
     return found

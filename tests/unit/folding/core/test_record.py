@@ -223,7 +223,7 @@ def test_sealed_names_are_a_map_or_consecutive_pairs(names: dict[str, bytes]) ->
     pairs = [part for item in names.items() for part in item]
 
     assert [SEALED._replace(names=names)] * 2 == [
-        Sealed.unpack(msgpack.packb([*SEALED[:9], held], use_bin_type=False)) for held in (names, pairs)
+        Sealed.unpack(msgpack.packb([*SEALED[:9], packed_names], use_bin_type=False)) for packed_names in (names, pairs)
     ]
 
 
@@ -244,8 +244,8 @@ texts = st.text(st.characters(codec="utf-8"), max_size=5) | st.sampled_from(["%"
 )
 def test_renderer_and_render_write_the_same_bytes(text: str, fields: list[Any], sets: list[dict[str, bytes]], keep: str) -> None:
     shape = RecordShape(f"f-{text}", tuple(f"{text}{number}" for number in range(len(fields))), f"m{text}", keep)
-    held = [shared_names(names) if keep == "names" else names for names in sets]
-    entries = [SEALED._replace(member=member_of(tuple(fields)), names=names) for names in held]
+    names_of_entries = [shared_names(names) if keep == "names" else names for names in sets]
+    entries = [SEALED._replace(member=member_of(tuple(fields)), names=names) for names in names_of_entries]
 
     assert [render(sealed, shape, "t", 3) for sealed in entries] == of_renderer(Renderer(shape, "t", 3), entries)
 

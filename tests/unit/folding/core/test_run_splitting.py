@@ -28,7 +28,7 @@ histories = st.lists(
 )
 
 
-def placed(history: list[tuple[int, dict[str, int]]]) -> list[tuple[FoldEvent, int]]:
+def scored(history: list[tuple[int, dict[str, int]]]) -> list[tuple[FoldEvent, int]]:
     """Events of one group with their scores."""
     found, score = [], 1_000
     for at, (later, names) in enumerate(history):
@@ -41,7 +41,7 @@ def placed(history: list[tuple[int, dict[str, int]]]) -> list[tuple[FoldEvent, i
 def test_new_run_starts_exactly_where_the_group_closes(
     history: list[tuple[int, dict[str, int]]], bounds: Bounds, before: int
 ) -> None:
-    events, model = placed(history), MemoryShard(bounds)
+    events, model = scored(history), MemoryShard(bounds)
     for event, score in events[:before]:
         model.fold(event, score)
     found = split_runs(events[before:], deepcopy(model.open.get(b"sa")), bounds) if events[before:] else []
@@ -63,7 +63,7 @@ def test_new_run_starts_exactly_where_the_group_closes(
 
 def test_events_already_in_the_group_form_a_separate_run() -> None:
     open_group = OpenGroup(0, 1_000, 1, 1_000, 1_000, events=2)
-    found = split_runs(placed([(0, {"u": 1})] * 5), open_group, Bounds(10, 1_000, max_events=4))
+    found = split_runs(scored([(0, {"u": 1})] * 5), open_group, Bounds(10, 1_000, max_events=4))
 
     assert [(0, 1), (2, 3), (4, 4)] == [(run.first_offset, run.last_offset) for run in found]
 

@@ -31,13 +31,15 @@ def split_of(records: Sequence[Sealed], of: Bounds) -> int:
     folds: dict[bytes, list[Sealed]] = {}
     for record in sorted(records, key=lambda one: one.first_offset):
         folds.setdefault(record.member, []).append(record)
-    pairs = (pair for held in folds.values() for pair in pairwise(held))
+    pairs = (pair for of_group in folds.values() for pair in pairwise(of_group))
     return sum(after.first_event_ms - closed_ms(before, of) <= of.quiet_ms for before, after in pairs)
 
 
-around = st.sampled_from([0, 4 * SECOND, 8 * SECOND, 10 * SECOND, 10 * SECOND + 1, 15 * SECOND, 20 * SECOND, 20 * SECOND + 1])
+gaps_near_bounds = st.sampled_from(
+    [0, 4 * SECOND, 8 * SECOND, 10 * SECOND, 10 * SECOND + 1, 15 * SECOND, 20 * SECOND, 20 * SECOND + 1]
+)
 
-forward = st.lists(st.tuples(around, st.sampled_from(GROUPS[:2])), min_size=1, max_size=60).map(log_of)
+forward = st.lists(st.tuples(gaps_near_bounds, st.sampled_from(GROUPS[:2])), min_size=1, max_size=60).map(log_of)
 
 
 @given(forward, st.sets(st.integers(0, 59), min_size=3), st.sampled_from([0, 1, 3]), st.randoms(use_true_random=False))

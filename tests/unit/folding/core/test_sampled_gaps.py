@@ -39,9 +39,9 @@ def test_refolded_events_are_not_counted_twice() -> None:
     sample = GroupSample(bounds(), BOUNDS_MS)
     events = log_of([(1_500, GROUPS[at % 3]) for at in range(40)])
     first = [sample.folded(0, chunk) for chunk in cut(events, [9, 29], None)]
-    again = [sample.folded(0, chunk) for chunk in cut(events, [9, 19, 29, 39], None)]
+    refolded = [sample.folded(0, chunk) for chunk in cut(events, [9, 19, 29, 39], None)]
 
-    assert list(recomputed(events)) == list(added([*first, *again])[:3])
+    assert list(recomputed(events)) == list(added([*first, *refolded])[:3])
 
 
 def test_partly_counted_chunk_is_not_counted() -> None:

@@ -55,8 +55,8 @@ def passed_on(declared: Fold, reading: DecodedRange) -> list[Any]:
     packing = GroupPacker(BOUNDS, b"e", 1, keeps_values=keeps_values)
     for chunk in chunks_of(reading.events, 100, cap_ms=10**13, keeps_values=keeps_values):
         pack(packing.groups(chunk, sorted(chunk.groups), chunk.clock_ms, 0, {}).values)
-    refuser = RejectingComponent("fold", declared.name, "app", declared.dead_letters)
-    return [dead_letter_of(refuser, TP("s", 0), refused, 0) for refused in reading.rejected]
+    component = RejectingComponent("fold", declared.name, "app", declared.dead_letters)
+    return [dead_letter_of(component, TP("s", 0), rejected, 0) for rejected in reading.rejected]
 
 
 def read(declared: Fold, *values: bytes, limits: Limits | None = None) -> DecodedRange:
@@ -120,7 +120,7 @@ def test_unfoldable_result_is_a_dead_letter_and_the_partition_continues(options:
     reading = read(fold(**options), value)
 
     assert [] == reading.events
-    assert ["user-error"] == [refused.reason for refused in reading.rejected]
+    assert ["user-error"] == [rejected.reason for rejected in reading.rejected]
     assert expected in reading.rejected[0].detail
     assert reading.rejected[0].detail.encode()
 
@@ -155,11 +155,11 @@ def test_discarded_values_may_have_any_type() -> None:
 
 
 def test_value_mutated_later_by_a_function_is_unaffected() -> None:
-    held: dict[str, Any] = {"x": []}
+    mutable: dict[str, Any] = {"x": []}
 
     def changed(_: Any) -> Any:
-        held["x"].append(len(held["x"]))
-        return held
+        mutable["x"].append(len(mutable["x"]))
+        return mutable
 
     reading = read(fold(changed=changed, keep="last"), EVENT, EVENT)
 
@@ -169,7 +169,7 @@ def test_value_mutated_later_by_a_function_is_unaffected() -> None:
 def test_function_value_may_not_exceed_the_event_size() -> None:
     reading = read(fold(changed=always({"x": "y" * 100}), keep="last"), EVENT, limits=Limits(value_bytes=90))
 
-    assert ["too-large"] == [refused.reason for refused in reading.rejected]
+    assert ["too-large"] == [rejected.reason for rejected in reading.rejected]
 
 
 def test_repeated_name_does_not_excuse_a_key_that_resembles_it() -> None:
@@ -177,7 +177,7 @@ def test_repeated_name_does_not_excuse_a_key_that_resembles_it() -> None:
     reading = read(fold(changed=lambda _: next(answers)), *[EVENT] * 4)
 
     assert [0, 3] == [event.offset for event in reading.events]
-    assert [1, 2] == [refused.record.offset for refused in reading.rejected]
+    assert [1, 2] == [rejected.record.offset for rejected in reading.rejected]
 
 
 def test_long_error_text_is_truncated() -> None:

@@ -26,8 +26,8 @@ def fold(**options: Any) -> Fold:
 
 def comparable(reading: DecodedRange) -> tuple[Any, ...]:
     events = [(event.offset, event.timestamp_ms, event.group, sorted(event.changed)) for event in reading.events]
-    refused = [(refused.record.offset, refused.reason, refused.detail) for refused in reading.rejected]
-    return events, refused, reading.misrouted, reading.misrouted_example
+    rejected = [(rejected.record.offset, rejected.reason, rejected.detail) for rejected in reading.rejected]
+    return events, rejected, reading.misrouted, reading.misrouted_example
 
 
 scalars = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=14)
@@ -148,7 +148,7 @@ def test_number_beyond_a_double_is_rejected_in_a_required_field(text: str, optio
     reading = reader_of(fold(**options), Limits()).read([Raw(0, 1, b"a", text.encode())])
 
     assert [] == reading.events
-    assert ["not-json"] == [refused.reason for refused in reading.rejected]
+    assert ["not-json"] == [rejected.reason for rejected in reading.rejected]
     assert "infinity" in reading.rejected[0].detail
 
 
@@ -189,11 +189,11 @@ def test_both_readers_agree_about_odd_values(value: bytes) -> None:
 
 def test_too_many_names_are_rejected_even_if_all_are_cached() -> None:
     limits = Limits(names_per_event=2)
-    known = [Raw(at, 1, b"a", b'{"g":"a","m":["%c"]}' % name) for at, name in enumerate(b"xyz")]
-    records = [*known, Raw(3, 1, b"a", b'{"g":"a","m":{"x":1,"y":1,"z":1}}'), Raw(4, 1, b"a", b'{"g":"a","m":{"x":1,"y":1}}')]
+    cached = [Raw(at, 1, b"a", b'{"g":"a","m":["%c"]}' % name) for at, name in enumerate(b"xyz")]
+    records = [*cached, Raw(3, 1, b"a", b'{"g":"a","m":{"x":1,"y":1,"z":1}}'), Raw(4, 1, b"a", b'{"g":"a","m":{"x":1,"y":1}}')]
     reading = FastReader(fold(), limits).read(records)
 
-    assert ["too-many-names"] == [refused.reason for refused in reading.rejected]
+    assert ["too-many-names"] == [rejected.reason for rejected in reading.rejected]
     assert [0, 1, 2, 4] == [event.offset for event in reading.events]
 
 
@@ -216,7 +216,7 @@ def test_group_key_limit_applies_beyond_the_cached_groups() -> None:
     reading = [comparable(reader.read([record])) for record in records]
 
     assert reading == [comparable(EventReader(fold(), limits).read([record])) for record in records]
-    assert [[], ["too-large"], [], ["too-large"]] == [[reason for _, reason, _ in refused] for _, refused, _, _ in reading]
+    assert [[], ["too-large"], [], ["too-large"]] == [[reason for _, reason, _ in rejected] for _, rejected, _, _ in reading]
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,8 @@ def names_of(value: Any, **options: Any) -> Any:
 
 
 def fault_of(value: Any, **options: Any) -> tuple[str, str]:
-    (refused,) = read(value, fold(**options)).rejected
-    return refused.reason, refused.detail
+    (rejected,) = read(value, fold(**options)).rejected
+    return rejected.reason, rejected.detail
 
 
 ALL = {"id": 1, "customer_id": "c1", "status": "new", "cents": 500}
@@ -168,9 +168,9 @@ def test_record_key_as_group_has_no_schema(key: Any) -> None:
 
 @pytest.mark.parametrize(("key", "detail"), [(b"", "the record has no key"), (b"\xff", "the record key is not UTF-8")])
 def test_event_without_a_usable_record_key_is_a_dead_letter_if_the_key_is_the_group(key: bytes, detail: str) -> None:
-    (refused,) = read(change("u", row(), row(cents=1)), fold(group_key="@key"), key=key).rejected
+    (rejected,) = read(change("u", row(), row(cents=1)), fold(group_key="@key"), key=key).rejected
 
-    assert ("no-group", detail) == (refused.reason, refused.detail)
+    assert ("no-group", detail) == (rejected.reason, rejected.detail)
 
 
 def test_fields_of_the_envelope_are_read_with_an_at_sign() -> None:
@@ -262,7 +262,7 @@ def test_fold_of_change_events_works_in_the_test_kit() -> None:
 
     assert {"id": None, "customer_id": None, "status": None, "cents": None} == record.value["columns"]
     assert ("c1", 3) == (record.value["customer_id"], record.value["fold"]["events"])
-    assert ["wrong-format"] == [letter.reason for letter in kit.dead_letters]
+    assert ["wrong-format"] == [dead_letter.reason for dead_letter in kit.dead_letters]
 
 
 TOML = """

@@ -18,7 +18,7 @@ from streams_app.schemas.framing import framed
 from streams_app.settings import Limits
 from streams_app.testing import FoldTester
 from tests.records import Raw
-from tests.schemas import avro, known
+from tests.schemas import avro, schema_cache
 
 VALUE = avro(1, {"id": "a", "m": {"x": 1}})
 
@@ -32,7 +32,7 @@ def fold(**options: Any) -> Fold:
 def read(
     value: bytes | None, key: bytes | None = b"a", schemas: SchemaCache | None = None, limits: Limits | None = None, **options: Any
 ) -> DecodedRange:
-    return reader_of(fold(**options), limits or Limits(), schemas or known()).read([Raw(7, 1_000, key, value)])
+    return reader_of(fold(**options), limits or Limits(), schemas or schema_cache()).read([Raw(7, 1_000, key, value)])
 
 
 def test_avro_event_is_folded_by_its_fields() -> None:
@@ -71,7 +71,7 @@ def test_oversized_value_is_a_dead_letter_before_it_is_decoded() -> None:
 
 def test_schema_that_was_not_fetched_is_no_dead_letter() -> None:
     with pytest.raises(NotFetchedError):
-        read(VALUE, schemas=known(2))
+        read(VALUE, schemas=schema_cache(2))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_json_schema_needs_no_schema_to_be_read() -> None:
 def test_schemas_are_fetched_for_keys_and_for_values_that_are_not_json() -> None:
     record = Raw(7, 1_000, b"key", b"value")
     formats = ("json", "json-schema", "avro", "debezium")
-    parts = {one: set(reader_of(fold(format=one), Limits(), known()).framed_parts([record])) for one in formats}
+    parts = {one: set(reader_of(fold(format=one), Limits(), schema_cache()).framed_parts([record])) for one in formats}
 
     assert {"json": set(), "json-schema": {b"key"}, "avro": {b"key", b"value"}, "debezium": {b"key", b"value"}} == parts
 

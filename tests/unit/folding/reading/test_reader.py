@@ -34,7 +34,7 @@ def read_value(value: bytes | None, key: bytes | None = b"a", **declared: Any) -
 
 
 def reasons(reading: DecodedRange) -> list[str]:
-    return [refused.reason for refused in reading.rejected]
+    return [rejected.reason for rejected in reading.rejected]
 
 
 def padded(size: int) -> bytes:
@@ -42,7 +42,7 @@ def padded(size: int) -> bytes:
     return empty[:-2] + b"." * (size - len(empty)) + b'"}'
 
 
-REFUSED = [
+REJECTED = [
     pytest.param(None, "tombstone", id="no value"),
     pytest.param(b"", "tombstone", id="an empty value"),
     pytest.param(b"{", "not-json", id="a broken object"),
@@ -74,13 +74,13 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("value", "reason"), REFUSED)
+@pytest.mark.parametrize(("value", "reason"), REJECTED)
 def test_bad_event_is_rejected_with_its_reason_and_keeps_its_record(value: bytes | None, reason: str) -> None:
     record = Raw(7, 1_000, b"a", value)
     reading = read([record])
 
     assert [] == reading.events
-    assert [(record, reason)] == [(refused.record, refused.reason) for refused in reading.rejected]
+    assert [(record, reason)] == [(rejected.record, rejected.reason) for rejected in reading.rejected]
     assert reading.rejected[0].record is record
     assert "" != reading.rejected[0].detail
 
@@ -209,7 +209,7 @@ def test_unresolvable_path_yields_no_group(group_key: Any, event: dict[str, Any]
 def test_event_without_its_group_is_reported_with_the_field(group_key: Any, event: dict[str, Any], expected: str) -> None:
     reading = read_value(json.dumps({**event, "m": "x"}).encode(), group_key=group_key)
 
-    assert [("no-group", expected)] == [(refused.reason, refused.detail) for refused in reading.rejected]
+    assert [("no-group", expected)] == [(rejected.reason, rejected.detail) for rejected in reading.rejected]
 
 
 def test_record_key_can_be_the_group() -> None:
@@ -285,7 +285,7 @@ def test_one_decoding_serves_several_folds() -> None:
 def test_every_record_is_folded_or_rejected_independently(values: list[bytes | None], group_key: Any) -> None:
     records = [Raw(offset, offset, b"a", value) for offset, value in enumerate(values)]
     reading = read(records, fold(group_key=group_key))
-    seen = [event.offset for event in reading.events], [refused.record.offset for refused in reading.rejected]
+    seen = [event.offset for event in reading.events], [rejected.record.offset for rejected in reading.rejected]
 
     assert list(range(len(values))) == sorted(seen[0] + seen[1])
     assert (sorted(seen[0]), sorted(seen[1])) == seen

@@ -9,12 +9,12 @@ from streams_app.folding.reading.replay_routing import REPLAY_HEADER, RoutedRang
 from tests.records import Raw
 
 
-def replayed_record(target: bytes | None) -> Raw:
-    return Raw(3, headers=(("trace", b"1"), (REPLAY_HEADER, target)))
+def replayed_record(destination: bytes | None) -> Raw:
+    return Raw(3, headers=(("trace", b"1"), (REPLAY_HEADER, destination)))
 
 
 @pytest.mark.parametrize(
-    ("target", "folds"),
+    ("destination", "folds"),
     [
         pytest.param(b"social/a", ["social a"], id="one fold of one application"),
         pytest.param(b"social/b", ["social b"], id="the other one"),
@@ -25,8 +25,8 @@ def replayed_record(target: bytes | None) -> Raw:
         pytest.param(None, [], id="a header without a value"),
     ],
 )
-def test_replayed_event_is_read_only_by_the_fold_and_application_it_names(target: bytes | None, folds: list[str]) -> None:
-    records = [replayed_record(target)]
+def test_replayed_event_is_read_only_by_the_fold_and_application_it_names(destination: bytes | None, folds: list[str]) -> None:
+    records = [replayed_record(destination)]
 
     found = [
         f"{app_id} {fold}"
@@ -46,7 +46,7 @@ def test_event_without_a_destination_is_read_by_every_fold() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "addressees"),
+    ("destination", "addressees"),
     [
         pytest.param(b"social/old", ["old"], id="renamed"),
         pytest.param(b"social/\xff", ["\\xff"], id="not UTF-8"),
@@ -57,12 +57,12 @@ def test_event_without_a_destination_is_read_by_every_fold() -> None:
         pytest.param(b"old", [], id="without an application"),
     ],
 )
-def test_event_replayed_for_a_removed_fold_is_a_dead_letter_of_that_fold(target: bytes, addressees: list[str]) -> None:
-    records = [Raw(0), replayed_record(target)]
+def test_event_replayed_for_a_removed_fold_is_a_dead_letter_of_that_fold(destination: bytes, addressees: list[str]) -> None:
+    records = [Raw(0), replayed_record(destination)]
     first, second = DecodedRange(), DecodedRange()
 
     RoutedRange("social", ["a", "b"], records, None).records_for("a", first)
     RoutedRange("social", ["a", "b"], records, None).records_for("b", second)
 
-    assert (addressees, []) == ([refused.addressee for refused in first.rejected], second.rejected)
-    assert {"unknown-fold"} >= {refused.reason for refused in first.rejected}
+    assert (addressees, []) == ([rejected.addressee for rejected in first.rejected], second.rejected)
+    assert {"unknown-fold"} >= {rejected.reason for rejected in first.rejected}

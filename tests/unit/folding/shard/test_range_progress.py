@@ -29,12 +29,12 @@ def progress_of(groups: Sequence[bytes], cursor: bytes = b"", asked: list[int] |
     """Return the progress of a range with two events for each group; ``asked`` counts how often they are read again."""
     events = [FoldEvent(at, 1_000, group, {"u": at}) for at, group in enumerate([*groups, *groups])]
 
-    def read_again() -> list[FoldEvent]:
+    def reread() -> list[FoldEvent]:
         if asked is not None:
             asked.append(1)
         return events
 
-    return ChunkProgress(chunk_of(events), cursor, read_again)
+    return ChunkProgress(chunk_of(events), cursor, reread)
 
 
 def members(progress: ChunkProgress, most: int = 100) -> tuple[list[bytes], bool]:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from streams_app.folding.shard.range_progress import FIRST_GROUPS, MAX_GROUPS, SCRIPT_WORK, ScriptSizing
 
 
-def paced(groups: int) -> ScriptSizing:
-    pace = ScriptSizing()
-    pace.groups = groups
-    return pace
+def sized(groups: int) -> ScriptSizing:
+    sizing = ScriptSizing()
+    sizing.groups = groups
+    return sizing
 
 
 @pytest.mark.parametrize(
@@ -29,17 +29,17 @@ def paced(groups: int) -> ScriptSizing:
     ],
 )
 def test_script_size_is_learned_from_script_durations(before: int, taken: int, work: int, after: int) -> None:
-    pace = paced(before)
-    pace.learn(taken, work)
+    sizing = sized(before)
+    sizing.learn(taken, work)
 
-    assert after == pace.groups
+    assert after == sizing.groups
 
 
 @given(st.integers(1, 10_000), st.integers(1, MAX_GROUPS))
 def test_script_size_converges_to_the_target_duration(cost: int, before: int) -> None:
-    pace = paced(before)
+    sizing = sized(before)
     for _ in range(15):
-        taken = min(pace.groups, -(-SCRIPT_WORK // cost))  # a script ends by itself
-        pace.learn(taken, taken * cost)
+        taken = min(sizing.groups, -(-SCRIPT_WORK // cost))  # a script ends by itself
+        sizing.learn(taken, taken * cost)
 
-    assert min(MAX_GROUPS, SCRIPT_WORK // cost) <= pace.groups <= min(MAX_GROUPS, SCRIPT_WORK // cost + 2)
+    assert min(MAX_GROUPS, SCRIPT_WORK // cost) <= sizing.groups <= min(MAX_GROUPS, SCRIPT_WORK // cost + 2)

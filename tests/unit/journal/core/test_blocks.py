@@ -20,7 +20,7 @@ from streams_app.journal.core.usual import UsualKeys
 from streams_app.schemas.values import ValueReader
 from streams_app.settings import Limits
 from tests.records import Raw
-from tests.schemas import avro, known
+from tests.schemas import avro, schema_cache
 
 KEYS = st.binary(max_size=4) | st.sampled_from([b"", b"\0", b"\0\xff", b"a\0", b"a", b"a\0\xff", b"\xff\xff"])
 OFFSETS = st.integers(0, 2**53)
@@ -257,8 +257,8 @@ def test_record_keeps_its_headers_and_marks_a_missing_time() -> None:
     assert Row(b"s7", 1, -1, record.value, (("h", b"\0"), ("h", None))) == row_of(record, Journal(), Limits())[0]
 
 
-EDGES = st.sampled_from(["7", 2**53, -(2**53), 1e300, 1.0])
-SCALARS = st.one_of(st.text(), st.integers(), st.floats(), st.booleans(), st.none(), EDGES)
+EXTREME_NUMBERS = st.sampled_from(["7", 2**53, -(2**53), 1e300, 1.0])
+SCALARS = st.one_of(st.text(), st.integers(), st.floats(), st.booleans(), st.none(), EXTREME_NUMBERS)
 FIELDS = st.sampled_from(["account", "a", "c", "\u00e9"])
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(FIELDS, inner), max_leaves=5)
 EVENTS = st.dictionaries(FIELDS, VALUES)
@@ -385,7 +385,7 @@ def test_segment_ends_with_its_day_or_when_it_is_full(
     ],
 )
 def test_framed_value_is_kept_as_produced_under_its_inner_key(value: bytes | None, expected: bytes, reason: str | None) -> None:
-    row, found = row_of(Raw(1, 5, value=value), Journal(("id",)), Limits(), ValueReader("avro", known()))
+    row, found = row_of(Raw(1, 5, value=value), Journal(("id",)), Limits(), ValueReader("avro", schema_cache()))
 
     assert (expected, value, reason) == (row.key, row.value, found)
 

@@ -61,11 +61,11 @@ def test_start_accepts_its_documented_forms(text: str, start: Start) -> None:
     ],
 )  # fmt: skip
 def test_malformed_cursor_is_rejected_with_an_example(text: str) -> None:
-    with pytest.raises(CursorError) as refused:
+    with pytest.raises(CursorError) as caught:
         parse_start(text, NOW_MS)
 
-    assert (2, True) == (refused.value.exit_code, EXAMPLE in str(refused.value))
-    assert len(str(refused.value)) < 400
+    assert (2, True) == (caught.value.exit_code, EXAMPLE in str(caught.value))
+    assert len(str(caught.value)) < 400
 
 
 @given(st.text() | st.from_regex(r"[0-9,-]{0,30}"))
@@ -114,7 +114,7 @@ def test_any_bytes_of_a_record_key_can_be_requested(key: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "says"),
+    ("query", "message"),
     [
         ("", "name a key"),
         ("key=", "name a key"),
@@ -137,8 +137,8 @@ def test_any_bytes_of_a_record_key_can_be_requested(key: bytes) -> None:
         ("&".join(["key=a"] * 30), "more than 20 parameters"),
     ],
 )
-def test_invalid_request_explains_what_to_write(query: str, says: str) -> None:
-    with pytest.raises(BadRequestError, match=says.replace("?", r"\?")):
+def test_invalid_request_explains_what_to_write(query: str, message: str) -> None:
+    with pytest.raises(BadRequestError, match=message.replace("?", r"\?")):
         asked(query)
 
 

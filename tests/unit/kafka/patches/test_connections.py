@@ -55,18 +55,18 @@ async def _outcomes_of_sending_over_a_reset() -> list[BaseException]:
 
 async def _is_reading_with(received_bytes: int) -> bool:
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await has_looked.wait()
+        await was_checked.wait()
         writer.close()
         await writer.wait_closed()
 
-    has_looked = asyncio.Event()
+    was_checked = asyncio.Event()
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     connection = Connection("127.0.0.1", server.sockets[0].getsockname()[1])
     await connection.connect()
     assert connection._reader is not None
     connection._reader.feed_data(bytes(received_bytes))
     is_reading: bool = connection._writer.transport.is_reading()
-    has_looked.set()
+    was_checked.set()
     await connection._reader.read()
     connection.close()
     server.close()

@@ -14,7 +14,7 @@ from streams_app.kafka.patches import install
 
 LOADING, NOT_COORDINATOR, NOT_AUTHORIZED = 14, 16, 30
 TP = TopicPartition("orders", 0)
-HELD = [("orders", [(0, 7, "note", 0)])]
+COMMITTED = [("orders", [(0, 7, "note", 0)])]
 
 
 class ScriptedCoordinator(GroupCoordinator):
@@ -43,7 +43,7 @@ def _installed() -> None:
 
 @pytest.mark.parametrize(("code", "moved"), [(LOADING, 0), (NOT_COORDINATOR, 1)])
 async def test_coordinator_that_cannot_answer_yet_is_retried(code: int, moved: int) -> None:
-    asking = ScriptedCoordinator(OffsetFetchResponse_v3(0, [], code), OffsetFetchResponse_v3(0, HELD, 0))
+    asking = ScriptedCoordinator(OffsetFetchResponse_v3(0, [], code), OffsetFetchResponse_v3(0, COMMITTED, 0))
 
     assert {TP: OffsetAndMetadata(7, "note")} == await asking.fetch_committed_offsets([TP])
     assert moved == asking.moved
@@ -55,6 +55,6 @@ async def test_authorization_failure_is_an_error() -> None:
 
 
 async def test_first_response_version_has_no_group_error() -> None:
-    assert {TP: OffsetAndMetadata(7, "note")} == await ScriptedCoordinator(OffsetFetchResponse_v1(HELD)).fetch_committed_offsets(
-        [TP]
-    )
+    assert {TP: OffsetAndMetadata(7, "note")} == await ScriptedCoordinator(
+        OffsetFetchResponse_v1(COMMITTED)
+    ).fetch_committed_offsets([TP])

@@ -120,7 +120,7 @@ def test_install_is_idempotent() -> None:
     assert all(hasattr(each, "__wrapped__") and not hasattr(each.__wrapped__, "__wrapped__") for each in once[1:])
 
 
-LOOK = """
+PATCHED_FUNCTIONS_PROGRAM = """
 import aiokafka, sys
 import streams_app, streams_app.worker.faust_app, streams_app.kafka.client
 from aiokafka.client import AIOKafkaClient
@@ -137,7 +137,7 @@ print([hasattr(each, "__wrapped__") for each in functions])
 
 
 def test_importing_streams_app_patches_nothing() -> None:
-    out = subprocess.run([sys.executable, "-c", LOOK], check=True, capture_output=True, text=True).stdout
+    out = subprocess.run([sys.executable, "-c", PATCHED_FUNCTIONS_PROGRAM], check=True, capture_output=True, text=True).stdout
 
     assert f"{['aiokafka'] * 5} True\n{[False] * 5}\n" == out
 

@@ -19,14 +19,14 @@ async def test_batch_that_waits_for_a_retry_fails_silently() -> None:
     accumulator = producer._message_accumulator
     acknowledged: asyncio.Future[Any] = await accumulator.add_message(TopicPartition("t", 0), None, b"v", 1.0)
     accumulator.reenqueue(accumulator._pop_batch(TopicPartition("t", 0)))
-    told: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    reported: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["message"]))
     await end(producer)
     with pytest.raises(ProducerClosed):
         await acknowledged
     await asyncio.sleep(0)  # the callbacks of its failure are called
 
-    assert [] == told
+    assert [] == reported
 
 
 async def test_sender_that_needs_a_second_cancellation_cancels_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from streams_app.live.core.operations import MAX_EVENTS, MAX_PAGES, view_batches
 from streams_app.live.core.state import Item
 from streams_app.settings import LiveView
 from streams_app.testing.views import SentEvent
-from tests.schemas import avro, known
+from tests.schemas import avro, schema_cache
 
 NOW_MS = 1_700_000_000_000
 
@@ -228,15 +228,15 @@ def test_header_without_a_value_is_no_type() -> None:
 def test_too_deeply_nested_payload_is_rejected(payload: list[str]) -> None:
     raw = b'{"p": {"id": 1}, "i": "x", "deep": ' + b"[" * 300 + b"]" * 300 + b"}"
 
-    with pytest.raises(BadEventError, match="cannot be written as JSON") as refused:
+    with pytest.raises(BadEventError, match="cannot be written as JSON") as caught:
         decision_of(view(kind="list", payload=payload), raw)
-    assert "too-large" == refused.value.reason
+    assert "too-large" == caught.value.reason
 
 
 def test_fold_id_too_long_for_an_item_is_rejected() -> None:
-    with pytest.raises(BadEventError, match=r"the field of fold\.id has 600 bytes") as refused:
+    with pytest.raises(BadEventError, match=r"the field of fold\.id has 600 bytes") as caught:
         decision_of(view(item=""), {"p": {"id": 1}, "fold": {"id": "x" * 600}})
-    assert "no-item" == refused.value.reason
+    assert "no-item" == caught.value.reason
 
 
 json_values = st.recursive(
@@ -281,7 +281,7 @@ def test_framed_value_is_decoded_by_its_schema() -> None:
     declared = view(kind="list", format="avro", page="id", item="id", payload=["m.x"])
     record = SentEvent(7, NOW_MS, avro(1, {"id": "a", "m": {"x": 3}}))
 
-    assert Put("a", Item("a", NOW_MS, b'{"m.x":3}')) == ViewRule(declared, 1_000, known()).decide(3, record, NOW_MS)
+    assert Put("a", Item("a", NOW_MS, b'{"m.x":3}')) == ViewRule(declared, 1_000, schema_cache()).decide(3, record, NOW_MS)
 
 
 def test_format_is_part_of_the_definition_unless_it_is_plain_json() -> None:

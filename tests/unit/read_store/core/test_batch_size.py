@@ -19,9 +19,9 @@ def test_batches_are_unlimited_until_one_takes_too_long() -> None:
 
 def test_batch_is_halved_after_each_timeout_and_reported_once() -> None:
     size = BatchSize(1_000)
-    told = [size.exceeded(9), size.exceeded(4), size.exceeded(2)]
+    is_first = [size.exceeded(9), size.exceeded(4), size.exceeded(2)]
 
-    assert ([True, False, False], 1) == (told, size.most)
+    assert ([True, False, False], 1) == (is_first, size.most)
     assert not size.exceeded(1)
     assert 1 == size.most
 

@@ -13,16 +13,16 @@ CHANGES = [CellChange(Cell("f", f"g{number // 5:03}", f"n{number % 5}"), 1, numb
 """A hundred rows of five."""
 
 
-def found(refuses: Callable[[Collection[object]], bool]) -> tuple[list[object], int]:
+def found(is_rejected: Callable[[Collection[object]], bool]) -> tuple[list[object], int]:
     """Return the rejected values, and how often the database was queried."""
-    bisection, tries = bisect_rejected(CHANGES), 1
+    bisection, attempts = bisect_rejected(CHANGES), 1
     part = next(bisection)
     while True:
         try:
-            part = bisection.send("no" if refuses([change.value for change in part]) else None)
-            tries += 1
+            part = bisection.send("no" if is_rejected([change.value for change in part]) else None)
+            attempts += 1
         except StopIteration as ended:
-            return [change.value for change in CHANGES if change.cell in ended.value], tries
+            return [change.value for change in CHANGES if change.cell in ended.value], attempts
 
 
 @pytest.mark.parametrize("wrong", [set(), {0}, {499}, {17, 18}, set(range(500))])
@@ -31,10 +31,10 @@ def test_changes_rejected_alone_are_found(wrong: set[int]) -> None:
 
 
 def test_one_rejected_change_of_five_hundred_is_found_with_two_attempts_for_each_halving() -> None:
-    values, tries = found(lambda values: 77 in values)
+    values, attempts = found(lambda values: 77 in values)
 
     assert [77] == values
-    assert tries <= 1 + 2 * 10
+    assert attempts <= 1 + 2 * 10
 
 
 def test_changes_rejected_only_together_are_the_smallest_part_of_their_row() -> None:

@@ -11,19 +11,19 @@ from streams_app.read_store.core.column_types import POSTGRESQL, SQLITE, ColumnK
 from streams_app.read_store.core.merge import JsonText
 
 
-def fit(value: Any, told: str) -> Any:
-    known = type_of(told, POSTGRESQL)
-    assert known is not None
-    return fitted(value, known)
+def fit(value: Any, type_name: str) -> Any:
+    column_type = type_of(type_name, POSTGRESQL)
+    assert column_type is not None
+    return fitted(value, column_type)
 
 
-@pytest.mark.parametrize("told", POSTGRESQL)
-def test_null_fits_every_column(told: str) -> None:
-    assert None is fit(None, told)
+@pytest.mark.parametrize("type_name", POSTGRESQL)
+def test_null_fits_every_column(type_name: str) -> None:
+    assert None is fit(None, type_name)
 
 
 @pytest.mark.parametrize(
-    ("told", "value", "expected"),
+    ("type_name", "value", "expected"),
     [
         ("bigint", 7, 7), ("bigint", -(2**63), -(2**63)), ("bigint", 2**63 - 1, 2**63 - 1), ("bigint", 3.0, 3),
         ("bigint", Decimal("3E+2"), 300), ("bigint", "9007199254740993", 9007199254740993), ("bigint", "-1.0", -1),
@@ -44,14 +44,14 @@ def test_null_fits_every_column(told: str) -> None:
         ("timestamp with time zone", "2026-11-23", "2026-11-23T00:00:00+00:00"),
     ],
 )  # fmt: skip
-def test_value_is_converted_to_its_column_type(told: str, value: Any, expected: Any) -> None:
-    found = fit(value, told)
+def test_value_is_converted_to_its_column_type(type_name: str, value: Any, expected: Any) -> None:
+    found = fit(value, type_name)
 
     assert (type(expected), expected) == (str if isinstance(found, str) else type(found), found)
 
 
 @pytest.mark.parametrize(
-    ("told", "value", "why"),
+    ("type_name", "value", "why"),
     [
         ("bigint", 2**63, "is beyond bigint"), ("bigint", -(2**63) - 1, "is beyond bigint"),
         ("bigint", 1.5, "is not a whole number"),
@@ -79,15 +79,15 @@ def test_value_is_converted_to_its_column_type(told: str, value: Any, expected: 
         ("timestamp with time zone", "2026-02-30", "is not an ISO 8601 time"),
     ],
 )  # fmt: skip
-def test_value_no_column_can_store_is_reported_without_being_shown(told: str, value: Any, why: str) -> None:
-    found = fit(value, told)
+def test_value_no_column_can_store_is_reported_without_being_shown(type_name: str, value: Any, why: str) -> None:
+    found = fit(value, type_name)
 
     assert isinstance(found, Misfit)
     assert found.why.startswith(why)
 
 
 @pytest.mark.parametrize(
-    ("told", "kind", "size", "scale"),
+    ("type_name", "kind", "size", "scale"),
     [
         ("bigint", ColumnKind.INTEGER, 64, 0), ("integer", ColumnKind.INTEGER, 32, 0), ("numeric", ColumnKind.NUMERIC, 0, 0),
         ("numeric(12,2)", ColumnKind.NUMERIC, 12, 2), ("numeric(3,-1)", ColumnKind.NUMERIC, 3, -1),
@@ -95,19 +95,19 @@ def test_value_no_column_can_store_is_reported_without_being_shown(told: str, va
         ("character varying(9)", ColumnKind.TEXT, 9, 0),
     ],
 )  # fmt: skip
-def test_column_type_is_parsed_from_the_database_description(told: str, kind: ColumnKind, size: int, scale: int) -> None:
-    assert (told, kind, size, scale) == type_of(told, POSTGRESQL)
+def test_column_type_is_parsed_from_the_database_description(type_name: str, kind: ColumnKind, size: int, scale: int) -> None:
+    assert (type_name, kind, size, scale) == type_of(type_name, POSTGRESQL)
 
 
 @pytest.mark.parametrize(
-    "told", ["uuid", "bigint[]", "date", "timestamp without time zone", "json", "money", "", "BIGINT", "a(b)c"]
+    "type_name", ["uuid", "bigint[]", "date", "timestamp without time zone", "json", "money", "", "BIGINT", "a(b)c"]
 )
-def test_column_type_that_no_value_fits_is_none(told: str) -> None:
-    assert None is type_of(told, POSTGRESQL)
+def test_column_type_that_no_value_fits_is_none(type_name: str) -> None:
+    assert None is type_of(type_name, POSTGRESQL)
 
 
 @pytest.mark.parametrize(
-    ("told", "kind"),
+    ("type_name", "kind"),
     [
         ("", ColumnKind.ANY),
         ("BIGINT", ColumnKind.INTEGER),
@@ -116,8 +116,8 @@ def test_column_type_that_no_value_fits_is_none(told: str) -> None:
         ("BOOLEAN", ColumnKind.BOOLEAN),
     ],
 )
-def test_declared_sqlite_type_must_be_unambiguous(told: str, kind: ColumnKind) -> None:
-    found = type_of(told, SQLITE)
+def test_declared_sqlite_type_must_be_unambiguous(type_name: str, kind: ColumnKind) -> None:
+    found = type_of(type_name, SQLITE)
 
     assert found is not None
     assert kind == found.kind

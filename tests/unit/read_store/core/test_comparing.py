@@ -69,16 +69,16 @@ def test_store_synced_in_any_order_differs_only_in_corrupted_cells(
     spoilt = data.draw(st.sets(st.sampled_from(sorted(store)))) if store else set()
     for cell in spoilt:
         store[cell] = replace(store[cell], value="spoilt")
-    lost = data.draw(st.sets(st.sampled_from(sorted(store)))) if store else set()
-    for cell in lost:
+    deleted = data.draw(st.sets(st.sampled_from(sorted(store)))) if store else set()
+    for cell in deleted:
         del store[cell]
-    expected = {cell for cell in spoilt - lost} | {cell for cell in lost if truth[cell].value is not None}
+    expected = {cell for cell in spoilt - deleted} | {cell for cell in deleted if truth[cell].value is not None}
     by_source = [one.cell for one in differences(truth.values(), store, is_carried=False)]
     by_records = {one.cell for one in differences(records, store, is_carried=True)}
 
     assert expected == set(by_source)
     # For a lost cell an older record may have had a value where the newest has none.
-    assert spoilt - lost == by_records - lost
+    assert spoilt - deleted == by_records - deleted
     assert expected <= by_records
 
 

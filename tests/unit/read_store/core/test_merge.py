@@ -32,8 +32,8 @@ def applied(store: dict[Cell, Stored], changes: Sequence[CellChange]) -> None:
 def test_merge_yields_the_value_of_the_highest_version_for_any_order_and_duplication(
     log: list[CellChange], data: st.DataObject
 ) -> None:
-    again = data.draw(st.lists(st.sampled_from(log), max_size=10) if log else st.just([]))
-    delivered = data.draw(st.permutations(log + again))
+    duplicates = data.draw(st.lists(st.sampled_from(log), max_size=10) if log else st.just([]))
+    delivered = data.draw(st.permutations(log + duplicates))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(delivered)), max_size=5)))
     store: dict[Cell, Stored] = {}
     for begin, end in zip([0, *cuts], [*cuts, len(delivered)], strict=True):
@@ -52,8 +52,8 @@ def test_stored_version_never_goes_back(batches: list[list[CellChange]]) -> None
         before = dict(store)
         applied(store, batch)
 
-        assert {cell: known.version for cell, known in before.items()} == {
-            cell: min(known.version, store[cell].version) for cell, known in before.items()
+        assert {cell: stored.version for cell, stored in before.items()} == {
+            cell: min(stored.version, store[cell].version) for cell, stored in before.items()
         }
 
 

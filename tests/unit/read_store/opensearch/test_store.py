@@ -37,9 +37,9 @@ def test_invalid_url_is_rejected_without_being_shown(url: str) -> None:
 
 
 def test_integer_python_cannot_format_is_rejected() -> None:
-    refusal = open_store(settings()).rejection(CellChange(Cell("f", "a", "likes"), 1, 10**5000))
+    reason = open_store(settings()).rejection(CellChange(Cell("f", "a", "likes"), 1, 10**5000))
 
-    assert "the value is an integer of more than 4000 digits" == refusal
+    assert "the value is an integer of more than 4000 digits" == reason
 
 
 @pytest.mark.parametrize("table", ["Values", "_values"])

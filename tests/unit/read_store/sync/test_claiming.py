@@ -23,19 +23,19 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
     ("stored", "claim", "expected"),
     [
         (None, claim_of(begin=3), 3),
-        (None, claim_of(begin=3, mark=OffsetAndMetadata(7)), 3),
-        (5, claim_of(mark=OffsetAndMetadata(9)), 5),
-        (9, claim_of(mark=OffsetAndMetadata(5)), 9),
+        (None, claim_of(begin=3, position=OffsetAndMetadata(7)), 3),
+        (5, claim_of(position=OffsetAndMetadata(9)), 5),
+        (9, claim_of(position=OffsetAndMetadata(5)), 9),
         (5, claim_of(begin=8), 8),
         (50, claim_of(end=20), 50),
         (50, claim_of(end=20, was_reset=True), 0),
         (5, claim_of(end=20, was_reset=True), 0),
-        (5, claim_of(mark=OffsetAndMetadata(5, "old"), topic_id="new"), 0),
-        (5, claim_of(mark=OffsetAndMetadata(5, "same"), topic_id="same"), 5),
-        (50, claim_of(end=20, mark=OffsetAndMetadata(50, "same"), topic_id="same", was_reset=True), 0),
-        (50, claim_of(end=20, mark=OffsetAndMetadata(50, "same~4:0000000a"), topic_id="same", was_reset=True), 50),
-        (5, claim_of(mark=OffsetAndMetadata(5, "old"), topic_id=""), 5),
-        (5, claim_of(mark=OffsetAndMetadata(5, ""), topic_id="new"), 5),
+        (5, claim_of(position=OffsetAndMetadata(5, "old"), topic_id="new"), 0),
+        (5, claim_of(position=OffsetAndMetadata(5, "same"), topic_id="same"), 5),
+        (50, claim_of(end=20, position=OffsetAndMetadata(50, "same"), topic_id="same", was_reset=True), 0),
+        (50, claim_of(end=20, position=OffsetAndMetadata(50, "same~4:0000000a"), topic_id="same", was_reset=True), 50),
+        (5, claim_of(position=OffsetAndMetadata(5, "old"), topic_id=""), 5),
+        (5, claim_of(position=OffsetAndMetadata(5, ""), topic_id="new"), 5),
     ],
 )
 def test_claim_resumes_at_the_stored_progress_unless_the_log_is_new(stored: int | None, claim: Claim, expected: int) -> None:
@@ -53,7 +53,7 @@ async def test_recreated_topic_lowers_the_progress_before_any_record_arrives(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     await store.sync.begin(P0, 90)
-    start = await store.processor().claim(claim_of(mark=OffsetAndMetadata(90), end=2, was_reset=True))
+    start = await store.processor().claim(claim_of(position=OffsetAndMetadata(90), end=2, was_reset=True))
 
     assert (0, 0) == (start, await store.progress())
     assert "an output topic was recreated, reading it from its beginning source=s.f-0 offset=0 stored_offset=90" in caplog.text
@@ -61,12 +61,12 @@ async def test_recreated_topic_lowers_the_progress_before_any_record_arrives(
 
 async def test_records_removed_by_retention_are_reported(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     await store.sync.begin(P0, 5)
-    start = await store.processor().claim(claim_of(mark=OffsetAndMetadata(5), begin=8))
+    start = await store.processor().claim(claim_of(position=OffsetAndMetadata(5), begin=8))
 
     assert 8 == start
     assert "retention overtook the read store" in caplog.text
     assert "source=s.f-0 offsets=5-7" in caplog.text
-    assert 3 == store.lost()
+    assert 3 == store.known_loss()
 
 
 READ = "x~4:0000000a"
@@ -76,14 +76,14 @@ READ = "x~4:0000000a"
 @pytest.mark.parametrize(
     ("former_end", "claim", "expected"),
     [
-        (10, claim_of(mark=OffsetAndMetadata(50, READ), topic_id="x"), (50, 10)),
-        (55, claim_of(mark=OffsetAndMetadata(50, READ), topic_id="x"), (55, 55)),
-        (60, claim_of(mark=OffsetAndMetadata(50, READ), topic_id="x"), (60, 60)),
-        (10, claim_of(mark=OffsetAndMetadata(60, READ), topic_id="x"), (60, 10)),
-        (10, claim_of(mark=OffsetAndMetadata(50, READ), topic_id="x", common=40), (40, 10)),
-        (45, claim_of(mark=OffsetAndMetadata(50, READ), topic_id="x", common=40), (40, 40)),
-        (45, claim_of(mark=OffsetAndMetadata(50, READ), topic_id="y", begin=2), (2, 2)),
-        (1, claim_of(mark=OffsetAndMetadata(50, READ), topic_id="y", begin=2), (2, 1)),
+        (10, claim_of(position=OffsetAndMetadata(50, READ), topic_id="x"), (50, 10)),
+        (55, claim_of(position=OffsetAndMetadata(50, READ), topic_id="x"), (55, 55)),
+        (60, claim_of(position=OffsetAndMetadata(50, READ), topic_id="x"), (60, 60)),
+        (10, claim_of(position=OffsetAndMetadata(60, READ), topic_id="x"), (60, 10)),
+        (10, claim_of(position=OffsetAndMetadata(50, READ), topic_id="x", common=40), (40, 10)),
+        (45, claim_of(position=OffsetAndMetadata(50, READ), topic_id="x", common=40), (40, 40)),
+        (45, claim_of(position=OffsetAndMetadata(50, READ), topic_id="y", begin=2), (2, 2)),
+        (1, claim_of(position=OffsetAndMetadata(50, READ), topic_id="y", begin=2), (2, 1)),
     ],
     ids=[
         "crash",
@@ -109,6 +109,6 @@ async def test_former_end_changes_only_for_another_log(
 
 async def test_records_removed_by_retention_are_also_counted_after_a_crash(store: Store) -> None:
     await store.sync.begin(P0, 5)
-    start = await store.processor().claim(claim_of(mark=OffsetAndMetadata(3, "x~2:0000000a"), topic_id="x", begin=8))
+    start = await store.processor().claim(claim_of(position=OffsetAndMetadata(3, "x~2:0000000a"), topic_id="x", begin=8))
 
-    assert (8, 3) == (start, store.lost())
+    assert (8, 3) == (start, store.known_loss())

@@ -30,13 +30,13 @@ async def test_range_is_synced_in_order_and_its_end_becomes_offset_and_progress(
     processor = store.processor()
     await processor.claim(claim_of(topic_id="x"))
     processor.deliver(batch_of(range(2 * MAX_RECORDS + 1), end=2_000))
-    held = processor.in_flight
+    in_flight = processor.in_flight
     await store.reaches(processor, 2_000)
 
-    assert (2 * MAX_RECORDS + 1, 0) == (held, processor.in_flight)
-    mark = await processor.position_to_commit()
-    assert mark is not None
-    assert (2_000, "x", 2_000) == (mark.offset, mark.metadata.partition("~")[0], await store.progress())
+    assert (2 * MAX_RECORDS + 1, 0) == (in_flight, processor.in_flight)
+    position = await processor.position_to_commit()
+    assert position is not None
+    assert (2_000, "x", 2_000) == (position.offset, position.metadata.partition("~")[0], await store.progress())
     assert {f"n{offset}" for offset in range(2 * MAX_RECORDS + 1)} == store.names()
 
 
@@ -82,16 +82,16 @@ async def test_unavailable_store_is_awaited_and_reported_once_and_nothing_is_ski
         first.deliver(batch_of(range(3)))
         second.deliver(batch_of(range(5, 9), tp=P1))
         await wait_until(lambda: len(store.processors._outages._waiting) == 2, LIMIT_SECONDS, "both have tried")
-        held = first.in_flight, second.in_flight
+        in_flight = first.in_flight, second.in_flight
         writer.execute("ROLLBACK")
     await store.reaches(first, 3)
     await store.reaches(second, 9)
     lines = [record.getMessage() for record in caplog.records if "read store sync" in record.getMessage()]
 
-    assert (3, 4) == held
+    assert (3, 4) == in_flight
     assert [f"read store sync does not work, waiting for it error=read store dashboard {store.path}: database is locked",
             "read store sync works again"] == lines  # fmt: skip
-    assert (False, True) == (store.told[2], store.told[-1])
+    assert (False, True) == (store.reported[2], store.reported[-1])
     assert {"n0", "n1", "n2", "n5", "n6", "n7", "n8"} == store.names()
 
 
@@ -105,15 +105,15 @@ async def test_records_the_store_cannot_accept_block_only_their_partition(store:
         return await sync_once(step, *rest)  # type: ignore[arg-type]  # passed on
 
     store.sync.sync_once = failing_in_one_partition  # type: ignore[method-assign,assignment]  # a fault of one partition alone
-    await good.claim(claim_of(mark=OffsetAndMetadata(0)))
-    await bad.claim(claim_of(P1, mark=OffsetAndMetadata(0)))
+    await good.claim(claim_of(position=OffsetAndMetadata(0)))
+    await bad.claim(claim_of(P1, position=OffsetAndMetadata(0)))
     bad.deliver(batch_of(range(2), tp=P1))
-    await wait_until(lambda: store.told and not store.told[-1], LIMIT_SECONDS, "the other one has failed")
+    await wait_until(lambda: store.reported and not store.reported[-1], LIMIT_SECONDS, "the other one has failed")
     good.deliver(batch_of(range(2)))
     await store.reaches(good, 2)
 
     assert (0, 2) == (good.in_flight, bad.in_flight)
-    assert not store.told[-1]
+    assert not store.reported[-1]
 
 
 # A restored older store
@@ -126,12 +126,12 @@ async def test_restored_store_is_reclaimed_and_nothing_is_written_or_committed(s
     await store.reaches(processor, 5)
     await store.sync.begin(P0, 2)
     processor.deliver(batch_of(range(5, 9)))
-    said: list[str] = claim._partition.rejections  # type: ignore[attr-defined]  # of the notes
-    await wait_until(lambda: said, LIMIT_SECONDS, "it is rejected")
+    rejections: list[str] = claim._partition.rejections  # type: ignore[attr-defined]  # of the notes
+    await wait_until(lambda: rejections, LIMIT_SECONDS, "it is rejected")
 
-    assert "has progress 2 for s.f-0, expected 5" in said[0]
+    assert "has progress 2 for s.f-0, expected 5" in rejections[0]
     assert (None, 2, {f"n{n}" for n in range(5)}) == (await processor.position_to_commit(), await store.progress(), store.names())
-    assert store.told[-1]
+    assert store.reported[-1]
 
 
 async def test_restored_store_is_detected_while_idle(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,10 +143,10 @@ async def test_restored_store_is_detected_while_idle(store: Store, monkeypatch: 
     processor.deliver(batch_of(range(9, 9), end=20))
     await store.reaches(processor, 20)
     await store.sync.begin(P0, 2)
-    said: list[str] = claim._partition.rejections  # type: ignore[attr-defined]  # of the notes
-    await wait_until(lambda: said, LIMIT_SECONDS, "it is rejected")
+    rejections: list[str] = claim._partition.rejections  # type: ignore[attr-defined]  # of the notes
+    await wait_until(lambda: rejections, LIMIT_SECONDS, "it is rejected")
 
-    assert "has progress 2 for s.f-0, expected 8" in said[0]
+    assert "has progress 2 for s.f-0, expected 8" in rejections[0]
 
 
 # Release
@@ -158,10 +158,10 @@ async def test_release_finishes_the_current_transaction_and_drops_the_rest(store
     processor.deliver(batch_of(range(MAX_RECORDS * 40)))
     await wait_until(lambda: store.processors.is_busy_with(processor), LIMIT_SECONDS, "the first transaction is in progress")
     await processor.revoke(LIMIT_SECONDS)
-    mark = await processor.position_to_commit()
+    position = await processor.position_to_commit()
 
-    assert mark is not None
-    assert (await store.progress(), True) == (mark.offset, 0 < mark.offset < MAX_RECORDS * 40)
+    assert position is not None
+    assert (await store.progress(), True) == (position.offset, 0 < position.offset < MAX_RECORDS * 40)
 
 
 async def test_release_does_not_wait_for_an_unavailable_store(store: Store) -> None:
@@ -170,7 +170,7 @@ async def test_release_does_not_wait_for_an_unavailable_store(store: Store) -> N
     with closing(sqlite3.connect(store.path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         processor.deliver(batch_of(range(3)))
-        await wait_until(lambda: store.told[1:] and not store.told[-1], LIMIT_SECONDS, "it has failed")
+        await wait_until(lambda: store.reported[1:] and not store.reported[-1], LIMIT_SECONDS, "it has failed")
         await wait_until(lambda: store.processors.is_busy_with(processor), LIMIT_SECONDS, "it is tried again")
         async with asyncio.timeout(LIMIT_SECONDS):
             await processor.revoke(0.1)
@@ -181,14 +181,14 @@ async def test_release_does_not_wait_for_an_unavailable_store(store: Store) -> N
 
 async def test_release_of_one_partition_does_not_interrupt_writes_of_another(store: Store) -> None:
     busy = store.processor()
-    await busy.claim(claim_of(mark=OffsetAndMetadata(0)))
+    await busy.claim(claim_of(position=OffsetAndMetadata(0)))
     busy.deliver(batch_of(range(MAX_RECORDS * 40)))
     for _ in range(20):
         other = store.processor(P1)
-        await other.claim(claim_of(P1, mark=OffsetAndMetadata(0)))
+        await other.claim(claim_of(P1, position=OffsetAndMetadata(0)))
         other.deliver(batch_of(range(3), tp=P1))
         await asyncio.sleep(0)  # its task begins
         await other.revoke(0)
     await store.reaches(busy, MAX_RECORDS * 40)
 
-    assert False not in store.told
+    assert False not in store.reported

@@ -55,10 +55,10 @@ def test_undecorated_subscriber_function_is_reported() -> None:
     def plain(event: Any) -> None:
         pass
 
-    told = faults(events=(OrderPaid,), subscribers=(plain,), lifespan=3)
+    reported = faults(events=(OrderPaid,), subscribers=(plain,), lifespan=3)
 
-    assert 3 == len(told)
-    assert "plain is not a subscriber: decorate the function with @subscriber(…)" in told
+    assert 3 == len(reported)
+    assert "plain is not a subscriber: decorate the function with @subscriber(…)" in reported
 
 
 def test_parenthesized_single_value_is_reported_as_no_tuple() -> None:

@@ -104,16 +104,16 @@ def test_arguments_without_a_default_are_required(missing: str) -> None:
     ],
 )
 def test_invalid_subscriber_option_is_reported(options: dict[str, Any], fault: str) -> None:
-    (told,) = faults(**options)
+    (reported,) = faults(**options)
 
-    assert told.startswith("subscriber 'handle': ")
-    assert fault in told
+    assert reported.startswith("subscriber 'handle': ")
+    assert fault in reported
 
 
 def test_all_faults_are_reported_together() -> None:
-    told = faults(idempotent="", description="", concurrency=0, timeout="x", rate="y", start="z")
+    reported = faults(idempotent="", description="", concurrency=0, timeout="x", rate="y", start="z")
 
-    assert 6 == len(told)
+    assert 6 == len(reported)
 
 
 @pytest.mark.parametrize(
@@ -185,8 +185,8 @@ def test_invalid_retries_are_reported(options: dict[str, Any], fault: str) -> No
     with pytest.raises(ConfigurationError) as caught:
         Retries(**options)
 
-    (told,) = caught.value.faults
-    assert fault in told
+    (reported,) = caught.value.faults
+    assert fault in reported
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ class Shop:
         self.ship = ship
 
     def dead_letters_of_ship(self) -> list[tuple[str, str]]:
-        return [(letter.reason, letter.key.decode()) for letter in self.kit.dead_letters(self.ship)]
+        return [(dead_letter.reason, dead_letter.key.decode()) for dead_letter in self.kit.dead_letters(self.ship)]
 
 
 @pytest.mark.parametrize("after_seconds", [0, 0.2])
@@ -277,9 +277,9 @@ def test_attempt_log_contains_running_events_and_not_those_waiting_for_a_slot(cr
             shop.kit.crash()
             shop.kit.rebalance()
         shop.kit.advance("40ms" if crashes else "1s")
-        marks = [entry for hash_ in shop.kit._workers.scripts._hashes.values() for at, entry in hash_.items() if at.isdigit()]
+        entries = [entry for hash_ in shop.kit._workers.scripts._hashes.values() for at, entry in hash_.items() if at.isdigit()]
 
-        assert (min(concurrency, FEWEST_TOGETHER) if crashes else concurrency) == len(marks)
+        assert (min(concurrency, FEWEST_TOGETHER) if crashes else concurrency) == len(entries)
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(1, {str(CLAIMED)}), (120, set())])
@@ -290,9 +290,9 @@ def test_release_is_recorded_once_all_suspects_were_retried(seconds: int, expect
         shop.kit.crash()
         shop.kit.advance(f"{20 + seconds}s")
         shop.kit._workers.wait_for(shop.kit._workers.owner.stop())
-        known = {at for hash_ in shop.kit._workers.scripts._hashes.values() for at in hash_ if at == str(CLAIMED)}
+        claims = {at for hash_ in shop.kit._workers.scripts._hashes.values() for at in hash_ if at == str(CLAIMED)}
 
-        assert expected == known
+        assert expected == claims
 
 
 def test_finished_suspect_is_no_longer_suspected() -> None:

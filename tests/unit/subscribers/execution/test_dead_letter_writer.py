@@ -18,13 +18,13 @@ from streams_app.subscribers.execution.retry_decision import dead_lettering
 from tests.helpers import wait_until
 
 PAID = TP("orders", 3)
-AGAIN = TP("shop.again", 0)
+REPLAYS = TP("shop.again", 0)
 PUT_BACK = replay_headers("ship", OriginalPosition(PAID, 7, 1_700_000_000_000), [("ce_id", b"e1")])
 PUT_BACK_UNNAMED = replay_headers("ship", OriginalPosition(PAID, 7, 1_700_000_000_000), [])
 
 
 @pytest.mark.parametrize(
-    ("tp", "headers", "known", "expected"),
+    ("tp", "headers", "event_id", "expected"),
     [
         (PAID, [("ce_id", b"e1")], "", b"e1"),
         (PAID, [], "", b"orders:3:5"),
@@ -32,24 +32,24 @@ PUT_BACK_UNNAMED = replay_headers("ship", OriginalPosition(PAID, 7, 1_700_000_00
         (PAID, [("ce_id", b"e" * 600)], "", b"e" * 600),
         (PAID, [("ce_id", b"e" * 601)], "", b"orders:3:5"),
         (PAID, [("ce_id", b"e1")], "e2", b"e2"),
-        (AGAIN, PUT_BACK, "", b"e1"),
-        (AGAIN, PUT_BACK_UNNAMED, "", b"orders:3:7"),
-        (AGAIN, [("ce_id", b"e1")], "", b"e1"),
+        (REPLAYS, PUT_BACK, "", b"e1"),
+        (REPLAYS, PUT_BACK_UNNAMED, "", b"orders:3:7"),
+        (REPLAYS, [("ce_id", b"e1")], "", b"e1"),
     ],
 )
 async def test_dead_letter_of_an_undecoded_event_has_the_received_id_or_its_position(
-    tp: TP, headers: Headers, known: str, expected: bytes
+    tp: TP, headers: Headers, event_id: str, expected: bytes
 ) -> None:
     sent: list[Any] = []
 
-    async def send(refused: list[Any], on_failed: Any) -> None:
-        sent.extend(refused)
+    async def send(records: list[Any], on_failed: Any) -> None:
+        sent.extend(records)
 
     sender = cast("Any", SimpleNamespace(send=send))
-    letters = DeadLetterWriter(tp, "ship", sender, lambda works: None, limits=Limits(key_bytes=600))
-    work = InFlightEvent(SimpleNamespace(offset=5, timestamp=0, headers=headers), 0, event_id=known)
-    sending = asyncio.create_task(letters.forever())
-    letters.put(work, dead_lettering(work, "crashed", "the process died 2 times while it ran"))
+    writer = DeadLetterWriter(tp, "ship", sender, lambda works: None, limits=Limits(key_bytes=600))
+    work = InFlightEvent(SimpleNamespace(offset=5, timestamp=0, headers=headers), 0, event_id=event_id)
+    sending = asyncio.create_task(writer.forever())
+    writer.put(work, dead_lettering(work, "crashed", "the process died 2 times while it ran"))
     await wait_until(lambda: sent, 60, "it is sent")
     sending.cancel()
 
@@ -70,14 +70,14 @@ async def test_dead_letter_in_key_order_says_that_its_key_continues(
 ) -> None:
     sent: list[Any] = []
 
-    async def send(refused: list[Any], on_failed: Any) -> None:
-        sent.extend(refused)
+    async def send(records: list[Any], on_failed: Any) -> None:
+        sent.extend(records)
 
     sender = cast("Any", SimpleNamespace(send=send))
-    letters = DeadLetterWriter(PAID, "ship", sender, lambda works: None, is_ordered=is_ordered)
+    writer = DeadLetterWriter(PAID, "ship", sender, lambda works: None, is_ordered=is_ordered)
     work = InFlightEvent(SimpleNamespace(offset=5, timestamp=0, headers=(), key=key), 0)
-    sending = asyncio.create_task(letters.forever())
-    letters.put(work, dead_lettering(work, reason, "why"))
+    sending = asyncio.create_task(writer.forever())
+    writer.put(work, dead_lettering(work, reason, "why"))
     await wait_until(lambda: sent, 60, "it is sent")
     sending.cancel()
 

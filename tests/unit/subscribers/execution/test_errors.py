@@ -50,10 +50,10 @@ def test_error_whose_text_raises_is_a_dead_letter_of_its_event_only(idempotent: 
         for number in range(1, 4):
             kit.publish(paid, Paid(f"o{number}"))
         kit.advance("1m")
-        (letter,) = kit.dead_letters(one)
+        (dead_letter,) = kit.dead_letters(one)
 
-        assert ("failed", 2 if idempotent == "yes" else 1) == (letter.reason, letter.attempts)
-        assert "TextlessError, whose state is unknown: RuntimeError('nothing to say')" == letter.detail
+        assert ("failed", 2 if idempotent == "yes" else 1) == (dead_letter.reason, dead_letter.attempts)
+        assert "TextlessError, whose state is unknown: RuntimeError('nothing to say')" == dead_letter.detail
         assert 2 == [outcome for _, outcome in seen_by(kit, one)].count("done")
 
 
@@ -78,9 +78,9 @@ def test_falsy_error_is_reported_as_itself() -> None:
     one = subscribed(ship, idempotent="no")
     with SubscriberTester(one) as kit:
         kit.publish(paid, Paid("o1"))
-        (letter,) = kit.dead_letters(one)
+        (dead_letter,) = kit.dead_letters(one)
 
-        assert ("failed", "FalsyError: at all") == (letter.reason, letter.detail)
+        assert ("failed", "FalsyError: at all") == (dead_letter.reason, dead_letter.detail)
 
 
 def test_unexpected_error_at_the_end_of_a_call_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,10 +104,10 @@ def test_event_deferred_by_its_function_for_more_than_an_hour_is_a_dead_letter()
     with SubscriberTester(one) as kit:
         kit.publish(paid, Paid("o1"))
         kit.advance("3h")
-        (letter,) = kit.dead_letters(one)
+        (dead_letter,) = kit.dead_letters(one)
 
-        assert ("failed", 3) == (letter.reason, letter.attempts)
-        assert "Retry: again after 25m, and it would have waited for more than 1 h in all" == letter.detail
+        assert ("failed", 3) == (dead_letter.reason, dead_letter.attempts)
+        assert "Retry: again after 25m, and it would have waited for more than 1 h in all" == dead_letter.detail
 
 
 def test_event_deferred_by_two_rules_for_more_than_an_hour_is_a_dead_letter() -> None:
@@ -118,7 +118,7 @@ def test_event_deferred_by_two_rules_for_more_than_an_hour_is_a_dead_letter() ->
     with SubscriberTester(one) as kit:
         kit.publish(paid, Paid("o1"))
         kit.advance("61m")
-        (letter,) = kit.dead_letters(one)
+        (dead_letter,) = kit.dead_letters(one)
 
-        assert ("failed", 2) == (letter.reason, letter.attempts)
-        assert "ValueError: no such article, and it would have waited for more than 1 h in all" == letter.detail
+        assert ("failed", 2) == (dead_letter.reason, dead_letter.attempts)
+        assert "ValueError: no such article, and it would have waited for more than 1 h in all" == dead_letter.detail

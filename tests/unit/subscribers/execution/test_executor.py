@@ -40,8 +40,8 @@ def test_overdue_call_times_out_and_its_slot_continues_when_the_function_has_end
                 raise asyncio.CancelledError
 
         ended: list[Attempt] = []
-        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 1_000, LoopClock(), ended.extend)
-        runner.put([Attempt(event, None) for event in ("hangs", "cancels itself", "next")])
+        executor = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 1_000, LoopClock(), ended.extend)
+        executor.put([Attempt(event, None) for event in ("hangs", "cancels itself", "next")])
         await asyncio.sleep(1.5)  # virtual time
         assert [("hangs", AttemptOutcome.TIMEOUT)] == [(call.event, call.outcome) for call in ended][:1]
         assert (1 if swallows else 3) == len(ended)
@@ -67,8 +67,8 @@ def test_slot_with_only_short_calls_yields_to_others() -> None:
             called.append(event)
 
         called: list[int] = []
-        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 60_000, TickingClock(), lambda calls: None)
-        runner.put([Attempt(event, None) for event in range(100)])
+        executor = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 60_000, TickingClock(), lambda calls: None)
+        executor.put([Attempt(event, None) for event in range(100)])
         while not called:
             await asyncio.sleep(0)
 
@@ -95,8 +95,8 @@ def test_time_blocked_by_another_function_is_not_overdue() -> None:
                 clock.passed_ms += 8_000
 
         ended: list[Attempt] = []
-        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 3, 1_000, clock, ended.extend)
-        runner.put([Attempt(event, None) for event in ("blocks", "ends", "hangs")])
+        executor = AsyncExecutor(asyncio.get_running_loop(), ship, 3, 1_000, clock, ended.extend)
+        executor.put([Attempt(event, None) for event in ("blocks", "ends", "hangs")])
         await asyncio.sleep(2)  # virtual time
 
         expected = [("blocks", AttemptOutcome.DONE), ("ends", AttemptOutcome.DONE), ("hangs", AttemptOutcome.TIMEOUT)]
@@ -114,11 +114,11 @@ def test_cancelled_call_does_not_start_and_a_running_one_is_cancelled() -> None:
             await asyncio.Event().wait()
 
         ended: list[Attempt] = []
-        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 60_000, LoopClock(), ended.extend)
+        executor = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 60_000, LoopClock(), ended.extend)
         calls = [Attempt("runs", None), Attempt("waits", None)]
-        runner.put(calls)
+        executor.put(calls)
         await asyncio.sleep(0.5)  # virtual time
-        runner.cancel(calls)
+        executor.cancel(calls)
         await asyncio.sleep(0.5)  # virtual time
 
         assert ["runs"] == begun
@@ -141,20 +141,20 @@ async def test_overdue_thread_reports_a_late_success_to_on_late_only(
         if error is not None and event == "hangs":
             raise error
 
-    runner = ThreadExecutor(hangs, 1, 100, clock, ended.extend)
+    executor = ThreadExecutor(hangs, 1, 100, clock, ended.extend)
     calls = [Attempt("hangs", None), Attempt("next", None)]
     for call in calls:
         call.on_late = partial(late.append, call.event)
     try:
-        runner.put(calls)
-        await wait_until(lambda: runner.running, LIMIT_SECONDS, "it has begun")
+        executor.put(calls)
+        await wait_until(lambda: executor.running, LIMIT_SECONDS, "it has begun")
         clock.advance_ms(100)
         await wait_until(lambda: len(ended) == 1, LIMIT_SECONDS, "it is overdue")
         may_end.set()
         await wait_until(lambda: len(ended) == 2, LIMIT_SECONDS, "its slot continues")
     finally:
         may_end.set()
-        await runner.stop()
+        await executor.stop()
 
     assert [("hangs", AttemptOutcome.TIMEOUT), ("next", AttemptOutcome.DONE)] == [(call.event, call.outcome) for call in ended]
     assert ["hangs"] * (error is None) == late
@@ -164,11 +164,11 @@ async def test_thread_suspended_with_its_process_is_not_overdue() -> None:
     may_end = threading.Event()
     ended: list[Attempt] = []
     clock = ManualClock()
-    runner = ThreadExecutor(lambda event: may_end.wait(60) and None, 1, 400, clock, ended.extend)
+    executor = ThreadExecutor(lambda event: may_end.wait(60) and None, 1, 400, clock, ended.extend)
     try:
-        runner.put([Attempt("o1", None)])
-        await wait_until(lambda: runner.running, LIMIT_SECONDS, "it has begun")
-        (call,) = runner.running
+        executor.put([Attempt("o1", None)])
+        await wait_until(lambda: executor.running, LIMIT_SECONDS, "it has begun")
+        (call,) = executor.running
         clock.advance_ms(300_000)
         await wait_until(lambda: call.excused_ms or ended, LIMIT_SECONDS, "a sweep has come late")
         overdue = [*ended]
@@ -176,7 +176,7 @@ async def test_thread_suspended_with_its_process_is_not_overdue() -> None:
         await wait_until(lambda: ended, LIMIT_SECONDS, "it is overdue by the time in which it could go on")
     finally:
         may_end.set()
-        await runner.stop()
+        await executor.stop()
 
     assert ([], [AttemptOutcome.TIMEOUT]) == (overdue, [call.outcome for call in ended])
 
@@ -208,10 +208,10 @@ async def test_sync_function_that_returns_an_awaitable_has_failed() -> None:
         raise AssertionError("it never runs")
 
     ended: list[Attempt] = []
-    runner = ThreadExecutor(lambda event: nothing(), 1, 10_000, SystemClock(), ended.extend)
-    runner.put([Attempt("o1", None)])
+    executor = ThreadExecutor(lambda event: nothing(), 1, 10_000, SystemClock(), ended.extend)
+    executor.put([Attempt("o1", None)])
     await wait_until(lambda: len(ended) == 1, LIMIT_SECONDS, "it has ended")
-    await runner.stop()
+    await executor.stop()
 
     assert isinstance(ended[0].error, TypeError)
 
@@ -230,20 +230,20 @@ def test_slot_cancelled_by_its_function_starts_the_next_event(is_struck: bool) -
                 await asyncio.sleep(1)  # virtual time
 
         ended: list[Attempt] = []
-        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 10_000, LoopClock(), ended.extend)
-        runner.put([Attempt(event, None) for event in ("cancels", "next")])
+        executor = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 10_000, LoopClock(), ended.extend)
+        executor.put([Attempt(event, None) for event in ("cancels", "next")])
         await asyncio.sleep(2)  # virtual time
-        runner.put([Attempt("later", None)])
+        executor.put([Attempt("later", None)])
         await asyncio.sleep(2)  # virtual time
-        await runner.stop()
+        await executor.stop()
 
-        told = [(call.event, call.outcome) for call in ended]
+        outcomes = [(call.event, call.outcome) for call in ended]
 
         assert [
             ("cancels", AttemptOutcome.ERROR if is_struck else AttemptOutcome.DONE),
             ("next", AttemptOutcome.DONE),
             ("later", AttemptOutcome.DONE),
-        ] == told
+        ] == outcomes
 
     in_no_time(schedule())
 
@@ -257,9 +257,9 @@ def test_slot_cancelled_by_a_function_after_its_end_recovers_soon() -> None:
                 asyncio.get_running_loop().call_later(1, task.cancel)
 
         ended: list[Attempt] = []
-        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 10_000, LoopClock(), ended.extend)
+        executor = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 10_000, LoopClock(), ended.extend)
         for event in ("cancels", "next"):
-            runner.put([Attempt(event, None)])
+            executor.put([Attempt(event, None)])
             await asyncio.sleep(2)  # virtual time
 
         assert ["cancels", "next"] == [call.event for call in ended]
@@ -274,20 +274,22 @@ def test_slots_whose_functions_ignore_cancellation_hang_and_are_reported_once_wi
                 with suppress(asyncio.CancelledError):
                     await asyncio.Event().wait()
 
-        told: list[str] = []
+        reported: list[str] = []
         may_end: list[bool] = []
-        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 2, 1_000, LoopClock(), lambda calls: None, on_hung=told.append)
-        runner.put([Attempt("one", None)])
+        executor = AsyncExecutor(
+            asyncio.get_running_loop(), ship, 2, 1_000, LoopClock(), lambda calls: None, on_hung=reported.append
+        )
+        executor.put([Attempt("one", None)])
         await asyncio.sleep(100)  # virtual time
-        assert (1, []) == (runner.hanging, told)
-        runner.put([Attempt("two", None)])
+        assert (1, []) == (executor.hanging, reported)
+        executor.put([Attempt("two", None)])
         await asyncio.sleep(100)  # virtual time
-        hanging = runner.hanging
+        hanging = executor.hanging
         may_end.append(True)
-        await runner.stop()
+        await executor.stop()
 
         assert 2 == hanging
-        assert [True] == ["2 slots:" in one and "await asyncio.Event().wait()" in one for one in told]
+        assert [True] == ["2 slots:" in one and "await asyncio.Event().wait()" in one for one in reported]
 
     in_no_time(schedule())
 
@@ -305,17 +307,17 @@ def test_slots_suspended_with_their_process_do_not_hang_when_they_time_out() -> 
         async def ship(event: str) -> None:
             await asyncio.Event().wait()
 
-        told: list[str] = []
+        reported: list[str] = []
         ended: list[Attempt] = []
         clock = JumpingClock()
-        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 1_000, clock, ended.extend, on_hung=told.append)
-        runner.put([Attempt("one", None)])
+        executor = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 1_000, clock, ended.extend, on_hung=reported.append)
+        executor.put([Attempt("one", None)])
         await asyncio.sleep(0.5)  # virtual time
         clock.passed_ms = 300_000
         await asyncio.sleep(5)  # virtual time
-        await runner.stop()
+        await executor.stop()
 
-        assert ([AttemptOutcome.TIMEOUT], [], 0) == ([call.outcome for call in ended], told, runner.hanging)
+        assert ([AttemptOutcome.TIMEOUT], [], 0) == ([call.outcome for call in ended], reported, executor.hanging)
 
     in_no_time(schedule())
 
@@ -332,12 +334,12 @@ async def test_user_loop_survives_a_function_that_would_stop_it(ends: Callable[[
 
     ended: list[Attempt] = []
     users = UserLoop()
-    runner = AsyncExecutor(users.loop, ship, 1, 60_000, SystemClock(), ended.extend)
+    executor = AsyncExecutor(users.loop, ship, 1, 60_000, SystemClock(), ended.extend)
     try:
-        runner.put([Attempt(event, None) for event in ("ends", "next")])
+        executor.put([Attempt(event, None) for event in ("ends", "next")])
         await wait_until(lambda: len(ended) == 2, LIMIT_SECONDS, "both have ended")
     finally:
-        await runner.stop()
+        await executor.stop()
         users.stop(2.0)
 
     assert AttemptOutcome.DONE == ended[1].outcome
@@ -350,10 +352,10 @@ def test_slot_discarded_with_its_loop_ends_inside_its_function() -> None:
         await asyncio.Event().wait()
 
     async def begin() -> Any:
-        runner = AsyncExecutor(loop, hang, 1, 60_000, SystemClock(), lambda ended: None)
-        runner.put([Attempt("hangs", None)])
-        await wait_until(lambda: runner.running, 60, "the function is called")
-        (slot,) = runner._tasks
+        executor = AsyncExecutor(loop, hang, 1, 60_000, SystemClock(), lambda ended: None)
+        executor.put([Attempt("hangs", None)])
+        await wait_until(lambda: executor.running, 60, "the function is called")
+        (slot,) = executor._tasks
         return slot.get_coro()
 
     slot = loop.run_until_complete(begin())

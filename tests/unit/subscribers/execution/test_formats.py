@@ -170,7 +170,7 @@ def test_change_events_run_in_the_test_kit_and_cannot_be_published() -> None:
             kit.publish(changed, Order(1))
 
         assert ["done"] == [run.outcome for run in kit.runs(index)]
-        assert ["wrong-format"] == [letter.reason for letter in kit.dead_letters(index)]
+        assert ["wrong-format"] == [dead_letter.reason for dead_letter in kit.dead_letters(index)]
 
 
 def test_asyncapi_describes_the_envelope_without_a_send_operation() -> None:

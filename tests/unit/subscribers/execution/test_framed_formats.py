@@ -19,7 +19,7 @@ from streams_app.settings import Limits
 from streams_app.subscribers.declaration.catalogue import Catalogue
 from streams_app.subscribers.execution.decoding import decode_of
 from streams_app.testing import SubscriberTester
-from tests.schemas import avro, known
+from tests.schemas import avro, schema_cache
 
 
 class Changed(msgspec.Struct, frozen=True):
@@ -53,18 +53,18 @@ def received(of: Any, value: bytes, schemas: SchemaCache | None) -> Any:
 
 
 def test_subscriber_receives_the_payload_of_an_avro_event() -> None:
-    assert Changed("a", {"x": 1}) == received(write, avro(1, {"id": "a", "m": {"x": 1}}), known()).data
+    assert Changed("a", {"x": 1}) == received(write, avro(1, {"id": "a", "m": {"x": 1}}), schema_cache()).data
 
 
 def test_subscriber_receives_the_row_of_a_framed_change_event() -> None:
-    event = received(index, avro(2, {"before": {"id": 1, "cents": 5}, "after": {"id": 1}, "op": "u"}), known())
+    event = received(index, avro(2, {"before": {"id": 1, "cents": 5}, "after": {"id": 1}, "op": "u"}), schema_cache())
 
     assert (Order(1), Order(1, 5)) == (event.data, event.before)
 
 
 def test_schema_that_was_not_fetched_is_no_dead_letter() -> None:
     with pytest.raises(NotFetchedError):
-        received(write, avro(1, {"id": "a", "m": {}}), known(2))
+        received(write, avro(1, {"id": "a", "m": {}}), schema_cache(2))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_schema_that_was_not_fetched_is_no_dead_letter() -> None:
 )
 def test_bad_value_is_a_dead_letter(value: bytes, reason: str) -> None:
     with pytest.raises(BadEventError) as caught:
-        received(write, value, known())
+        received(write, value, schema_cache())
 
     assert reason == caught.value.reason
 

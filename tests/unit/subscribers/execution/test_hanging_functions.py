@@ -127,9 +127,9 @@ async def test_process_whose_function_blocks_the_loop_exits_with_a_dedicated_cod
 async def test_function_may_start_a_process_and_wait_for_it(users: UserLoop) -> None:
     async def starts(event: str) -> None:
         started = await asyncio.create_subprocess_exec(sys.executable, "-c", f"print({event!r})", stdout=asyncio.subprocess.PIPE)
-        said.append(await started.communicate())
+        outputs.append(await started.communicate())
 
-    said: list[tuple[bytes, bytes | None]] = []
+    outputs: list[tuple[bytes, bytes | None]] = []
     ended: list[Attempt] = []
     runner = AsyncExecutor(users.loop, starts, 2, 60_000, SystemClock(), ended.extend)
     runner.put([Attempt("o1", None)])
@@ -137,7 +137,7 @@ async def test_function_may_start_a_process_and_wait_for_it(users: UserLoop) -> 
     await runner.stop()
 
     assert [(AttemptOutcome.DONE, None)] == [(call.outcome, call.error) for call in ended]
-    assert [(b"o1\n", None)] == said
+    assert [(b"o1\n", None)] == outputs
 
 
 @pytest.mark.parametrize("hanging", [2, 1], ids=["all", "all but one"])

@@ -54,4 +54,4 @@ def test_headers_beyond_the_value_limit_make_their_event_too_large(headers: Head
     with SubscriberTester(one, settings=settings) as kit:
         kit.produce(paid, b'{"order_id": "o1"}', headers=headers)
 
-        assert expected == [letter.reason for letter in kit.dead_letters(one)]
+        assert expected == [dead_letter.reason for dead_letter in kit.dead_letters(one)]

@@ -145,8 +145,8 @@ def suspend(member: LocalMember) -> None:
     assert member._ownership is not None
     for partition in member._ownership.partitions.values():
         for served in partition.ranges.served.values():
-            suspension = cast("SubscriberProcessor", served.processor)._context.dispatcher.circuit_breaker
-            suspension.is_suspended, suspension._next_ms = True, 2**62
+            circuit_breaker = cast("SubscriberProcessor", served.processor)._context.dispatcher.circuit_breaker
+            circuit_breaker.is_suspended, circuit_breaker._next_ms = True, 2**62
 
 
 def is_committed(events: LocalEvents) -> bool:

@@ -57,9 +57,9 @@ def test_empty_bucket_reports_when_the_next_lease_is_available() -> None:
 
 
 def test_fractional_lease_is_carried_over() -> None:
-    pace, empty_us, given = TokenBucket(SECOND_US / 7, SECOND_US), 0.0, 0
+    bucket, empty_us, given = TokenBucket(SECOND_US / 7, SECOND_US), 0.0, 0
     for now_us in range(0, 10 * SECOND_US, 33_333):
-        got = leased(pace, empty_us, 9, now_us)
+        got = leased(bucket, empty_us, 9, now_us)
         empty_us, given = got.empty_us, given + got.granted
 
     assert 69 == given
@@ -309,7 +309,7 @@ def test_dead_letter_of_an_interrupted_attempt_waits_for_no_lease_and_releases_i
             kit.publish(paid, Paid("o1"))
         kit.rebalance()
         kit.advance("5s")
-        assert ["interrupted"] == [letter.reason for letter in kit.dead_letters(ship)]
+        assert ["interrupted"] == [dead_letter.reason for dead_letter in kit.dead_letters(ship)]
         kit.advance("1h")
 
         assert ["crash", "done"] == [run.outcome for run in kit.runs(ship)]
@@ -326,6 +326,6 @@ def test_invalid_event_takes_no_lease() -> None:
         kit.advance("5s")
 
         assert (["not-valid"], ["done"]) == (
-            [letter.reason for letter in kit.dead_letters(ship)],
+            [dead_letter.reason for dead_letter in kit.dead_letters(ship)],
             [run.outcome for run in kit.runs(ship)],
         )

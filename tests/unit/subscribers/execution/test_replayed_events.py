@@ -22,14 +22,14 @@ from streams_app.subscribers.declaration.original_position import (
 from streams_app.subscribers.execution.decoding import DecodedRecord, decode_of
 from tests.shop import ship
 
-AGAIN = replay_topic("social")
+REPLAYS_TOPIC = replay_topic("social")
 ORIGIN = OriginalPosition(TP("orders", 3), 1041, 1_700_000_000_000)
 VALUE = b'{"order_id": "o1", "cents": 5}'
 EVENT = [("ce_type", b"order.paid"), ("ce_userid", b"u7")]
 
 
-def decoded(headers: Sequence[tuple[str, bytes | None]], topic: str = AGAIN) -> DecodedRecord | None:
-    decode = decode_of(ship, Limits(), None, AGAIN)
+def decoded(headers: Sequence[tuple[str, bytes | None]], topic: str = REPLAYS_TOPIC) -> DecodedRecord | None:
+    decode = decode_of(ship, Limits(), None, REPLAYS_TOPIC)
     return decode(TP(topic, 0), SimpleNamespace(key=b"o1", value=VALUE, headers=headers, offset=7, timestamp=5), 1)
 
 

@@ -13,7 +13,7 @@ from streams_app.subscribers.execution.circuit_breaker import CircuitBreaker
 from streams_app.subscribers.execution.queues import KeyQueue, RetryQueue
 from streams_app.subscribers.execution.retry_decision import delay_ms
 
-PATIENCE_MS = 3_600_000
+OUTAGE_AFTER_MS = 3_600_000
 
 
 # Delays
@@ -72,74 +72,74 @@ def test_event_is_not_due_a_millisecond_early() -> None:
 
 
 def suspended(events: int = 3) -> CircuitBreaker:
-    suspension = CircuitBreaker(PATIENCE_MS)
+    circuit_breaker = CircuitBreaker(OUTAGE_AFTER_MS)
     for number in range(20):
-        suspension.failed(f"o{number % events}", 0, 100)
-    return suspension
+        circuit_breaker.failed(f"o{number % events}", 0, 100)
+    return circuit_breaker
 
 
 @pytest.mark.parametrize(("attempts", "events", "is_outage"), [(20, 3, True), (19, 3, False), (20, 2, False), (60, 2, False)])
 def test_outage_needs_twenty_failed_attempts_of_three_events(attempts: int, events: int, is_outage: bool) -> None:
-    suspension = CircuitBreaker(PATIENCE_MS)
+    circuit_breaker = CircuitBreaker(OUTAGE_AFTER_MS)
     for number in range(attempts):
-        suspension.failed(f"o{number % events}", 0, 100)
+        circuit_breaker.failed(f"o{number % events}", 0, 100)
 
-    assert is_outage == suspension.is_suspended
+    assert is_outage == circuit_breaker.is_suspended
 
 
 def test_one_success_among_the_last_twenty_is_no_outage() -> None:
-    suspension = CircuitBreaker(PATIENCE_MS)
+    circuit_breaker = CircuitBreaker(OUTAGE_AFTER_MS)
     for number in range(19):
-        suspension.failed(f"o{number}", 0, 100)
-    suspension.succeeded()
-    suspension.failed("o19", 0, 100)
+        circuit_breaker.failed(f"o{number}", 0, 100)
+    circuit_breaker.succeeded()
+    circuit_breaker.failed("o19", 0, 100)
 
-    assert not suspension.is_suspended
+    assert not circuit_breaker.is_suspended
 
 
 def test_outage_probes_are_made_one_at_a_time_at_growing_intervals() -> None:
-    suspension = suspended()
+    circuit_breaker = suspended()
     now_ms, begins = 100, []
     for _ in range(9):
-        now_ms = suspension.next_ms() or 0
-        assert not suspension.may_begin(now_ms - 1, running=0)
-        assert not suspension.may_begin(now_ms, running=1)
-        assert suspension.may_begin(now_ms, running=0)
+        now_ms = circuit_breaker.next_ms() or 0
+        assert not circuit_breaker.may_begin(now_ms - 1, running=0)
+        assert not circuit_breaker.may_begin(now_ms, running=1)
+        assert circuit_breaker.may_begin(now_ms, running=0)
         begins.append(now_ms)
-        suspension.failed("o1", now_ms, now_ms)
+        circuit_breaker.failed("o1", now_ms, now_ms)
 
     assert [2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000] == [later - one for one, later in pairwise(begins)]
     assert 1_100 == begins[0]
 
 
 def test_attempts_in_progress_at_the_start_of_an_outage_do_not_delay_the_next_probe() -> None:
-    suspension = suspended()
+    circuit_breaker = suspended()
     for number in range(50):
-        suspension.failed(f"o{number}", 50, 120)
+        circuit_breaker.failed(f"o{number}", 50, 120)
 
-    assert 1_100 == suspension.next_ms()
+    assert 1_100 == circuit_breaker.next_ms()
 
 
 def test_first_success_ends_the_outage() -> None:
-    suspension = suspended()
-    suspension.failed("o1", 5_000, 5_000)
+    circuit_breaker = suspended()
+    circuit_breaker.failed("o1", 5_000, 5_000)
 
-    assert suspension.succeeded()
-    assert suspension.may_begin(5_001, running=99)
-    assert not suspension.succeeded()
+    assert circuit_breaker.succeeded()
+    assert circuit_breaker.may_begin(5_001, running=99)
+    assert not circuit_breaker.succeeded()
 
 
 def test_failures_during_an_outage_count_only_after_patience() -> None:
-    suspension = suspended()
+    circuit_breaker = suspended()
 
-    assert [False, False, True] == [suspension.counts(now_ms) for now_ms in (100, 99 + PATIENCE_MS, 100 + PATIENCE_MS)]
-    assert CircuitBreaker(PATIENCE_MS).counts(0)
+    assert [False, False, True] == [circuit_breaker.counts(now_ms) for now_ms in (100, 99 + OUTAGE_AFTER_MS, 100 + OUTAGE_AFTER_MS)]
+    assert CircuitBreaker(OUTAGE_AFTER_MS).counts(0)
 
 
 def test_fresh_and_waiting_events_alternate() -> None:
-    suspension = suspended()
+    circuit_breaker = suspended()
 
-    assert [True, False, True, False] == [suspension.takes_fresh() for _ in range(4)]
+    assert [True, False, True, False] == [circuit_breaker.takes_fresh() for _ in range(4)]
 
 
 # Order

@@ -51,13 +51,15 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-def figures(metrics: Metrics) -> SubscriberMetrics:
+def subscriber_metrics(metrics: Metrics) -> SubscriberMetrics:
     clock = ManualClock(NOW_MS)
     clock.advance_ms(10_000)
     return SubscriberMetrics(metrics, "ship", "order.paid", clock)
 
 
-def test_first_dead_letter_of_a_subscriber_is_an_increase_for_any_reason(metrics: Metrics, figures: SubscriberMetrics) -> None:
+def test_first_dead_letter_of_a_subscriber_is_an_increase_for_any_reason(
+    metrics: Metrics, subscriber_metrics: SubscriberMetrics
+) -> None:
     registry, name = metrics.registry, "streams_app_subscriber_dead_letters_total"
 
     assert {0.0} == {registry.get_sample_value(name, {"subscriber": "ship", "reason": one}) for one in OF_SUBSCRIBERS}
@@ -96,17 +98,17 @@ def test_attempt_is_counted_by_its_outcome(call: Attempt, expected: Attempted | 
     assert expected == attempted(call)
 
 
-def test_every_series_exists_before_anything_happens(metrics: Metrics, figures: SubscriberMetrics) -> None:
+def test_every_series_exists_before_anything_happens(metrics: Metrics, subscriber_metrics: SubscriberMetrics) -> None:
     assert [0.0] * len(ATTEMPTED) == [value(metrics, "attempts_total", event="order.paid", outcome=one) for one in ATTEMPTED]
     assert [0.0] * len(FINISHED) == [value(metrics, "finished_total", event="order.paid", result=one) for one in FINISHED]
     assert 0 == value(metrics, "wait_seconds_count")
 
 
-def test_event_whose_function_returned_is_finished(metrics: Metrics, figures: SubscriberMetrics) -> None:
-    figures.ended(
+def test_event_whose_function_returned_is_finished(metrics: Metrics, subscriber_metrics: SubscriberMetrics) -> None:
+    subscriber_metrics.ended(
         [call_of(AttemptOutcome.ERROR, ValueError(), work_of(attempts=1)), call_of(AttemptOutcome.DONE, None, work_of(attempts=2))]
     )
-    figures.export()
+    subscriber_metrics.export()
 
     assert 1 == value(metrics, "finished_total", event="order.paid", result="done")
     assert 1 == value(metrics, "attempts_total", event="order.paid", outcome="done")
@@ -115,32 +117,32 @@ def test_event_whose_function_returned_is_finished(metrics: Metrics, figures: Su
     assert 0.5 == value(metrics, "handler_seconds_sum", outcome="done")
 
 
-def test_wait_of_an_event_ends_at_its_first_attempt(metrics: Metrics, figures: SubscriberMetrics) -> None:
+def test_wait_of_an_event_ends_at_its_first_attempt(metrics: Metrics, subscriber_metrics: SubscriberMetrics) -> None:
     late = work_of(attempts=2, timestamp_ms=NOW_MS)
-    figures.ended(
+    subscriber_metrics.ended(
         [call_of(AttemptOutcome.DONE, None, work_of(timestamp_ms=NOW_MS - 1_000)), call_of(AttemptOutcome.DONE, None, late)]
     )
-    figures.export()
+    subscriber_metrics.export()
 
     assert (1, 3.0) == (value(metrics, "wait_seconds_count"), value(metrics, "wait_seconds_sum"))
 
 
 def test_wait_of_an_event_that_fails_during_an_outage_ends_at_its_first_attempt(
-    metrics: Metrics, figures: SubscriberMetrics
+    metrics: Metrics, subscriber_metrics: SubscriberMetrics
 ) -> None:
     work = work_of(timestamp_ms=NOW_MS - 1_000)
-    figures.ended([call_of(AttemptOutcome.ERROR, ConnectionError(), work)])
+    subscriber_metrics.ended([call_of(AttemptOutcome.ERROR, ConnectionError(), work)])
     work.first_failed_ms = NOW_MS
-    figures.ended([call_of(AttemptOutcome.ERROR, ConnectionError(), work)])
-    figures.ended([call_of(AttemptOutcome.DONE, None, work)])
-    figures.export()
+    subscriber_metrics.ended([call_of(AttemptOutcome.ERROR, ConnectionError(), work)])
+    subscriber_metrics.ended([call_of(AttemptOutcome.DONE, None, work)])
+    subscriber_metrics.export()
 
     assert (1, 3.0) == (value(metrics, "wait_seconds_count"), value(metrics, "wait_seconds_sum"))
 
 
-def test_duplicate_has_no_attempt(metrics: Metrics, figures: SubscriberMetrics) -> None:
-    figures.finished(work_of(), "duplicate")
-    figures.export()
+def test_duplicate_has_no_attempt(metrics: Metrics, subscriber_metrics: SubscriberMetrics) -> None:
+    subscriber_metrics.finished(work_of(), "duplicate")
+    subscriber_metrics.export()
 
     assert (1, 0) == (
         value(metrics, "finished_total", event="order.paid", result="duplicate"),
@@ -148,16 +150,18 @@ def test_duplicate_has_no_attempt(metrics: Metrics, figures: SubscriberMetrics) 
     )
 
 
-def test_record_time_ahead_of_the_local_clock_counts_as_no_wait(metrics: Metrics, figures: SubscriberMetrics) -> None:
-    figures.ended([call_of(AttemptOutcome.DONE, None, work_of(timestamp_ms=NOW_MS + 60_000))])
-    figures.export()
+def test_record_time_ahead_of_the_local_clock_counts_as_no_wait(metrics: Metrics, subscriber_metrics: SubscriberMetrics) -> None:
+    subscriber_metrics.ended([call_of(AttemptOutcome.DONE, None, work_of(timestamp_ms=NOW_MS + 60_000))])
+    subscriber_metrics.export()
 
     assert (1, 0.0) == (value(metrics, "wait_seconds_count"), value(metrics, "wait_seconds_sum"))
 
 
-def test_dead_letter_finishes_its_event_unless_its_attempt_ended_late(metrics: Metrics, figures: SubscriberMetrics) -> None:
-    figures.dead_lettered([(work_of(attempts=8), "failed"), (work_of(), "finished-late")])
-    figures.export()
+def test_dead_letter_finishes_its_event_unless_its_attempt_ended_late(
+    metrics: Metrics, subscriber_metrics: SubscriberMetrics
+) -> None:
+    subscriber_metrics.dead_lettered([(work_of(attempts=8), "failed"), (work_of(), "finished-late")])
+    subscriber_metrics.export()
 
     assert 1 == value(metrics, "dead_letters_total", reason="failed")
     assert 1 == value(metrics, "dead_letters_total", reason="finished-late")
@@ -165,23 +169,23 @@ def test_dead_letter_finishes_its_event_unless_its_attempt_ended_late(metrics: M
     assert 8.0 == value(metrics, "attempts_per_event_sum")
 
 
-def test_attempt_of_a_dead_process_is_counted_by_the_next_owner(metrics: Metrics, figures: SubscriberMetrics) -> None:
-    figures.interrupted_attempt("crash")
-    figures.export()
+def test_attempt_of_a_dead_process_is_counted_by_the_next_owner(metrics: Metrics, subscriber_metrics: SubscriberMetrics) -> None:
+    subscriber_metrics.interrupted_attempt("crash")
+    subscriber_metrics.export()
 
     assert 1 == value(metrics, "attempts_total", event="order.paid", outcome="crash")
 
 
-def test_resync_is_counted_by_its_cause(metrics: Metrics, figures: SubscriberMetrics) -> None:
-    figures.resynced("token")
+def test_resync_is_counted_by_its_cause(metrics: Metrics, subscriber_metrics: SubscriberMetrics) -> None:
+    subscriber_metrics.resynced("token")
 
     assert 1 == value(metrics, "resyncs_total", cause="token")
 
 
-def test_published_figures_are_not_published_twice(metrics: Metrics, figures: SubscriberMetrics) -> None:
-    figures.ended([call_of(AttemptOutcome.DONE)])
-    figures.export()
-    figures.export()
+def test_published_figures_are_not_published_twice(metrics: Metrics, subscriber_metrics: SubscriberMetrics) -> None:
+    subscriber_metrics.ended([call_of(AttemptOutcome.DONE)])
+    subscriber_metrics.export()
+    subscriber_metrics.export()
 
     assert 1 == value(metrics, "finished_total", event="order.paid", result="done")
     assert 1 == value(metrics, "handler_seconds_count", outcome="done")
@@ -190,8 +194,8 @@ def test_published_figures_are_not_published_twice(metrics: Metrics, figures: Su
 @given(st.lists(st.sampled_from([0, 500, 1_000, 1_500, 2_000, 2_500, 100_000])))
 def test_observations_match_those_of_a_histogram(values_ms: list[int]) -> None:
     registries = CollectorRegistry(), CollectorRegistry()
-    expected, told = (Histogram("h", "Under test.", registry=one, buckets=(1, 2)) for one in registries)
-    observed = Observed(told, 1_000)
+    expected, histogram = (Histogram("h", "Under test.", registry=one, buckets=(1, 2)) for one in registries)
+    observed = Observed(histogram, 1_000)
     for one_ms in values_ms:
         expected.observe(one_ms / 1000)
     observed.add_all(values_ms)
@@ -205,7 +209,7 @@ def test_observations_match_those_of_a_histogram(values_ms: list[int]) -> None:
 
 
 def gauges_of(
-    metrics: Metrics, figures: SubscriberMetrics, remark: Callable[[str | None], None], *, suspended: bool, hanging: int
+    metrics: Metrics, subscriber_metrics: SubscriberMetrics, remark: Callable[[str | None], None], *, suspended: bool, hanging: int
 ) -> SubscriberGauges:
     clock = ManualClock(NOW_MS)
 
@@ -217,11 +221,11 @@ def gauges_of(
 
     dispatcher = Dispatcher("ship", 1, 0, Retries(), clock, make_executor)
     dispatcher.circuit_breaker.is_suspended = suspended
-    return SubscriberGauges(metrics, "ship", dispatcher, figures, places, clock, remark)
+    return SubscriberGauges(metrics, "ship", dispatcher, subscriber_metrics, places, clock, remark)
 
 
-async def test_hanging_slots_count_as_running(metrics: Metrics, figures: SubscriberMetrics) -> None:
-    gauges = gauges_of(metrics, figures, lambda text: None, suspended=False, hanging=2)
+async def test_hanging_slots_count_as_running(metrics: Metrics, subscriber_metrics: SubscriberMetrics) -> None:
+    gauges = gauges_of(metrics, subscriber_metrics, lambda text: None, suspended=False, hanging=2)
     await gauges.update_once()
 
     assert 2 == value(metrics, "running_events")
@@ -247,9 +251,9 @@ def test_awaited_dependency_of_a_subscriber_is_a_status_remark(waits_for: set[st
 
 
 def test_full_redis_is_a_status_remark_of_a_continuing_subscriber() -> None:
-    told = status_remark("ship", SubscriberStatus(waits_for=frozenset({"redis-memory"})), "yes")
+    remark = status_remark("ship", SubscriberStatus(waits_for=frozenset({"redis-memory"})), "yes")
 
-    assert "subscriber ship: Redis is full: events continue, and attempts are counted in this worker only" == told
+    assert "subscriber ship: Redis is full: events continue, and attempts are counted in this worker only" == remark
 
 
 @pytest.mark.parametrize(
@@ -276,16 +280,16 @@ def test_topic_that_accepts_no_dead_letters_is_named(error: Exception, expected:
     assert f"subscriber ship: {expected}" == status_remark("ship", now, "yes")
 
 
-async def test_suspended_subscriber_has_a_status_remark(metrics: Metrics, figures: SubscriberMetrics) -> None:
+async def test_suspended_subscriber_has_a_status_remark(metrics: Metrics, subscriber_metrics: SubscriberMetrics) -> None:
     remarks: list[str | None] = []
     for suspended in (True, False):
-        await gauges_of(metrics, figures, remarks.append, suspended=suspended, hanging=0).update_once()
+        await gauges_of(metrics, subscriber_metrics, remarks.append, suspended=suspended, hanging=0).update_once()
 
     assert ["subscriber ship is suspended: its last attempts have all failed, and it makes one at a time", None] == remarks
 
 
 @pytest.mark.parametrize(
-    ("reasons", "said"),
+    ("reasons", "messages"),
     [
         (["failed", "rejected", "failed"], ["3 events dead-lettered in the last minute (2 failed, 1 rejected) subscriber=ship"]),
         (
@@ -300,44 +304,48 @@ async def test_suspended_subscriber_has_a_status_remark(metrics: Metrics, figure
     ids=["by their reasons", "a second dead letter of an event is no event", "second dead letters only"],
 )
 async def test_dead_letters_are_logged_once(
-    metrics: Metrics, figures: SubscriberMetrics, caplog: pytest.LogCaptureFixture, reasons: list[Reason], said: list[str]
+    metrics: Metrics,
+    subscriber_metrics: SubscriberMetrics,
+    caplog: pytest.LogCaptureFixture,
+    reasons: list[Reason],
+    messages: list[str],
 ) -> None:
-    gauges = gauges_of(metrics, figures, lambda text: None, suspended=False, hanging=0)
-    figures.dead_lettered([(work_of(), reason) for reason in reasons])
+    gauges = gauges_of(metrics, subscriber_metrics, lambda text: None, suspended=False, hanging=0)
+    subscriber_metrics.dead_lettered([(work_of(), reason) for reason in reasons])
     for _ in range(2):
         looking = asyncio.create_task(gauges.forever())
         await asyncio.sleep(0)
         looking.cancel()
         await asyncio.wait([looking])
 
-    assert said == caplog.messages
+    assert messages == caplog.messages
 
 
 # What it waits for
 
 
-async def test_broker_without_log_ends_is_awaited_while_ages_grow(metrics: Metrics, figures: SubscriberMetrics) -> None:
+async def test_broker_without_log_ends_is_awaited_while_ages_grow(metrics: Metrics, subscriber_metrics: SubscriberMetrics) -> None:
     clock = ManualClock(NOW_MS)
-    known: list[dict[TP, tuple[int, int]]] = [{ONE: (0, 5)}]
+    bounds: list[dict[TP, tuple[int, int]]] = [{ONE: (0, 5)}]
 
     async def places() -> dict[TP, tuple[int, int]]:
-        return known.pop()
+        return bounds.pop()
 
     def make_executor(_: Any) -> Any:
         return SimpleNamespace(running={}, hanging=0)
 
     for_operator = [True, False, False]
     gauges = SubscriberGauges(
-        metrics, "ship", Dispatcher("ship", 1, 0, Retries(), clock, make_executor), figures, places, clock,
+        metrics, "ship", Dispatcher("ship", 1, 0, Retries(), clock, make_executor), subscriber_metrics, places, clock,
         waits_for_operator=for_operator.pop,
     )  # fmt: skip
-    told = []
+    observed = []
     while for_operator:
         await gauges.update_once()
         clock.advance_ms(2_000)
-        told.append((sorted(gauges.present.waits_for), value(metrics, "oldest_waiting_seconds")))
+        observed.append((sorted(gauges.present.waits_for), value(metrics, "oldest_waiting_seconds")))
 
-    assert [([], 0), (["broker"], 2), (["operator"], 4)] == told
+    assert [([], 0), (["broker"], 2), (["operator"], 4)] == observed
     assert [0, 1] == [
         metrics.registry.get_sample_value("streams_app_waiting_for", {"subscriber": "ship", "what": what})
         for what in ("broker", "operator")
@@ -352,17 +360,17 @@ async def test_unacknowledged_dead_letters_are_awaited() -> None:
         await has_them.wait()
 
     kept: list[tuple[InFlightEvent, str]] = []
-    letters = DeadLetterWriter(ONE, "ship", cast("Any", SimpleNamespace(send=send)), lambda works: None, kept.extend)
-    sending = asyncio.create_task(letters.forever())
-    letters.put(work := work_of(), DeadLettering("failed", "why"))
+    writer = DeadLetterWriter(ONE, "ship", cast("Any", SimpleNamespace(send=send)), lambda works: None, kept.extend)
+    sending = asyncio.create_task(writer.forever())
+    writer.put(work := work_of(), DeadLettering("failed", "why"))
     await asyncio.sleep(0)
-    told = [letters.is_waiting(), letters.is_waiting()]
+    is_waiting = [writer.is_waiting(), writer.is_waiting()]
     has_them.set()
     await wait_until(lambda: kept, 60, "the broker has them")
-    told.append(letters.is_waiting())
+    is_waiting.append(writer.is_waiting())
     sending.cancel()
 
-    assert [False, True, False] == told
+    assert [False, True, False] == is_waiting
     assert [(work, "failed")] == kept
 
 

@@ -44,18 +44,18 @@ async def test_fence_is_not_written_until_redis_has_all_ids_below_it(is_learned:
     now_ms = SystemClock().now_ms
     scripts = MemoryScripts(now_ms)
 
-    async def lost(keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
+    async def unavailable(keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
         raise ConnectionError("Redis is away")
 
-    noting = BeginLog(store_of(scripts, "one"), lambda: EndLog(7, ""), now_ms, NoSlots(), none_begins, lambda: None)
-    await noting.claim(0)
-    noting.learn(5, "e5")
+    begin_log = BeginLog(store_of(scripts, "one"), lambda: EndLog(7, ""), now_ms, NoSlots(), none_begins, lambda: None)
+    await begin_log.claim(0)
+    begin_log.learn(5, "e5")
     if is_learned:
-        await noting.write_once()
+        await begin_log.write_once()
     else:
-        with patch.dict(scripts.by_name, {"learn": lost}), pytest.raises(ConnectionError):
-            await noting.write_once()
-    await noting.write_last(1.0)
+        with patch.dict(scripts.by_name, {"learn": unavailable}), pytest.raises(ConnectionError):
+            await begin_log.write_once()
+    await begin_log.write_last(1.0)
     kept = await store_of(scripts, "two").claim(0)
 
     assert kept is not None
@@ -73,19 +73,19 @@ async def test_slow_redis_is_awaited_before_any_timeout() -> None:
         await may_answer.wait()
         return await answer(keys, arguments)
 
-    noting = BeginLog(store_of(scripts, "one"), lambda: EndLog(0, ""), now_ms, NoSlots(), none_begins, lambda: None)
-    await noting.claim(0)
-    told = [noting.waits_for()]
+    begin_log = BeginLog(store_of(scripts, "one"), lambda: EndLog(0, ""), now_ms, NoSlots(), none_begins, lambda: None)
+    await begin_log.claim(0)
+    labels = [begin_log.waits_for()]
     with patch.dict(scripts.by_name, {"learn": late}):
-        noting.learn(5, "e5")
-        noted = asyncio.create_task(noting.write_once())
+        begin_log.learn(5, "e5")
+        written = asyncio.create_task(begin_log.write_once())
         await is_asked.wait()
-        told += [noting.waits_for(), noting.waits_for()]
+        labels += [begin_log.waits_for(), begin_log.waits_for()]
         may_answer.set()
-        await noted
-    told.append(noting.waits_for())
+        await written
+    labels.append(begin_log.waits_for())
 
-    assert [None, None, "redis", None] == told
+    assert [None, None, "redis", None] == labels
 
 
 async def test_redis_that_does_not_accept_attempts_is_reported_before_any_timeout() -> None:
@@ -96,13 +96,13 @@ async def test_redis_that_does_not_accept_attempts_is_reported_before_any_timeou
         is_asked.set()
         await asyncio.Event().wait()
 
-    marking = AttemptLog(store_of(scripts, "one"), OffsetAndMetadata(0), SystemClock().now_ms)
-    await marking.claim(LIMIT_SECONDS)
-    marking.keep(5, AttemptEntry(1))
+    attempt_log = AttemptLog(store_of(scripts, "one"), OffsetAndMetadata(0), SystemClock().now_ms)
+    await attempt_log.claim(LIMIT_SECONDS)
+    attempt_log.keep(5, AttemptEntry(1))
     with patch.dict(scripts.by_name, {"begin": never}):
-        writing = asyncio.create_task(marking.write_once())
+        writing = asyncio.create_task(attempt_log.write_once())
         await is_asked.wait()
-        told = [marking.waits_for(), marking.waits_for()]
+        labels = [attempt_log.waits_for(), attempt_log.waits_for()]
         writing.cancel()
 
-    assert [None, "redis"] == told
+    assert [None, "redis"] == labels

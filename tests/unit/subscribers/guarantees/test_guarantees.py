@@ -88,7 +88,7 @@ def test_event_interrupted_by_a_crash_is_a_dead_letter_without_a_second_call(ide
         kit.publish(paid, Paid("o2"))
         kit.rebalance()
 
-        assert ["interrupted"] == [letter.reason for letter in kit.dead_letters(one)]
+        assert ["interrupted"] == [dead_letter.reason for dead_letter in kit.dead_letters(one)]
         assert ["o2 1"] == [call for call in calls if call != "o1 1"]
         assert calls.count("o1 1") <= 1
 
@@ -111,18 +111,18 @@ def test_success_after_an_unnoticed_rebalance_is_reported_by_a_second_dead_lette
             kit.publish(paid, Paid(order))
         kit.rebalance()
 
-        letters = {letter.reason: letter.key for letter in kit.dead_letters(one)}
-    assert {"finished-late": b"o2", "interrupted": b"o2"} == letters
+        keys = {dead_letter.reason: dead_letter.key for dead_letter in kit.dead_letters(one)}
+    assert {"finished-late": b"o2", "interrupted": b"o2"} == keys
     assert ["o1", "o2"] == calls
 
 
 async def test_partition_without_a_commit_is_not_claimed_for_at_most_once() -> None:
     declared = SimpleNamespace(name="ship", start="earliest", ordered=None, idempotent="no")
-    around: Any = MagicMock(replays_topic="", subscriber=declared)
-    around.store.return_value.progress = AsyncMock(return_value=None)
+    context: Any = MagicMock(replays_topic="", subscriber=declared)
+    context.store.return_value.progress = AsyncMock(return_value=None)
     claim: Any = MagicMock(tp=TP("orders", 0), committed=None, log_bounds=LogBounds(0, 9, 0), topic_id="", commit_now=AsyncMock())
     with pytest.raises(ImpossibleClaimError, match="has no commit of subscriber 'ship'"):
-        await SubscriberProcessor(claim.tp, around, AtMostOnceGuarantee).claim(claim)
+        await SubscriberProcessor(claim.tp, context, AtMostOnceGuarantee).claim(claim)
 
 
 @NEVER_TWICE
@@ -134,7 +134,7 @@ def test_attempt_is_retried_only_if_it_reports_no_effect(idempotent: Any) -> Non
         kit.publish(paid, Paid("fails"))
         kit.advance("1m")
 
-        assert ["failed"] == [letter.reason for letter in kit.dead_letters(one)]
+        assert ["failed"] == [dead_letter.reason for dead_letter in kit.dead_letters(one)]
     assert ["fails 1", "waits 1", "waits 2"] == sorted(calls)
 
 

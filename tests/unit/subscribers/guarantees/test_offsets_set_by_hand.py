@@ -26,5 +26,5 @@ def test_events_below_the_former_offset_are_repeated_even_if_the_next_owner_dies
         kit.rebalance()
         kit.rebalance()
 
-        assert [("interrupted", b"o1")] == [(letter.reason, letter.key) for letter in kit.dead_letters(one)]
+        assert [("interrupted", b"o1")] == [(dead_letter.reason, dead_letter.key) for dead_letter in kit.dead_letters(one)]
     assert ["o1", "o2", "o3", "o2", "o3"] == calls

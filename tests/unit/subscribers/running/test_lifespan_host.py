@@ -67,23 +67,23 @@ async def test_worker_is_not_ready_before_its_lifespan_has_started(started: Any)
 
 
 async def test_stopped_worker_does_not_wait_for_its_lifespan_to_start(started: Any) -> None:
-    told = []
+    steps = []
 
     @asynccontextmanager
     async def resources() -> AsyncIterator[None]:
-        told.append("begins")
+        steps.append("begins")
         try:
             await asyncio.Event().wait()
         finally:
-            told.append("cancelled")
+            steps.append("cancelled")
         yield
 
     task, stop, _ = started(resources)
-    await wait_until(lambda: told, LIMIT_SECONDS, "it is being entered")
+    await wait_until(lambda: steps, LIMIT_SECONDS, "it is being entered")
     stop.set()
     await asyncio.wait_for(task, LIMIT_SECONDS)
 
-    assert ["begins", "cancelled"] == told
+    assert ["begins", "cancelled"] == steps
 
 
 async def test_lifespan_that_starts_after_a_stop_is_closed_without_an_error(
@@ -91,23 +91,23 @@ async def test_lifespan_that_starts_after_a_stop_is_closed_without_an_error(
 ) -> None:
     monkeypatch.setattr(running, "LOOP_SECONDS", 0.01)
     may_begin = threading.Event()
-    told = []
+    steps = []
 
     @asynccontextmanager
     async def resources() -> AsyncIterator[None]:
-        told.append("begins")
+        steps.append("begins")
         may_begin.wait(LIMIT_SECONDS)
         yield
-        told.append("left")
+        steps.append("left")
 
     task, stop, _ = started(resources)
-    await wait_until(lambda: told, LIMIT_SECONDS, "it is being entered")
+    await wait_until(lambda: steps, LIMIT_SECONDS, "it is being entered")
     stop.set()
     await asyncio.wait_for(task, LIMIT_SECONDS)
     may_begin.set()
-    await wait_until(lambda: len(told) > 1, LIMIT_SECONDS, "it is left")
+    await wait_until(lambda: len(steps) > 1, LIMIT_SECONDS, "it is left")
 
-    assert (["begins", "left"], "") == (told, caplog.text)
+    assert (["begins", "left"], "") == (steps, caplog.text)
 
 
 @pytest.mark.parametrize("is_end", [False, True])
@@ -143,9 +143,9 @@ async def test_lifespan_that_ends_slowly_is_logged(
 
     caplog.set_level(logging.WARNING)
     task, _, _ = started(resources)
-    told = "the lifespan of the catalogue has not ended yet"
-    await wait_until(lambda: loops and told in caplog.text, LIMIT_SECONDS, "it is reported")
+    message = "the lifespan of the catalogue has not ended yet"
+    await wait_until(lambda: loops and message in caplog.text, LIMIT_SECONDS, "it is reported")
     loops[0].call_soon_threadsafe(may_end.set)
     await asyncio.wait_for(task, LIMIT_SECONDS)
 
-    assert 1 == caplog.text.count(told)
+    assert 1 == caplog.text.count(message)

@@ -37,10 +37,10 @@ def test_stop_during_a_rebalance_gives_running_attempts_their_grace(
         kit.advance("1s")
         owner.apart(served.ownership.revoked(served.ownership.partitions))
         kit.advance("1s")
-        told = kit.now
+        stopped_at = kit.now
         kit._workers.apart(served.ownership.stop(GRACE_SECONDS + RELEASE_SECONDS + LAST_COMMIT_SECONDS))
 
-        assert (ended_after_seconds, [outcome]) == ((kit.now - told).total_seconds(), [run.outcome for run in kit.runs(one)])
+        assert (ended_after_seconds, [outcome]) == ((kit.now - stopped_at).total_seconds(), [run.outcome for run in kit.runs(one)])
         kit.rebalance()
         kit.advance("1m")
-        assert (1, reasons) == (len(kit.runs(one)), [letter.reason for letter in kit.dead_letters(one)])
+        assert (1, reasons) == (len(kit.runs(one)), [dead_letter.reason for dead_letter in kit.dead_letters(one)])

@@ -24,12 +24,12 @@ paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
 
 
 def test_function_that_occupies_all_threads_does_not_delay_another_subscriber() -> None:
-    held: list[str] = []
+    blocked: list[str] = []
     is_over, was_called = threading.Event(), threading.Event()
 
     @subscriber(paid, idempotent="yes", description="Hangs.", concurrency=2)
     def hang(event: Received[Paid]) -> None:
-        held.append(event.data.order_id)
+        blocked.append(event.data.order_id)
         is_over.wait(LIMIT_SECONDS)
 
     @subscriber(paid, idempotent="yes", description="Goes on.", concurrency=2)
@@ -42,11 +42,11 @@ def test_function_that_occupies_all_threads_does_not_delay_another_subscriber() 
             try:
                 for order in ("o1", "o2"):
                     await events.publish(paid, Paid(order))
-                await wait_until(lambda: len(held) == 2, LIMIT_SECONDS, "all threads of one are occupied")
+                await wait_until(lambda: len(blocked) == 2, LIMIT_SECONDS, "all threads of one are occupied")
                 await events.publish(paid, Paid("o3"))
                 return await asyncio.to_thread(was_called.wait, SOON_SECONDS)
             finally:
                 is_over.set()
 
     assert asyncio.run(schedule())
-    assert {"o1", "o2"} == set(held[:2])
+    assert {"o1", "o2"} == set(blocked[:2])

@@ -8,20 +8,22 @@ from streams_app.delivery.batch import TP
 from streams_app.subscribers.state.initial_offsets import were_added
 
 PAID = [TP("paid", number) for number in range(6)]
-AGAIN = [TP("again", number) for number in range(4)]
+REPLAYED = [TP("again", number) for number in range(4)]
 
 
 @pytest.mark.parametrize(
-    ("missing", "held", "expected"),
+    ("missing", "committed", "expected"),
     [
-        (PAID[4:], [*PAID[:4], *AGAIN], True),
-        ([*PAID[4:], AGAIN[3]], [*PAID[:4], *AGAIN[:3]], True),
-        ([PAID[3]], [*PAID[:3], *PAID[4:], *AGAIN], False),
-        ([PAID[5], AGAIN[0]], [*PAID[:5], *AGAIN[1:]], False),
-        (PAID, AGAIN, False),
+        (PAID[4:], [*PAID[:4], *REPLAYED], True),
+        ([*PAID[4:], REPLAYED[3]], [*PAID[:4], *REPLAYED[:3]], True),
+        ([PAID[3]], [*PAID[:3], *PAID[4:], *REPLAYED], False),
+        ([PAID[5], REPLAYED[0]], [*PAID[:5], *REPLAYED[1:]], False),
+        (PAID, REPLAYED, False),
         (PAID, [], False),
     ],
     ids=["the last ones", "of both topics", "one between", "one of two", "a whole topic", "all"],
 )
-def test_partitions_are_new_if_all_committed_ones_have_lower_numbers(missing: list[TP], held: list[TP], expected: bool) -> None:
-    assert expected == were_added(missing, held)
+def test_partitions_are_new_if_all_committed_ones_have_lower_numbers(
+    missing: list[TP], committed: list[TP], expected: bool
+) -> None:
+    assert expected == were_added(missing, committed)

@@ -41,9 +41,9 @@ def forged(body: bytes, low: int = LOW) -> str:
 
 @given(offsets_above())
 def test_metadata_survives_a_round_trip(above: Above) -> None:
-    note = OffsetMetadata("0b5e", above)
+    metadata = OffsetMetadata("0b5e", above)
 
-    assert note == decoded(encoded(LOW, note), LOW, END)
+    assert metadata == decoded(encoded(LOW, metadata), LOW, END)
 
 
 def test_empty_metadata_is_valid() -> None:

@@ -32,12 +32,12 @@ def test_interval_set_holds_added_offsets_not_below_the_dropped_ones(added: list
     for offset in added:
         runs.add(offset)
     runs.drop_below(below)
-    held = {offset for offset in added if offset >= below}
+    expected = {offset for offset in added if offset >= below}
 
-    assert held == {offset for offset in range(40) if offset in runs}
-    assert held == {offset for run in runs.all() for offset in range(*run)}
+    assert expected == {offset for offset in range(40) if offset in runs}
+    assert expected == {offset for run in runs.all() for offset in range(*run)}
     assert all(one.end < other.begin for one, other in zip(runs.all(), runs.all()[1:], strict=False))
-    assert [min(set(range(at, 41)) - held) for at in range(40)] == [runs.after(at) for at in range(40)]
+    assert [min(set(range(at, 41)) - expected) for at in range(40)] == [runs.after(at) for at in range(40)]
 
 
 # Offset tracker
@@ -188,7 +188,7 @@ class Consumer:
         self.running: set[int] = set()
         self.waiting: set[int] = set()
 
-    def note(self) -> OffsetMetadata:
+    def metadata(self) -> OffsetMetadata:
         return OffsetMetadata("id", self.window.required() if self.must else self.window.above())
 
     def read(self) -> None:
@@ -219,13 +219,13 @@ class Consumer:
         assert low >= self.committed[0]
         assert set(range(low)) & set(self.log) <= self.finished
         assert offsets_of(self.window.above()) & set(self.log) <= self.finished
-        self.committed = (low, encoded(low, self.note()))
+        self.committed = (low, encoded(low, self.metadata()))
 
     def crash(self) -> None:
         low, text = self.committed
-        note = decoded(text, low, self.end)
-        assert note is not None
-        self.window = OffsetTracker(self.window.claim + 1, low, note.above)
+        metadata = decoded(text, low, self.end)
+        assert metadata is not None
+        self.window = OffsetTracker(self.window.claim + 1, low, metadata.above)
         self.running.clear()
         self.waiting.clear()
 

@@ -129,7 +129,7 @@ def test_buffers_are_pooled_up_to_a_limit() -> None:
     for buffer in taken:
         buffers.give_back(buffer)
     buffers.give_back(bytearray(KEPT_BUFFER_BYTES + 1))
-    again = [buffers.take() for _ in range(KEPT_BUFFERS + 1)]
+    reused = [buffers.take() for _ in range(KEPT_BUFFERS + 1)]
 
-    known = {id(buffer) for buffer in taken}
-    assert [True] * KEPT_BUFFERS + [False] == [id(buffer) in known for buffer in again]
+    pooled = {id(buffer) for buffer in taken}
+    assert [True] * KEPT_BUFFERS + [False] == [id(buffer) in pooled for buffer in reused]
