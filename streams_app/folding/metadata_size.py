@@ -9,7 +9,7 @@ from streams_app.delivery.offset_metadata import MAX_METADATA_BYTES, text_of
 from streams_app.fold import Fold
 
 MAX_OFFSET: Final = 10**13 - 1
-"""Has at least as many digits as any offset: offsets are less than 2^40, see the version of a folded record."""
+"""An offset with the maximum number of digits: offsets are less than 2^40, as the version of a folded record requires."""
 MAX_PARTITIONS: Final = 9_999
 
 
@@ -18,7 +18,7 @@ def metadata_bytes(names: Iterable[str], latest: Iterable[str] = ()) -> int:
 
     Args:
         names: Names of all folds of one source.
-        latest: Those of them whose fold has ``start = "latest"``.
+        latest: Names of the folds with ``start = "latest"``, whose positions also store a partition count.
     """
     return len(text_of(MAX_OFFSET, dict.fromkeys(names, MAX_OFFSET), dict.fromkeys(latest, str(MAX_PARTITIONS))))
 
@@ -29,7 +29,7 @@ def too_long(source: str, names: Sequence[str], latest: Iterable[str] = ()) -> s
     Args:
         source: Source topic of the folds.
         names: Names of the folds.
-        latest: Those of them whose fold has ``start = "latest"``.
+        latest: Names of the folds with ``start = "latest"``, whose positions also store a partition count.
     """
     most = metadata_bytes(names, latest)
     if most <= MAX_METADATA_BYTES:

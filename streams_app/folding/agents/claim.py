@@ -39,9 +39,9 @@ def topic_recreated_error(shard: Shard, claim: Claim, what: str) -> OtherLogErro
 
 
 async def check_log(shard: Shard, claim: Claim) -> None:
-    """Raise an error if the source topic was recreated since its events were folded, as shown by the topic id in Redis.
+    """Raise an error if the source topic was recreated since its events were folded, which the topic id in Redis shows.
 
-    Call this before the first commit: after it, a watermark of the former log would count as one of the new log.
+    Call this before the first commit: a watermark of the former log that is committed afterwards would count as one of the new log.
 
     Raises:
         OtherLogError: The topic was deleted and recreated.
@@ -51,7 +51,11 @@ async def check_log(shard: Shard, claim: Claim) -> None:
 
 
 async def initial_position(shard: Shard, claim: Claim) -> OffsetAndMetadata:
-    """Commit and return where a fold begins if the last commit has no position of it: its watermark in Redis, else by ``start``."""
+    """Determine, commit and return the offset at which a fold begins, if the last commit has no position of the fold.
+
+    This is the low watermark in Redis. If Redis has no state, it is the end of the log for ``start = "latest"`` in a partition that
+    existed when the fold first started, and otherwise the first offset of the log.
+    """
     # Kafka may have deleted the commit while Redis still has the state. Then the watermark in Redis is correct.
     low = await shard.store.watermark()
     metadata = ""
@@ -68,6 +72,9 @@ async def initial_position(shard: Shard, claim: Claim) -> OffsetAndMetadata:
 
 async def apply_log_bounds(shard: Shard, emitter: Emitter, claim: Claim, begin: OffsetAndMetadata, metrics: Metrics) -> None:
     """Check that the log of a newly claimed shard still contains the folded events; skip events that retention has removed.
+
+    Before it skips events, it emits the open groups. If the fence is at the end of the log, the shard counts as caught up at the
+    time at which the broker was asked.
 
     Raises:
         OtherLogError: The log no longer contains the folded events.
@@ -89,7 +96,7 @@ async def apply_log_bounds(shard: Shard, emitter: Emitter, claim: Claim, begin: 
 
 
 async def lost_by_broker(shard: Shard, claim: Claim) -> int | None:
-    """Return the first offset that must be folded again because the broker has lost folded events; None if it has lost none."""
+    """Return the first offset to fold again because the broker has lost folded events; None if it has lost none."""
     folded = shard.fence if shard.in_progress is None else shard.in_progress.to
     kept = shard.log
     # A state without fingerprints has only an offset. The end that a broker returns may be too low, see apply_log_bounds().
@@ -99,11 +106,11 @@ async def lost_by_broker(shard: Shard, claim: Claim) -> int | None:
 
 
 async def rewind_to_common_offset(shard: Shard, emitter: Emitter, common: int) -> None:
-    """Emit the open groups of a shard, then move its fence back to before ``common``, from where the log has changed.
+    """Emit the open groups of a shard, then move the fence back below ``common``, the first offset at which the log has changed.
 
-    Open groups cannot stay: it is unknown which of their events the broker has lost, and new events with offsets below the last one
-    of a group would count as folded. Ids and versions of later records include the number of lost offsets, because records of the
-    same offsets may have been produced.
+    Open groups cannot stay: it is unknown which of their events the broker has lost, and new events at offsets below the last
+    offset of a group would count as folded. Ids and versions of later records include the number of lost offsets, because records
+    with the same offsets may have been produced.
     """
     folded = shard.fence if shard.in_progress is None else shard.in_progress.to
     await emitter.drain()
@@ -111,7 +118,16 @@ async def rewind_to_common_offset(shard: Shard, emitter: Emitter, common: int) -
 
 
 def warn_of_lost_state(shard: Shard, claim: Claim, *, had_state: bool) -> None:
-    """Log a warning if a shard whose state is new was folded before: this process has owned it, or Kafka has a commit of it."""
+    """Log a warning that Redis has lost its state, if a shard whose state is new was folded before.
+
+    The shard was folded before if ``had_state`` is True, or if the last commit has a position of the fold after the beginning of
+    the log.
+
+    Args:
+        shard: The shard, whose state was just created.
+        claim: The claim of its partition.
+        had_state: Whether this process has claimed the shard before.
+    """
     if had_state or (claim.committed is not None and claim.committed.offset > claim.log_bounds.begin):
         logger.warning(
             "Redis has lost its state: folding again from %d, records may overlap fold=%s source=%s",
@@ -120,7 +136,10 @@ def warn_of_lost_state(shard: Shard, claim: Claim, *, had_state: bool) -> None:
 
 
 async def _skip_lost(shard: Shard, emitter: Emitter, position: int, begin: int, metrics: Metrics) -> None:
-    """Skip offsets below ``begin``, removed by retention: report those never folded, emit the open groups, and move the fence."""
+    """Skip offsets below ``begin``, which retention has removed; report the events among them that were never folded.
+
+    The open groups are emitted before the fence moves.
+    """
     lost_from = max(shard.fence + 1, position)
     if lost_from < begin:
         logger.error(
@@ -146,9 +165,9 @@ def partitions_at_first_start(partition: int, in_others: Mapping[int, OffsetAndM
         present: Number of partitions the source has now.
 
     Returns:
-        The count; at most ``partition`` if that partition was added later. 0 if the fold began before counts were stored, or with
-        ``earliest``: every partition without a position was added later. If no other partition has a position, or the broker keeps
-        no metadata, the present count.
+        The count. It is at most ``partition`` if that partition was added later. It is 0 if the fold began before counts were
+        stored, or with ``earliest``: then every partition without a position counts as added later. The present count is returned
+        if no other partition has a position, or if the broker keeps no metadata.
     """
     none_added = max(present, partition + 1)
     if None in in_others.values():

@@ -29,7 +29,20 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class FoldContext:
-    """Clients, clocks and settings that the processors of all folds in a worker share."""
+    """Clients, clocks and settings that the processors of all folds in a worker share.
+
+    Attributes:
+        settings: Settings of the application.
+        scripts: The Lua scripts of shards.
+        producer: Producer of records and dead letters, which waits for their acknowledgement.
+        clock: Clock that is replaced by an estimate of the time of Redis while the two differ too much.
+        metrics: Metrics of the worker.
+        status: What the worker waits for, as health checks report it.
+        claimed_shards: The shards that the worker owns, and their snapshots.
+        statistics: Statistics of the windows, by fold name.
+        tracing: Starts spans; None if tracing is off.
+        event_contexts: Trace contexts of the events in open groups.
+    """
 
     settings: Settings
     scripts: FoldScripts
@@ -43,7 +56,7 @@ class FoldContext:
     event_contexts: EventContexts = field(default_factory=EventContexts)
 
     def observe_shards(self, assigned: Collection[TP]) -> None:
-        """Update the snapshots of shards and the gauges of folds; drop snapshots and samples of partitions that are not assigned.
+        """Update the snapshots of shards and the gauges of folds; drop snapshots and samples of partitions not in ``assigned``.
 
         Args:
             assigned: Partitions of the last assignment.
@@ -74,7 +87,7 @@ logger = logging.getLogger(__name__)
 
 
 def report_misrouted_events(name: str, reading: DecodedRange, tp: TP, metrics: Metrics) -> None:
-    """Count the events of a range whose record key is not their group key; log a warning if they are the first ones of the fold."""
+    """Count the events of a range whose record key is not their group key; log a warning if they are the first of their fold."""
     if metrics.is_first_misrouted(name):
         logger.warning(
             "record keys of events differ from their group keys: a group may be split over partitions and its records come "

@@ -23,9 +23,9 @@ class ReadRange(NamedTuple):
     """The events of a range of source offsets, as one fold reads them.
 
     Attributes:
-        events: In offset order; can be iterated over once.
-        reading: Rejected and misrouted events; complete once ``events`` was iterated over.
-        reread: Chunk → the events of its offsets, read again to split runs; may contain events outside the chunk.
+        events: Events in offset order, which can be iterated over once.
+        reading: Rejected events and the number of misrouted events; complete once ``events`` was iterated over.
+        reread: Function that reads the events of a chunk again, to split its runs. The result may contain events outside the chunk.
     """
 
     events: Iterable[Event]
@@ -39,7 +39,14 @@ class DecodedBatchCache:
     def __init__(
         self, app_id: str, readers: Mapping[str, EventReader], limits: Limits, schemas: PatientRegistry | None = None
     ) -> None:
-        """Initialize an empty cache; ``readers``: fold name → event reader, for all folds of the source."""
+        """Initialize an empty cache.
+
+        Args:
+            app_id: Name of the application.
+            readers: Event readers of all folds of the source, by fold name.
+            limits: Limits of the settings.
+            schemas: Schema registry, whose schemas :meth:`prepare` fetches; None if no value is framed.
+        """
         self._schemas = schemas
         self._app_id = app_id
         self._readers = readers
@@ -49,7 +56,7 @@ class DecodedBatchCache:
     async def prepare(self, batch: Batch, fold: str) -> None:
         """Fetch the schemas that a fold needs to decode the keys and values of a range; wait until the schema registry answers.
 
-        Read the range before the next ``await``, after which the schemas may have been evicted.
+        Call :meth:`read` for the range before the next ``await``, after which the schemas may have been evicted.
         """
         if self._schemas is not None and self._readers[fold].reads_frames:
             await self._schemas.prepare(self._readers[fold].framed_parts(batch.records), (batch.tp, fold))

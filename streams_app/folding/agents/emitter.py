@@ -36,7 +36,7 @@ FETCH_DELAY_MS = 100
 """Time after which everything that had arrived is known to be folded: two empty fetches."""
 
 SEND_LIMIT = 2_000
-"""Maximum number of records that are produced before they are finished."""
+"""Maximum number of outbox entries whose records are sent at once; acknowledged ones are removed before the next are sent."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class EmissionPass:
         records: Number of records that the broker has acknowledged and that were removed from the outbox.
         sealed: Number of groups that were sealed.
         more: Whether more groups are due or more records wait in the outbox, so that the next pass should follow at once.
-        failed: The first error of the producer, if any; records that were not acknowledged are sent again.
+        failed: The first error of the producer; None if there was none. Records that were not acknowledged are sent again.
     """
 
     records: int = 0
@@ -88,8 +88,8 @@ class Emitter:
     async def wait_for_next_pass(self, last: EmissionPass) -> None:
         """Wait until :attr:`ticked` is set; if the last pass sealed nothing, at most until the first open group becomes due.
 
-        After a pass that was made before its tick, or if that group is due already, only the tick ends the wait. So under load
-        there is one pass per tick, and a group that becomes due after a silence is emitted at once.
+        After a pass that was made before its tick, or if that group is already due, only :attr:`ticked` ends the wait. So under
+        load there is one pass per tick, and a group that becomes due after a silence is emitted at once.
         """
         seconds = None if last.sealed or self.was_early else self._seconds_to_due()
         self.was_early = False
@@ -109,10 +109,14 @@ class Emitter:
     async def emit_due_once(self) -> EmissionPass:
         """Seal due groups while the records in the outbox are sent, then send the newly sealed ones, unless more groups are due.
 
+        If the last send failed, or the definition of the fold has changed, the outbox is sent first, and nothing is sealed unless
+        that succeeds. After a change, all groups of the former definition are emitted, and the new definition is stored.
+
         Raises:
             ConnectionError: The definition has changed, and the producer failed to send the groups of the former one.
             FencedError: The shard must be claimed again.
-            redis.exceptions.RedisError: The pass must be repeated, unless the shard must be claimed.
+            redis.exceptions.RedisError: If :attr:`.Shard.is_claimed` is False now, the shard must be claimed again. Otherwise call
+                again.
         """
         done = EmissionPass()
         if self.is_failing or self.shard.definition.has_changed:
@@ -139,7 +143,10 @@ class Emitter:
         return done
 
     async def _seal_due(self, done: EmissionPass) -> None:
-        """Seal due groups by script calls, until some :data:`SEND_LIMIT` are sealed; store the number and whether more are due."""
+        """Seal due groups by script calls, until some :data:`SEND_LIMIT` are sealed; store their number in ``done``.
+
+        Whether more groups are due is also stored in ``done``.
+        """
         now_ms = self.clock.now_ms()
         done.more = True
         while done.more and done.sealed < SEND_LIMIT:
@@ -210,7 +217,8 @@ class Emitter:
         Raises:
             ConnectionError: The producer failed; records that were not acknowledged are still in the outbox.
             FencedError: The shard must be claimed again.
-            redis.exceptions.RedisError: Call again, unless the shard must be claimed.
+            redis.exceptions.RedisError: If :attr:`.Shard.is_claimed` is False now, the shard must be claimed again. Otherwise call
+                again.
         """
         while True:
             sealed = await self.shard.seal(self.clock.now_ms(), folded_until_ms=None, everything=True)
@@ -255,7 +263,11 @@ class Emitter:
         return done
 
     async def _produce(self, entries: Sequence[Sealed]) -> tuple[list[Sealed], BaseException | None]:
-        """Produce the records of outbox entries; return the entries of which all records are acknowledged, and the first error."""
+        """Produce the records of outbox entries; return the entries of which all records are acknowledged, and the first error.
+
+        The error is None if all records are acknowledged. A record that is too large counts as acknowledged once it is
+        dead-lettered.
+        """
         shard = self.shard
         if self.renderer is None or (self.renderer.shape, self.renderer.lost) != (shard.definition.stored, shard.lost):
             self.renderer = Renderer(shard.definition.stored, *shard.tp, shard.lost)

@@ -26,12 +26,15 @@ ShardKey: TypeAlias = tuple[str, TP]
 
 
 READ_MS: Final = 10_000
-"""How long an end from a fetch reply is used after its partition was released; by then, the broker has returned a newer one."""
+"""Time, in ms, for which an end offset from a fetch reply is used after its partition was released.
+
+By then, the broker has returned a newer end offset.
+"""
 
 
 @dataclass(slots=True)
 class PartitionEnds:
-    """Combines the end offsets of partitions that the broker returned with those in fetch replies, and keeps the higher ones."""
+    """Keeps, for each partition, the higher one of the end offset that the broker returned and the one in the last fetch reply."""
 
     _read: dict[TP, tuple[int, int]] = field(default_factory=dict)
 
@@ -41,9 +44,9 @@ class PartitionEnds:
         """Return the latest known end offset of each partition in ``asked``.
 
         Args:
-            asked: Ends that the broker returned last.
-            read: Ends in the last fetch reply of each partition; None for partitions this worker does not read.
-            now_ms: Monotonic clock.
+            asked: End offsets that the broker returned last.
+            read: End offset in the last fetch reply of each partition; None for a partition that this worker does not read.
+            now_ms: Monotonic clock, in ms.
             is_answering: Whether the broker answers, so that ``asked`` is recent.
         """
         self._read |= {tp: (end, now_ms) for tp, end in read.items() if end is not None}
@@ -56,14 +59,14 @@ def lags(
     folds: Iterable[Fold], ends: Mapping[TP, int], begins: Mapping[TP, int], committed: Mapping[TP, Committed],
     fences: Mapping[ShardKey, int],
 ) -> dict[str, int]:  # fmt: skip
-    """Return fold name → number of source offsets that the fold has not folded, in all partitions of its source.
+    """Return the lag of each fold, by fold name: the number of source offsets that it has not folded, in all partitions.
 
     Args:
         folds: The declared folds.
-        ends: Last known end of each partition.
+        ends: Last known end offset of each partition.
         begins: First offset of each partition.
-        committed: Last commit of the group in each partition.
-        fences: Last known fence of each shard; a missing shard has no state.
+        committed: Last commit of the consumer group in each partition.
+        fences: Last known fence of each shard; a shard that is missing has no state.
     """
     return {
         fold.name: sum(
@@ -94,8 +97,8 @@ class StoredFences:
     """The fences of the declared folds in Redis, read on a connection with short timeouts.
 
     Attributes:
-        fences: The last reply, which is kept while Redis is down.
-        rejection: Why Redis rejected writes at the last reply; None: it accepts them.
+        fences: Fence of each shard that has state in Redis, according to the last reply, which is kept while Redis is down.
+        rejection: Why Redis rejected writes at the last reply; None if it accepted them.
     """
 
     def __init__(self, settings: Settings) -> None:

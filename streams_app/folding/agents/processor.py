@@ -150,7 +150,7 @@ class FoldProcessor:
         """Fold one range, which must begin where the range before it ended.
 
         Raises:
-            FencedError: A script was rejected.
+            FencedError: The shard must be claimed again.
         """
         shard, end = self.shard, batch.end - 1
         clock = self._context.clock
@@ -201,7 +201,10 @@ class FoldProcessor:
         self._statistics.folded(self.shard.tp.partition, chunk)
 
     async def _make_room(self, chunk: Chunk, step: FoldStep) -> None:
-        """Wake the emission if a step has sealed records or found the outbox full; if full, wait until a record is removed."""
+        """Wake the emission if a step has sealed records or found the outbox full.
+
+        If the outbox is full, also wait until a record is removed from it, but at most :data:`ROOM_SECONDS`.
+        """
         if step.outcome is FoldOutcome.FULL:
             self.tick()
             await self.shard.outbox.room(ROOM_SECONDS)
@@ -297,11 +300,11 @@ class BatchQueue:
         return sum(len(batch.records) for batch in batches) - folded
 
     async def first(self, is_part: Callable[[int], bool]) -> Batch | None:
-        """Wait for the first range; return it, joined with earlier ranges that were too short.
+        """Wait for the first range; return it, joined with the ranges before it that were too short.
 
         Args:
-            is_part: Whether a range that ends at this offset is shorter than the range that another owner has begun. The begun
-                range must be folded with the same end. Otherwise its events would get other scores, and groups that are done
+            is_part: Returns whether a range that ends at an offset is shorter than the range that another owner has begun. The
+                begun range must be folded with the same end. Otherwise its events would get other scores, and groups that are done
                 would be left out of a different range.
 
         Returns:

@@ -45,10 +45,14 @@ class FoldProcessors:
         return self._folds.keys()
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, Processor]:
-        """Create the processors of a partition: fold name → processor, for declared folds, and retired ones in ``committed``.
+        """Create the processors of a partition, by fold name, for the declared folds of its topic and for retired folds.
+
+        Args:
+            tp: The partition.
+            committed: Names of the folds that have a position in the last commit; those that are not declared are retired.
 
         Raises:
-            ConfigurationError: The positions of so many folds may exceed the size of commit metadata.
+            ConfigurationError: There are so many folds that their positions may exceed the size of commit metadata.
         """
         context, folds = self._context, self._folds[tp.topic]
         gone = sorted(set(committed) - {fold.name for fold in folds})

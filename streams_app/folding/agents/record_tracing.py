@@ -46,7 +46,11 @@ class EventContexts:
         return self._count
 
     def add(self, shard: ShardKey, member: bytes, context: bytes, offset: int) -> None:
-        """Add the trace context of an event; drop the oldest of its group, or the least recent groups, if there are too many."""
+        """Add the trace context of an event.
+
+        If there are too many trace contexts, the oldest of the same group is dropped, or all of the groups that have been silent
+        for longest.
+        """
         key = shard, member
         group = self._groups.setdefault(key, {})
         self._groups.move_to_end(key)
@@ -114,8 +118,8 @@ class RecordTracing:
 
         Args:
             entries: Sealed groups.
-            records: Their records.
-            owner: For each record, the index of its group.
+            records: The records of these groups.
+            owner: For each record, the position of its group in ``entries``.
         """
         from streams_app.tracing.spans import headers_of  # its package is optional
 

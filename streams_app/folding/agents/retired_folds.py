@@ -45,7 +45,11 @@ class RetiredFoldProcessor(Processor):
         self._task: asyncio.Task[None] | None = None
 
     async def claim(self, claim: Claim) -> int:
-        """Take over the shard if Redis has open groups or sealed records of it, and start to emit them; request no batches."""
+        """Take over the shard and start to emit its groups, if Redis has open groups or sealed records of it.
+
+        Returns:
+            ``NO_OFFSET``: no batches are requested.
+        """
         self._committed = claim.committed
         left = await self._store.left_behind()
         if left is None or claim.committed is None:
@@ -79,7 +83,13 @@ class RetiredFoldProcessor(Processor):
 
 
 def retired_fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
-    """Create a fold that renders records as a retired one did, from the stored definition and topics (output, dead letters)."""
+    """Create a fold that renders records as a retired fold did.
+
+    Args:
+        tp: Partition of its source.
+        shape: The stored definition of the retired fold.
+        topics: The output topic and the dead-letter topic, as they are stored.
+    """
     output, dead_letters = topics
     values: dict[str, Any] = {
         "name": shape.fold,

@@ -26,19 +26,21 @@ from streams_app.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class ShardSnapshot:
-    """The state of a shard when it was last observed. Times are of the monotonic clock, except partition clocks; in ms.
+    """The state of a shard when it was last observed. Times are in ms.
+
+    ``due_clock_ms`` and ``clock_ms`` are times of the partition clock; all other times are of the monotonic clock.
 
     Attributes:
-        last_seal: Reply of the last seal.
+        last_seal: Reply of the last seal; None before the first seal.
         sealed_at_ms: When that reply was first observed.
-        due_clock_ms: When its first open group is due, by the partition clock; None if no group is open, or none is known.
+        due_clock_ms: When the first open group is due; None if no group is open, or if that is unknown.
         clock_ms: The partition clock when ``last_seal`` was first observed.
-        was_current: Whether the partition clock was close to the wall clock then, so that it advances with it.
+        was_current: Whether the partition clock was close to the wall clock then. If so, both advance together.
         is_merging: Whether a backlog is merged, so that quiet groups stay open.
         outbox: Number of sealed records that are not acknowledged.
-        head: First offset of the first of these records; None if there is none.
+        head: First offset of the first sealed record that is not acknowledged; None if there is none.
         head_since_ms: Since when that record has been the first.
-        acknowledged: Number of records acknowledged since the claim.
+        acknowledged: Number of records that the broker has acknowledged since the claim.
         is_claimed: Whether the worker owns the shard now.
     """
 
@@ -60,7 +62,10 @@ class ShardSnapshot:
         return self.last_seal.open_groups if self.last_seal else 0
 
     def overdue_ms(self, monotonic_ms: int) -> int:
-        """Return for how many ms a group has been due or the first unacknowledged record has waited, the longer; 0 if neither."""
+        """Return for how many ms a group has been due, or the first unacknowledged record has waited, whichever is longer.
+
+        The result is 0 if no group is due and no record waits.
+        """
         waits = monotonic_ms - self.head_since_ms if self.head is not None else 0
         if self.due_clock_ms is None:
             return waits
@@ -76,9 +81,9 @@ def snapshot_of(shard: Shard, former: ShardSnapshot | None, acknowledged: int, n
     Args:
         shard: The shard, which the worker owns now.
         former: The previous snapshot; None if there is none.
-        acknowledged: Number of its records that the broker has acknowledged.
-        now_ms: Wall clock.
-        monotonic_ms: Monotonic clock.
+        acknowledged: Number of its records that the broker has acknowledged since the claim.
+        now_ms: Wall clock, in ms.
+        monotonic_ms: Monotonic clock, in ms.
     """
     is_merging = not shard.clock.quiet_groups_close(shard.clock.stored.clock_ms, now_ms)
     head = next((entry.first_offset for entry in shard.outbox), None)
@@ -120,10 +125,10 @@ class ShardSnapshots:
         """Replace the snapshots of claimed shards, mark the others as not claimed, and remove those of unassigned partitions.
 
         Args:
-            claimed: Claimed shards, each with its number of acknowledged records.
-            assigned: The partitions of the last assignment; snapshots of other partitions are removed.
-            now_ms: Wall clock.
-            monotonic_ms: Monotonic clock.
+            claimed: The claimed shards, each with its number of acknowledged records.
+            assigned: Partitions of the last assignment.
+            now_ms: Wall clock, in ms.
+            monotonic_ms: Monotonic clock, in ms.
         """
         keys = set()
         for shard, acknowledged in claimed:
@@ -140,7 +145,10 @@ class ShardSnapshots:
         return (snapshot for (name, _), snapshot in self._snapshots.copy().items() if name == fold)
 
     def progress(self, key: ShardKey, monotonic_ms: int) -> Progress | None:
-        """Return how many records of a shard were acknowledged since its claim, and if more are overdue; None if not claimed."""
+        """Return the progress of the emission of a shard: how many records were acknowledged, and whether more are overdue.
+
+        The records are counted from the claim on. The result is None if the worker does not own the shard.
+        """
         snapshot = self._snapshots.get(key)
         if snapshot is None or not snapshot.is_claimed:
             return None
@@ -185,7 +193,7 @@ class ClaimedShards:
         return [emitter.shard for emitter in self._emitters.copy().values()]
 
     def fences(self) -> dict[ShardKey, int]:
-        """Return (fold, partition) → highest folded offset, for the shards that the worker owns now."""
+        """Return the highest folded offset of each shard that the worker owns now, by fold name and partition."""
         return {shard.key: shard.fence for shard in self.all()}
 
     def update(self, assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:

@@ -1,14 +1,15 @@
 """Aggregates the values of changed names, as in ``keep = {likes = "sum", price = "last", seen = "max", posts = "count"}`` (pure).
 
-An aggregated value is stored as a msgpack array, whose first item is its kind. ``lua/shared/aggregates.lua`` combines two of them
-in Redis as :func:`combined` does; a test compares the two.
+An aggregated value is stored as a msgpack array, whose first item is the kind of the aggregate; only a last value is stored as
+JSON. ``lua/shared/aggregates.lua`` combines two stored values in Redis as :func:`combined` does; a test compares the two.
 
-* A sum is exact. Lua has only doubles, so the sum is stored in *limbs* of 24 bits: ``["+", is_float, index, limb, index, limb …]``
-  where limbs that are zero may be missing. Its value is the sum of ``limb * 2 ** (24 * index)``, times :data:`SCALE`, of which
-  every double is a multiple. Limbs are added without a carry, which stays exact for 2^29 additions.
+* A sum is exact; a count is stored as a sum. Lua has only doubles, so a sum is stored in *limbs* of 24 bits:
+  ``["+", is_float, index, limb, index, limb …]``. Limbs that are zero may be missing. The sum is that of
+  ``limb * 2 ** (24 * index)`` for all limbs, times :data:`SCALE`; every double is a multiple of :data:`SCALE`. Limbs are added
+  without a carry, which stays exact for 2^29 additions.
 * A maximum or minimum is ``[">" or "<", rank, high, low, JSON]``. For numbers, ``rank`` is 0, ``high`` is the nearest double, and
-  ``low`` the exact value minus ``high``. For text, ``rank`` is 1, and ``high`` is the UTF-8. Values are compared by rank, then by
-  ``high``, then by ``low``.
+  ``low`` is the exact value minus ``high``. For text, ``rank`` is 1, and ``high`` is the text in UTF-8. Values are compared by
+  rank, then by ``high``, then by ``low``.
 * A last value is its JSON, as with ``keep = "last"``. JSON begins with an ASCII character, and a msgpack array does not.
 """
 
@@ -26,14 +27,14 @@ from streams_app.errors import BadEventError
 from streams_app.fold import Aggregate
 
 OTHERS: Final = "*"
-"""Key in ``keep`` for the names that are not listed. Without it, the last value of such names is kept."""
+"""Key in ``keep`` for all names that have no key of their own. If ``keep`` does not contain it, their last value is kept."""
 
 LIMB_BITS: Final = 24
 SCALE_BITS: Final = 45 * LIMB_BITS
-"""Bits after the binary point: 1080, enough for the 1074 of doubles."""
+"""Number of binary digits after the point in a stored sum: 1080, because a double has at most 1074."""
 
 UNIT_INDEX: Final = SCALE_BITS // LIMB_BITS
-"""Index of the limb with the lowest bits of an integer."""
+"""Index of the limb that contains the lowest 24 bits of an integer."""
 
 SCALE: Final = Fraction(1, 2**SCALE_BITS)
 
@@ -42,7 +43,7 @@ NUMBER, TEXT = 0, 1
 
 _LIMB: Final = 2**LIMB_BITS
 _ARRAYS: Final = 0x80
-"""A stored value whose first byte is at least this is an array; the first byte of JSON is lower."""
+"""A stored value is an array if its first byte is at least this; JSON begins with a lower byte."""
 
 _pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
@@ -66,7 +67,7 @@ class Aggregates:
     """How the values of each changed name of a fold are aggregated: ``sum``, ``count``, ``max``, ``min`` or ``last``.
 
     Attributes:
-        by_name: Name → its aggregate.
+        by_name: Aggregate of each changed name that ``keep`` lists.
         others: Aggregate of all other names.
     """
 
@@ -75,27 +76,30 @@ class Aggregates:
 
     @classmethod
     def of(cls, keep: Mapping[str, Aggregate]) -> Aggregates:
-        """Create the aggregates from the setting ``keep`` of a fold, a mapping of name → aggregate."""
+        """Create the aggregates from the setting ``keep`` of a fold, which maps changed names to aggregates."""
         return cls({name: kind for name, kind in keep.items() if name != OTHERS}, keep.get(OTHERS, "last"))
 
     def check(self, names: Mapping[str, Any]) -> None:
-        """Check that the values of an event, by changed name, can be aggregated.
+        """Check that the values of an event can be aggregated; ``names`` contains the values by changed name.
 
         Raises:
-            BadEventError: With the reason ``no-value``: an aggregate does not accept a value of this type.
+            BadEventError: The aggregate of a name does not accept the type of its value (reason ``no-value``).
         """
         for name, value in names.items():
             if type(value) is not int and type(value) is not float:
                 _check(self.by_name.get(name, self.others), name, value)
 
     def begun(self, names: Mapping[str, Any]) -> dict[str, Any]:
-        """Return changed name → value for a run with one event so far; values to aggregate are collected in :class:`Values`."""
+        """Return the values of a run that has only one event so far, by changed name; :meth:`join` adds those of later events."""
         found: dict[str, Any] = {}
         self.join(found, names)
         return found
 
     def join(self, names: dict[str, Any], more: Mapping[str, Any]) -> None:
-        """Add the values of the next event to ``names`` of its run: values to aggregate are collected, last values replaced."""
+        """Add the values ``more`` of the next event to ``names``, the values of its run.
+
+        A last value replaces the one before; a value for another aggregate is added to the :class:`Values` of its name.
+        """
         get, others = self.by_name.get, self.others
         for name, value in more.items():
             kind = get(name, others)
@@ -119,7 +123,7 @@ def _kind_of(value: Any) -> str:
 
 
 def stored_value(value: Any) -> bytes:
-    """Encode the value of a changed name for storage: the aggregate of :class:`Values` as msgpack, any other value as JSON."""
+    """Encode the value of a changed name for storage: :class:`Values` are aggregated into msgpack, other values become JSON."""
     return _STORED[value.kind](value) if type(value) is Values else orjson.dumps(value)
 
 
@@ -138,9 +142,10 @@ def combined(stored: bytes, value: bytes) -> bytes:
 
 
 def json_of(stored: bytes) -> bytes:
-    """Return a stored value as JSON: a sum of integers exactly, of floats as the nearest double, any other value as received.
+    """Return a stored value as JSON: a sum of integers is exact, a sum with a float is the nearest double.
 
-    A sum of floats that is beyond the range of doubles becomes an integer, rounded down.
+    Maximum, minimum and last value are returned as received. A sum with a float that is beyond the range of doubles becomes an
+    integer, rounded down.
     """
     if stored[0] < _ARRAYS:
         return stored

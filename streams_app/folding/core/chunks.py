@@ -23,7 +23,7 @@ MAX_EVENTS: Final = 20_000
 """Maximum number of events in one run, because one script applies all events of a group in a chunk."""
 
 MAX_NEAR_EVENTS: Final = 1_000
-"""Maximum number of events in one run if bounds may close the group very often: a script needs some 10 ms to close it so often."""
+"""Maximum number of events in one run if bounds may close its group very often: so many closings take a script some 10 ms."""
 
 MAX_HOLDS: Final = 300
 """A group counts as closing very often if its run lasts this many times the maximum hold."""
@@ -32,28 +32,36 @@ MAX_RUNS: Final = 1_000
 """Maximum number of runs of one group in a chunk, because one script folds all of them."""
 
 MAX_WIDE_RUNS: Final = 100
-"""Number of runs of a group after which the names of all its runs are counted again."""
+"""Each time a group has this many more runs, the names in all its runs are counted, to decide whether the chunk ends."""
 
 MAX_NAMES_OF_RUNS: Final = 50_000
-"""Maximum number of names in all runs of one group together, checked when they are counted."""
+"""Maximum number of names in all runs of one group together; checked each time these names are counted."""
 
 MAX_NAMES: Final = 5_000
-"""Maximum number of names in one run before its last event. A mask is not counted, because few names have a bit."""
+"""A chunk ends when a run has this many names. Names in a mask are not counted, because few names have a bit."""
 
 PAUSE_MS: Final = 1_000
-"""Longer gaps within a run are stored for the histogram of gaps; shorter ones all belong to its first bucket."""
+"""Gaps within a run that are longer than this are stored for the histogram of gaps; shorter gaps belong to its first bucket."""
 
 
 class GroupRun(msgspec.Struct, gc=False):
-    """The aggregate of consecutive events of one group; times in ms.
+    """The aggregate of consecutive events of one group. Times and scores are in ms.
 
     Attributes:
-        closes: Whether its last event closes the group.
-        events_kept: Its events with their scores, if the fold keeps events.
+        first_offset: Offset of the first event.
+        last_offset: Offset of the last event.
+        events: Number of events.
+        low_ms: Lowest record timestamp.
+        high_ms: Highest record timestamp.
+        first_score: Score of the first event.
+        last_score: Score of the last event.
+        names: Changed names with their values, or a bit mask of the names, see :mod:`streams_app.folding.core.names`.
+        closes: Whether the last event closes the group.
+        events_kept: The events with their scores; None if the fold does not keep events.
         bytes_kept: Size of the kept events, see :func:`streams_app.folding.core.kept_events.size_of_event`.
-        shorter_ms: Longest quiet period of the fold minus the one that the last event sets.
-        is_early: Whether it is a single event that ``leading`` may emit at once.
-        packed_kept: The events packed for storage; None until they are packed.
+        shorter_ms: By how much the quiet period that the last event sets is shorter than the fold's longest one.
+        is_early: Whether the run is a single event that ``leading`` may emit at once.
+        packed_kept: The kept events, packed for storage; None until they are packed.
     """
 
     first_offset: int
@@ -73,22 +81,22 @@ class GroupRun(msgspec.Struct, gc=False):
 
     @property
     def changed(self) -> Mapping[str, Any]:
-        """Return changed name → value in the run; if the fold keeps only names, the values mean nothing."""
+        """Return the changed names of the run with their values; the values have no meaning if the fold keeps only names."""
         return unmasked(self.names)
 
 
 @dataclass(slots=True)
 class Chunk:
-    """The events of a range of offsets by group. Redis folds group by group; after the last one, the fence moves to the end.
+    """Events of consecutive offsets, by group. Redis folds one group after another, then moves the fence to the end of the chunk.
 
     Attributes:
-        above: Offset before the chunk.
-        to: Offset of the fence once the chunk is folded.
-        time: Inputs for the scores of its events.
+        above: Last offset before the chunk.
+        to: Last offset of the chunk, where the fence is once the chunk is folded.
+        time: Times that determine the scores of its events.
         start_ms: Score of the event before the chunk; no score in the chunk is lower.
         clock_ms: Score of its last event; ``start_ms`` if it has none.
         events: Number of its events.
-        groups: Group → its runs in offset order.
+        groups: The runs of each group, in offset order, by group key.
         pauses: The gaps within runs that are longer than :data:`PAUSE_MS`, in ms.
         paused: For each of these gaps, the group whose run contains it.
     """
@@ -112,10 +120,10 @@ class ChunkCutter:
 
         Args:
             events: Events of the range in offset order, all beyond ``above``; they are not modified.
-            above: Offset before the range.
-            end: Offset of the fence after the range.
+            above: Last offset before the range.
+            end: Last offset of the range, where the fence is once the range is folded.
             bounds: Bounds of the fold.
-            keeps_values: Whether the last value of each name is kept; otherwise only the names are.
+            keeps_values: Whether values or events are kept, and not only the changed names.
         """
         self.above = above
         self.end = end
@@ -127,9 +135,10 @@ class ChunkCutter:
         """Read events and return them as the next chunk of the range; the last chunk ends at the end of the range.
 
         Args:
-            time: Inputs for the scores of the events.
-            start_ms: Lowest score of the chunk.
-            is_whole: Whether the chunk takes all remaining events regardless of its size, because another owner began the range.
+            time: Times that determine the scores of the events.
+            start_ms: Lowest score that an event of the chunk may get.
+            is_whole: Whether the chunk takes all remaining events regardless of its size: a range that another owner has begun must
+                stay one chunk.
         """
         clock, now, gap = start_ms, time.cap_ms, self._bounds.quiet_ms if self._bounds.sessions else math.inf
         own, pause = self._own, min(PAUSE_MS, gap)
@@ -178,7 +187,7 @@ class ChunkCutter:
         return chunk
 
     def _more_events(self, run: GroupRun) -> int:
-        """Return how many events a run may have before the next check, 0 to end the chunk. A call per event would be slow."""
+        """Return how many events a run may have before it is checked again; 0 ends the chunk. A check per event would be slow."""
         bounds, lasted_ms = self._bounds, run.last_score - run.first_score
         is_long = bounds.may_close_often or run.events >= MAX_EVENTS or lasted_ms >= MAX_HOLDS * bounds.hold_ms
         is_long |= bounds.exceeded_by(size_of(run.names)) is not None
@@ -186,13 +195,16 @@ class ChunkCutter:
 
 
 def _more_runs(runs: list[GroupRun]) -> int:
-    """Return how many runs a group may have before the next check, 0 to end the chunk."""
+    """Return how many runs a group may have before they are checked again; 0 ends the chunk."""
     is_long = len(runs) >= MAX_RUNS or sum(size_of(run.names) for run in runs) >= MAX_NAMES_OF_RUNS
     return 0 if is_long else len(runs) + MAX_WIDE_RUNS
 
 
 def digest_of(chunk: Chunk) -> bytes:
-    """Return a 12-byte digest of groups, offsets and event counts of a chunk, to detect that workers read a range differently."""
+    """Return a digest of a chunk, by which a worker detects that another worker reads other events from the same records.
+
+    The digest has 12 bytes. It covers each group with its first offset, its last offset and its number of events.
+    """
     found = hashlib.blake2b(digest_size=12)
     for member in sorted(chunk.groups):
         runs = chunk.groups[member]
@@ -208,7 +220,7 @@ def _masked(names: dict[str, Any]) -> dict[str, Any] | int:
 
 
 def _join(run: GroupRun, names: dict[str, Any] | int) -> int:
-    """Add changed names to a run where not both are masks; return the number of names, or 0 if the result is a mask."""
+    """Add changed names to a run, unless both are masks; return the number of names in the run, or 0 if they are a mask."""
     present = run.names
     mask = names if isinstance(names, int) else mask_of(names) if isinstance(present, int) else None
     if isinstance(present, int) and mask is not None:

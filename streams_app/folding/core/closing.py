@@ -1,8 +1,8 @@
 """The bounds that close a group (pure): quiet period, maximum hold and content. ``docs/internals.md`` describes how to add one.
 
-Redis applies the same rules: ``shared/closing.lua`` those for time, ``fold.lua`` those for content, and ``seal.lua`` finds the open
-groups that are due now. :mod:`streams_app.folding.core.model` applies all of them in memory. The *score* of an event is its time by
-the clock of its shard, see :mod:`streams_app.folding.core.shard_clock`.
+Redis applies the same rules: ``shared/closing.lua`` contains those for time, ``fold.lua`` contains those for content, and
+``seal.lua`` finds the open groups that are due. :mod:`streams_app.folding.core.model` applies all of them in memory. The *score* of
+an event is its time by the clock of its shard, see :mod:`streams_app.folding.core.shard_clock`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ from streams_app.folding.core.aggregates import Aggregates
 
 FEW_NAMES: Final = 1_000
 FEW_BYTES: Final = 100_000
-"""A busy group may often reach a bound on names or bytes within one fetch if the bound is below these."""
+"""If ``max_changed`` or ``max_bytes`` is below these numbers, a busy group may reach the bound often within one fetch."""
 
 
 class ContentBound(NamedTuple):
     """A bound on the number of events, of changed names or of bytes in a group.
 
-    One name (key of ``CONTENT_BOUNDS``) serves as fold setting, field of :class:`Bounds`, argument of ``fold.lua`` and reason.
+    The key of a bound in ``CONTENT_BOUNDS`` is also the name of the fold setting, of the field of :class:`Bounds`, of the argument
+    of ``fold.lua``, and of the reason in records.
 
     Attributes:
-        counts: Unit that is counted, in the singular; also the column of ``groups list`` with the count.
-        is_before: Whether the group closes before the event that would exceed the bound. If False, it closes after the event that
-            reaches the bound, which still belongs to it.
+        counts: Unit that is counted, in the singular; with an ``s``, also the name of the column of ``groups list`` that contains
+            the count.
+        is_before: Whether the group closes before the event that would exceed the bound. If False, the group closes after the event
+            that reaches the bound, and still contains this event.
     """
 
     counts: str
@@ -53,20 +55,21 @@ REASONS_BEFORE_AN_EVENT: Final = {name for name, bound in CONTENT_BOUNDS.items()
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The bounds at which the groups of a fold close; times in ms.
+    """The bounds at which the groups of a fold close. Times are in ms.
 
     Attributes:
-        quiet_ms: Quiet period; the longest one if events set it.
+        quiet_ms: Quiet period; if each event sets its own, the longest one that an event may set.
         hold_ms: Maximum time for which a group is open (``max_hold``).
         max_events: Maximum number of events of one group; 0: no bound.
         max_changed: Maximum number of changed names of one group.
-        max_bytes: Maximum size of the events of one group; 0 if the fold does not keep events.
+        max_bytes: Maximum size of the events of one group, in bytes; 0 if the fold does not keep events.
         is_quiet_by_event: Whether each event sets the quiet period after it.
-        leading: Whether the first event of a quiet group is emitted at once, as a record of its own.
-        aggregates: Aggregate of each name; None if values are not aggregated.
+        leading: Whether the first event of a group that is not open is emitted at once, as a record of its own.
+        aggregates: Aggregates of the changed names; None if values are not aggregated.
         sessions: Whether the backlog policy is ``sessions``: a gap in the scores that is longer than the quiet period closes a
             group while it is folded. With ``merge``, silence closes groups only once the worker has caught up.
-        reads_details: See :attr:`streams_app.fold.Fold.reads_details`.
+        reads_details: Whether events have more details than group and changed names, see
+            :attr:`streams_app.fold.Fold.reads_details`.
     """
 
     quiet_ms: int
@@ -92,7 +95,7 @@ class Bounds:
         )  # fmt: skip
 
     def arguments(self) -> dict[str, Any]:
-        """Return the bounds as arguments of ``fold.lua``: name → value."""
+        """Return the bounds as named arguments of ``fold.lua``."""
         contents = {name: getattr(self, name) for name in CONTENT_BOUNDS}
         rules = {"aggregates": self.aggregates is not None, "leading": self.leading}
         return {"quiet_ms": self.session_gap_ms, "hold_ms": self.hold_ms, **contents, **rules}
@@ -105,11 +108,11 @@ class Bounds:
     # ---- contents
 
     def exceeded_by(self, names: int, kept: int = 0) -> str | None:
-        """Return the name of the bound that an event would exceed, so that its group closes before it; None if there is none.
+        """Return the bound that an event would make its group exceed, so that the group closes before the event; else None.
 
         Args:
-            names: Number of names the group would have with the event.
-            kept: Size of the kept events the group would have with the event, in bytes.
+            names: Number of changed names that the group would have with the event.
+            kept: Size of the kept events that the group would have with the event, in bytes.
         """
         if self.max_bytes:
             return "max_bytes" if kept > self.max_bytes else None
@@ -119,13 +122,13 @@ class Bounds:
         """Return the reason why a group closes right after an event; None if it stays open.
 
         Args:
-            events: Number of events of the group, this one included.
+            events: Number of events of the group, including this event.
             closes: Whether the event itself closes its group.
         """
         return CLOSED if closes else "max_events" if self.max_events and events >= self.max_events else None
 
     def keeps_open(self, lasted_ms: int, events: int, names: int, kept: int = 0) -> bool:
-        """Return whether a group stays open in spite of its duration and content.
+        """Return whether neither the duration nor the content of a group closes it.
 
         Args:
             lasted_ms: Score of the last event minus score of the first one.
@@ -150,18 +153,18 @@ class Bounds:
 
         Args:
             opened_ms: Score of the group's first event.
-            score_ms: Score of its last event, minus the ``shorter_ms`` of that event.
+            score_ms: Score of the group's last event, minus the ``shorter_ms`` of that event.
             next_ms: Score of the next event.
         """
         return next_ms >= opened_ms + self.hold_ms or (self.sessions and next_ms > score_ms + self.quiet_ms)
 
     def closed_by(self, opened_ms: int, silent_from_ms: int, *, quiet: bool = True) -> tuple[str, int]:
-        """Return which bound on time closes a group first, ``quiet`` or ``max_hold``, and when, in ms.
+        """Return which bound on time closes a group first, ``quiet`` or ``max_hold``, and the time at which it does, in ms.
 
         Args:
             opened_ms: Score of the group's first event.
-            silent_from_ms: Time from which its silence counts, minus the ``shorter_ms`` of its last event.
-            quiet: Whether silence closes groups now.
+            silent_from_ms: Time from which the group's silence counts, minus the ``shorter_ms`` of its last event.
+            quiet: Whether silence closes groups; False while a backlog is merged.
         """
         hold_due_ms, quiet_due_ms = opened_ms + self.hold_ms, silent_from_ms + self.quiet_ms
         return ("max_hold", hold_due_ms) if not quiet or hold_due_ms <= quiet_due_ms else ("quiet", quiet_due_ms)

@@ -1,7 +1,7 @@
-"""Cuts the events of a range into chunks, for folds that read more than changed names of an event but keep no events (pure).
+"""Cuts the events of a range into chunks, for folds that read more of an event than its changed names but keep no events (pure).
 
-The cutter in :mod:`streams_app.folding.core.chunks` does the same for folds that read only changed names. It is one loop without
-calls, because it limits the throughput of live traffic.
+The cutter in :mod:`streams_app.folding.core.chunks` does the same for folds that read only changed names. That cutter is one loop
+without calls, because its speed limits the throughput of live traffic.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def run_of(event: ScoredEvent, stamp_ms: int, score_ms: int, aggregates: Aggrega
 
     Args:
         event: The event.
-        stamp_ms: Timestamp of its record.
+        stamp_ms: Timestamp of its record; the score if the record has no timestamp.
         score_ms: Score of the event.
-        aggregates: Aggregate of each name; None if values are not aggregated.
+        aggregates: Aggregates of the changed names; None if values are not aggregated.
     """
     names = dict(event.changed) if aggregates is None else aggregates.begun(event.changed)
     return GroupRun(
@@ -78,7 +78,7 @@ def run_of(event: ScoredEvent, stamp_ms: int, score_ms: int, aggregates: Aggrega
 
 
 def extend(run: GroupRun, event: ScoredEvent, stamp_ms: int, score_ms: int, aggregates: Aggregates | None) -> None:
-    """Add the next event of the same group to a run; the arguments are those of :func:`run_of`."""
+    """Add the next event of the same group to a run; the other arguments are those of :func:`run_of`."""
     run.last_offset, run.last_score, run.closes, run.shorter_ms = event.offset, score_ms, event.closes, event.shorter_ms
     run.events += 1
     run.low_ms, run.high_ms = min(run.low_ms, stamp_ms), max(run.high_ms, stamp_ms)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from streams_app.folding.core.names import unmasked
 
 PlainEvent = tuple[int, int, bytes, dict[str, Any] | int]
-"""Fields of a :class:`FoldEvent` as a plain tuple, which is created for each event because it takes half the time."""
+"""The fields of a :class:`FoldEvent` as a plain tuple. Readers yield plain tuples, which are created in half the time."""
 
 
 class FoldEvent(NamedTuple):
@@ -16,10 +16,10 @@ class FoldEvent(NamedTuple):
 
     Attributes:
         offset: Offset in the source partition.
-        timestamp_ms: Timestamp of the record; negative if the producer set none.
+        timestamp_ms: Timestamp of the record; negative if the record has none.
         group: Group key as bytes, see :func:`streams_app.codec.member_of`.
-        names: Changed name → decoded value. If the fold keeps no values, the values mean nothing, and it may be a bit mask of the
-            names, see :mod:`streams_app.folding.core.names`.
+        names: Decoded values by changed name. If the fold keeps no values, the values have no meaning, and ``names`` may be a bit
+            mask of the changed names, see :mod:`streams_app.folding.core.names`.
     """
 
     offset: int
@@ -29,7 +29,7 @@ class FoldEvent(NamedTuple):
 
     @property
     def changed(self) -> Mapping[str, Any]:
-        """Return changed name → value; the values are empty if ``names`` is a mask."""
+        """Return the names that this event changes, with their values; the values are empty if ``names`` is a mask."""
         return unmasked(self.names)
 
     @property
@@ -44,7 +44,7 @@ class FoldEvent(NamedTuple):
 
     @property
     def shorter_ms(self) -> int:
-        """Return 0: only a :class:`DetailedEvent` sets its quiet period."""
+        """Return 0: only a :class:`DetailedEvent` sets a quiet period of its own."""
         return 0
 
 
@@ -55,10 +55,11 @@ class DetailedEvent(NamedTuple):
         offset: As in :class:`FoldEvent`.
         timestamp_ms: As in :class:`FoldEvent`.
         group: As in :class:`FoldEvent`.
-        names: Changed name → decoded value; empty if events are kept.
+        names: Decoded values by changed name; empty if the fold keeps whole events.
         closes: Whether the event is the last one of its group (``close_when``).
         json: The event, or its selected fields, as JSON (``keep = "events"``); empty for other folds.
-        shorter_ms: Longest quiet period of the fold minus the one that this event sets; 0 if events do not set it.
+        shorter_ms: By how many ms the quiet period that this event sets is shorter than the fold's longest one; 0 if events set
+            none.
     """
 
     offset: int
@@ -71,7 +72,7 @@ class DetailedEvent(NamedTuple):
 
     @property
     def changed(self) -> Mapping[str, Any]:
-        """Return changed name → decoded value."""
+        """Return the names that this event changes, with their decoded values; empty if the fold keeps whole events."""
         return self.names
 
 

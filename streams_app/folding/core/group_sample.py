@@ -1,9 +1,9 @@
 """Estimates how a fold's window affects its groups, from a sample of them: gaps between events, split folds and waits (pure).
 
-Only if closed groups are remembered can the gap between two folds of a group be measured. Their number has no limit, so a sample is
-remembered: the groups whose hash, which is the same in every worker, is below a limit. If the sample becomes too large, the limit
-is halved, and each remaining group counts for twice as many. Sums are estimates for all groups; they are exact until the limit is
-halved for the first time.
+To measure the gap between two folds of a group, a worker must remember groups that have closed. The number of such groups has no
+limit, so only a sample is remembered: the groups whose hash is below a limit. The hash of a group is the same in every worker. If
+the sample becomes too large, the limit is halved, and each remaining group stands for twice as many groups. Sums are estimates for
+all groups; they are exact until the limit is halved for the first time.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ otherwise less than 1 us. The cost grows with the time the fold was open, becaus
 """
 
 LEFT_OF_FULL: Final = 0.75
-"""Share of the maximum size to which a full sample is reduced, so that this happens rarely."""
+"""A full sample is reduced to at most this fraction of its maximum size, so that this is rarely necessary."""
 
 ALL: Final = 2**32
 """Limit that is above every hash, so that all groups are sampled."""
 
 NEVER: Final = -1
-"""Score and offset of a group of which a record was seen, but no event."""
+"""Last score and last offset of a group of which records were seen, but no event."""
 
 
 class SampledGroup(msgspec.Struct, gc=False):
@@ -45,11 +45,13 @@ class SampledGroup(msgspec.Struct, gc=False):
 
     Attributes:
         last_offset: Offset of its last event that was counted.
-        last_score: Score of that event.
-        records: Number of records it would have had if only silence closed groups.
-        closed_ms: When the fold of its last record closed; None if it has no record, or if the fold after it was counted already.
-        closed_offset: Last offset of that record.
-        is_reopened: Whether events after that record were counted, but not when their fold opened; the next record shows that.
+        last_score: Score of that event, in ms.
+        records: Number of records that the group would have had if only silence closed groups.
+        closed_ms: When the fold of its last record closed, in ms; None if no record was seen, or if the next fold was already
+            compared with this time.
+        closed_offset: Last offset of the last record.
+        is_reopened: Whether events after the last record were counted although it is unknown when their fold opened; the next
+            record shows that.
     """
 
     last_offset: int = NEVER
@@ -66,7 +68,7 @@ class GroupSample:
 
     Attributes:
         bounds: Bounds of the fold.
-        bounds_ms: Upper bounds of the buckets, inclusive; the first is :data:`.PAUSE_MS`, because shorter gaps are not
+        bounds_ms: Upper bounds of the buckets in ms, inclusive. The first is :data:`.PAUSE_MS`, because shorter gaps are not
             distinguished.
         max_groups: Maximum number of groups in the sample.
         weight: Number of groups that each group of the sample stands for.
@@ -101,7 +103,7 @@ class GroupSample:
     # ---- events
 
     def folded(self, partition: int, chunk: Chunk) -> ObservedGroups:
-        """Count the events of a folded chunk; return the observations that it adds.
+        """Count the events of a folded chunk; return the observations that the chunk adds.
 
         If other workers have folded offsets since the last chunk, the groups of the partition are dropped, because the gaps in
         between are unknown. Offsets that are folded again, because Redis lost them, are not counted again. If part of a chunk was
@@ -126,7 +128,7 @@ class GroupSample:
         return found
 
     def _watched(self, groups: dict[bytes, SampledGroup], chunk: Chunk) -> Iterable[bytes]:
-        """Return the sampled groups of a chunk, after adding new groups to the sample, so that all have the same weight."""
+        """Return the sampled groups of a chunk. New groups are added to the sample first, because that may change the weight."""
         weight = self.weight
         watched = self._chosen(chunk.groups)
         self._admit(groups, [member for member in watched if member not in groups])
@@ -161,7 +163,10 @@ class GroupSample:
         found.gaps.total_ms += max(0, last - begin) * weight  # Redis may have been rolled back, and its clocks with it
 
     def _add_pauses(self, found: ObservedGroups, groups: dict[bytes, SampledGroup], chunk: Chunk) -> None:
-        """Move the long gaps within runs of a chunk, which were counted in the first bucket, to the buckets of their lengths."""
+        """Move the long gaps within runs of a chunk, which were counted in the first bucket, to the buckets of their lengths.
+
+        A gap that is longer than the quiet period also adds a record to :attr:`SampledGroup.records` of its group.
+        """
         pauses, paused = chunk.pauses, chunk.paused
         if self.weight > 1:
             both = [(pause, member) for pause, member in zip(pauses, paused, strict=True) if member in groups]
@@ -207,7 +212,7 @@ class GroupSample:
         return found
 
     def _opened(self, found: ObservedGroups, group: SampledGroup, runs: Sequence[GroupRun]) -> None:
-        """Count a fold of a group as split if, by the runs of a chunk, the next one opened within a quiet period after it."""
+        """Count a split fold if the runs of a chunk show that a group reopened within a quiet period after its last fold closed."""
         for run in runs:
             if run.first_offset > group.closed_offset:
                 self._judge(found, group, run.low_ms)
@@ -227,7 +232,7 @@ class GroupSample:
     def keep(self, partitions: Collection[int]) -> None:
         """Drop the sampled groups of all partitions except these, because other workers fold the others now.
 
-        The offset up to which a dropped partition was counted stays, so that nothing is counted twice if the partition returns.
+        The offset up to which a dropped partition was counted is kept, so that nothing is counted twice if the partition returns.
         """
         for gone in self._groups.keys() - set(partitions):
             del self._groups[gone]
@@ -280,7 +285,7 @@ class Buckets:
 
     Attributes:
         counts: Number of observations per bucket; the last one is for observations above the last bound.
-        total_ms: Sum of the observations.
+        total_ms: Sum of the observations, in ms.
     """
 
     counts: list[int]
@@ -316,7 +321,7 @@ class ObservedGroups:
 
     Attributes:
         gaps: Gaps between the scores of consecutive events of a group.
-        waits: For each event of a record, the time from the event to the record.
+        waits: For each event of a record, the time from the event until the record was acknowledged.
         begun: Number of groups whose first event was seen.
         split: Number of folds that opened within the quiet period after the previous fold of their group had closed.
     """

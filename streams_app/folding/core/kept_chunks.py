@@ -22,7 +22,7 @@ MAX_KEPT: Final = 400_000
 """Maximum size of the events of one group in a chunk, in bytes, because one script writes all of them."""
 
 MAX_RUNS: Final = 300
-"""Maximum number of runs of one group in a chunk, each of which may close it."""
+"""Maximum number of runs of one group in a chunk, because each of them may close the group."""
 
 
 class KeptChunkCutter(ChunkCutter):
@@ -91,8 +91,8 @@ def split_kept_runs(runs: Sequence[GroupRun], open_group: OpenGroup | None, boun
 
     Args:
         runs: Runs of the group in a chunk. Silence can close the group only between runs, not within one.
-        open_group: The open group before these events. If a script failed before it moved the cursor, the group already contains
-            some of the events. These become a run of their own.
+        open_group: The open group before these events; None if the group is not open. If a script failed before it moved the
+            cursor, the group already contains some of the events. These become a run of their own.
         bounds: Bounds of the fold.
     """
     found: list[GroupRun] = []
@@ -138,7 +138,14 @@ def split_kept_runs(runs: Sequence[GroupRun], open_group: OpenGroup | None, boun
 
 
 class _Open(NamedTuple):
-    """Counters of an open group: first score, last score minus its ``shorter_ms`` (ms), number and bytes of its events."""
+    """Counters of an open group while its runs are split.
+
+    Attributes:
+        opened_ms: Score of the first event.
+        silent_ms: Result of :func:`_silent_ms` for the last event.
+        events: Number of events.
+        kept: Size of the events, in bytes.
+    """
 
     opened_ms: int
     silent_ms: int
@@ -147,7 +154,7 @@ class _Open(NamedTuple):
 
 
 def _silent_ms(pair: tuple[DetailedEvent, int]) -> int:
-    """Return an event's score minus its ``shorter_ms``; its quiet period ends one longest quiet period after this time."""
+    """Return the time from which the fold's longest quiet period is counted after an event: its score minus its ``shorter_ms``."""
     event, score = pair
     return score - event.shorter_ms
 

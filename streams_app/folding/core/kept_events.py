@@ -15,18 +15,18 @@ import msgpack
 from streams_app.folding.core.event import ScoredEvent
 
 SEPARATOR_BYTES: Final = 1
-"""Added to the size of each event's JSON: the comma between the events of a record."""
+"""Number of bytes that are added to the size of each event's JSON, for the comma between the events of a record."""
 
 _pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
 
 def size_of_event(json: bytes) -> int:
-    """Return the number of bytes by which an event, as JSON, adds to the size of its group, which ``max_bytes`` limits."""
+    """Return the number of bytes that an event in JSON adds to the size of its group, which ``max_bytes`` limits."""
     return len(json) + SEPARATOR_BYTES
 
 
 def packed_events(events: Iterable[ScoredEvent], first_offset: int) -> bytes:
-    """Pack the events of a run for storage: a msgpack array of offset, JSON, offset, JSON and so on.
+    """Pack the events of a run as one msgpack array, in which the offset and the JSON of each event follow one another.
 
     Args:
         events: The events.
@@ -37,10 +37,10 @@ def packed_events(events: Iterable[ScoredEvent], first_offset: int) -> bytes:
 
 
 def events_of(fields: Mapping[str, bytes]) -> list[tuple[int, bytes]]:
-    """Unpack the kept events of a group: pairs of offset and JSON, sorted by offset and without duplicates.
+    """Unpack the kept events of a group; return pairs of offset and JSON, sorted by offset and without duplicates.
 
     Args:
-        fields: First offset of a run → its packed events.
+        fields: The packed events of each run, by the first offset of the run.
     """
     found: dict[int, bytes] = {}
     for first, packed in fields.items():

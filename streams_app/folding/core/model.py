@@ -1,7 +1,7 @@
 """Folds a shard in memory, one event at a time, with the same decisions as the Lua scripts (pure).
 
-The test kit uses it, workers split runs with it, and tests on a real server compare the scripts with it. It does not survive a
-crash.
+The test kit uses it, workers split runs with it, and tests on a real server compare the scripts with it. Its state does not survive
+a crash.
 """
 
 from __future__ import annotations
@@ -17,9 +17,22 @@ from streams_app.folding.core.record import Sealed
 
 @dataclass(slots=True)
 class OpenGroup:
-    """A group that is not sealed yet; offsets of the source, times in ms.
+    """A group that is not sealed yet. Offsets are those of the source; times and scores are in ms.
 
     With ``leading``, it has no events until the second one arrives, because the first one was emitted at once.
+
+    Attributes:
+        first_offset: Offset of the first event.
+        opened_ms: Score of the first event.
+        last_offset: Offset of the last event.
+        score_ms: Score of the last event.
+        silent_from_ms: Time from which silence after the last event counts.
+        events: Number of events.
+        low_ms: Lowest record timestamp.
+        high_ms: Highest record timestamp.
+        names: Stored values by changed name; if events are kept, packed events by the first offset of their run.
+        bytes_kept: Size of the kept events, in bytes.
+        shorter_ms: By how much the quiet period that the last event sets is shorter than the fold's longest one.
     """
 
     first_offset: int
@@ -36,7 +49,11 @@ class OpenGroup:
 
     @property
     def quiet_from_ms(self) -> int:
-        """Return the start of the silence minus ``shorter_ms``; silence closes the group one longest quiet period after it."""
+        """Return the time from which the fold's longest quiet period is counted; the group closes when it has passed.
+
+        This is the start of the silence, moved back by as much as the quiet period of the last event is shorter than the longest
+        one.
+        """
         return self.silent_from_ms - self.shorter_ms
 
 
@@ -47,7 +64,7 @@ class MemoryShard:
     Attributes:
         bounds: The bounds at which groups close.
         partitions: Partition count of the source, from which the version of records is computed.
-        open: Group → its open fold.
+        open: The open groups, by group key.
     """
 
     bounds: Bounds
@@ -63,7 +80,7 @@ class MemoryShard:
             silent_from_ms: Earliest time from which the silence after the event counts.
 
         Returns:
-            The sealed entries of its group that the event causes: closed groups, and the early record of ``leading``.
+            The entries for the outbox that the event causes: folds of its group that closed, and the early record of ``leading``.
         """
         bounds, group, sealed = self.bounds, event.group, []
         stored = self.open.get(group)
@@ -99,9 +116,10 @@ class MemoryShard:
 
         Args:
             clock_ms: Partition clock.
-            quiet: Whether silence closes groups now.
+            quiet: Whether silence closes groups; False while a backlog is merged.
             everything: Whether to close all groups, with the reason ``flush``.
-            late_ms: How far record time lags behind the clock. Groups are opened in record time, so ``max_hold`` is extended by it.
+            late_ms: By how many ms record time lags behind the clock. ``max_hold`` is extended by this time, because the time at
+                which a group was opened is record time.
         """
         sealed = []
         for group, stored in sorted(self.open.items(), key=lambda item: item[1].first_offset):
@@ -114,12 +132,12 @@ class MemoryShard:
         return sealed
 
     def drop(self, group: bytes, first_offset: int) -> OpenGroup | None:
-        """Remove an open group without a record, and return it; None if no open fold of it begins at this offset."""
+        """Remove an open group without a record, and return it; return None if no fold of the group is open from this offset on."""
         stored = self.open.get(group)
         return self.open.pop(group) if stored is not None and stored.first_offset == first_offset else None
 
     def next_due_ms(self) -> int | None:
-        """Return the earliest time at which silence or hold makes a group due; None if no group is open."""
+        """Return the earliest time, in ms, at which silence or hold makes a group due; None if no group is open."""
         bounds = self.bounds
         times = (
             min(stored.opened_ms + bounds.hold_ms, stored.quiet_from_ms + bounds.quiet_ms + 1) for stored in self.open.values()

@@ -30,11 +30,11 @@ _pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
 
 class NameSet(dict[str, bytes]):
-    """A set of changed names: a dict of name → ``b""``, shared by many groups, so it must not be modified.
+    """A set of changed names, as a dict in which all values are empty. Many groups share it, so it must not be modified.
 
     Attributes:
         packed: The names with empty values as a msgpack map, for the outbox.
-        fields: Name, empty value, name … as fields of the group's hash in Redis.
+        fields: Each name followed by an empty value, as arguments for the group's hash in Redis.
         listed: The names as a sorted JSON array, for records.
     """
 
@@ -76,14 +76,14 @@ _bits: dict[str, int] = {}
 
 
 def shared_names(names: Collection[str]) -> NameSet:
-    """Return these names as a NameSet; equal small sets are the same object while it is cached."""
+    """Return these names as a NameSet; equal small sets share one object while it is cached."""
     key = frozenset(names)
     found = _of_text.get(key)
     return _of_text.add(key, key, NameSet(names)) if found is None else found
 
 
 def shared_names_of_bytes(names: Collection[bytes]) -> NameSet:
-    """Return names in UTF-8 as a NameSet; equal small sets are the same object while it is cached."""
+    """Return these names, given in UTF-8, as a NameSet; equal small sets share one object while it is cached."""
     key = frozenset(names)
     found = _of_bytes.get(key)
     if found is None:
@@ -102,7 +102,7 @@ def names_of_mask(mask: int) -> NameSet:
 
 
 def unmasked(names: Mapping[str, Any] | int) -> Mapping[str, Any]:
-    """Convert a mask to a mapping of name → ``b""``; return a mapping unchanged."""
+    """Convert a mask of changed names to a mapping with empty values; return a mapping unchanged."""
     return names_of_mask(names) if isinstance(names, int) else names
 
 
@@ -112,7 +112,7 @@ def size_of(names: Mapping[str, Any] | int) -> int:
 
 
 def mask_of(names: Mapping[str, Any]) -> int | None:
-    """Return an integer with the bits of these names, after giving new names a bit; None if no bit is left for one of them."""
+    """Return the mask of these names, in which a new name gets the next free bit; None if no bit is left for one of them."""
     key = tuple(names)
     found = _in_order.get(key)
     return _new_mask(key) if found is None else found

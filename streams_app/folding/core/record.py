@@ -1,7 +1,7 @@
 """Renders the folded record of a sealed group (pure).
 
-Its bytes depend only on the sealed entry, the source partition, and the definition and lost offsets stored with the shard. So a
-record that is sent again after a crash has the same id and content.
+The bytes of a record depend only on the sealed entry, the source partition, and the definition and lost offsets stored with the
+shard. So a record that is sent again after a crash has the same id and content.
 """
 
 from __future__ import annotations
@@ -20,15 +20,19 @@ from streams_app.folding.core.kept_events import events_of
 from streams_app.folding.core.names import NameSet, shared_names_of_bytes
 
 VERSION_SHIFT: Final = 2**40
-"""A version is the partition count times this, plus last and lost offsets. With up to 8 191 partitions it is less than 2^53."""
+"""The version of a record is the partition count times this, plus its last offset, plus the number of lost offsets. With up to 8
+191 partitions, a version is less than 2^53.
+"""
 
 MAX_RECORD_BYTES: Final = 900_000
-"""Larger values are split by changed names, because by default, brokers permanently reject records over about 1 MB."""
+"""Maximum size of a value. A larger one is split by changed names, because brokers permanently reject records over about 1 MB by
+default.
+"""
 
 FIELDS: Final = "fields"
 FUNCTION: Final = "function"
 UNKNOWN: Final = "unknown"
-"""Possible origins of groups and changed names; a further one for groups is the record key."""
+"""Possible origins of group keys and of changed names; the origin of a group key may also be the record key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +43,10 @@ class RecordShape:
         fold: Name of the fold.
         group_fields: Names of the group fields, as they appear in the record.
         changed: Name of the changed field.
-        keep: ``names``, ``last``, ``events``, or the aggregates as JSON, sorted by name.
-        group_from: Where groups come from. Distinguishes the record key from a field ``key``, which has the same name in records.
-        changed_from: Where changed names come from.
+        keep: ``names``, ``last`` or ``events``; or a JSON object with the aggregate of each name, sorted by name.
+        group_from: Origin of the group key. It distinguishes the record key from a field named ``key``, which looks the same in
+            records.
+        changed_from: Origin of the changed names.
         fields: Fields of the events that ``keep = "events"`` keeps; empty for whole events, and for other values of ``keep``.
     """
 
@@ -68,13 +73,13 @@ class RecordShape:
 
     @classmethod
     def from_text(cls, text: str) -> RecordShape:
-        """Parse the text of :meth:`to_text`. A text without origins (four items) gives a shape that no declared fold has."""
+        """Parse the result of :meth:`to_text`. An older text contains no origins; its shape equals that of no declared fold."""
         fold, group_fields, changed, keep, *origins = orjson.loads(text)
         group_from, changed_from, *fields = origins or (UNKNOWN, UNKNOWN)
         return cls(fold, tuple(group_fields), changed, keep, group_from, changed_from, tuple(*fields))
 
     def declared_keep(self) -> str | dict[str, str]:
-        """Return the setting ``keep`` as a fold declares it: text, or a mapping of name → aggregate."""
+        """Return the setting ``keep`` as a fold declares it: as text, or as a mapping of changed names to aggregates."""
         return orjson.loads(self.keep) if self.keep.startswith("{") else self.keep
 
 
@@ -89,10 +94,10 @@ class Sealed(NamedTuple):
         first_event_ms: Lowest record timestamp of its events.
         last_event_ms: Highest record timestamp of its events.
         reason: Why it was closed or emitted, one of :data:`streams_app.folding.core.closing.REASONS`.
-        due_ms: When that reason arose, by the partition clock.
+        due_ms: Time at which that reason arose, in ms, by the partition clock.
         partitions: Partition count of the source when the group was sealed.
-        names: Changed name → value as it is stored (JSON, or an aggregate), or ``b""``; first offset → packed events if events are
-            kept.
+        names: The changed names with their stored values: JSON, an aggregate, or ``b""`` if values are not kept. If events are
+            kept, the packed events of each run, by the first offset of the run.
     """
 
     member: bytes
@@ -133,7 +138,11 @@ class Sealed(NamedTuple):
 
     @property
     def version(self) -> int:
-        """Return partition count and last offset as one number. Records of one group are ordered by it plus the lost offsets."""
+        """Return the version of the record before truncations of the log are counted: partition count times 2^40 + last offset.
+
+        The version in a folded record is this number plus the number of offsets that the broker has lost. The newer of two records
+        of one group has the higher version.
+        """
         return self.partitions * VERSION_SHIFT + self.last_offset
 
 
@@ -143,7 +152,7 @@ class FoldedRecord(NamedTuple):
     Attributes:
         fold_id: Value of the header ``fold-id``.
         key: Bytes of the group key.
-        value: JSON.
+        value: Value of the record, as JSON.
     """
 
     fold_id: bytes
@@ -160,8 +169,8 @@ def fold_id(fold: str, topic: str, partition: int, first_offset: int, last_offse
         partition: Source partition.
         first_offset: Offset of the first event in the record.
         last_offset: Offset of the last event in the record.
-        lost: Number of offsets by which the broker has truncated the log. The events that it lost had the same offsets, and their
-            records may have been produced.
+        lost: Number of offsets by which the broker has truncated the log. It distinguishes the record from records of the lost
+            events, which had the same offsets and may have been produced.
     """
     return f"{fold}:{topic}:{partition}:{first_offset}-{last_offset}{_behind(lost)}"
 
@@ -194,7 +203,7 @@ class Renderer:
         """Render sealed groups as records; a group that is too large for one record becomes several, see :func:`render`.
 
         Yields:
-            The position of the group in ``entries``, and the fields of a :class:`FoldedRecord`.
+            For each record, the position of its group in ``entries``, followed by the three fields of a :class:`FoldedRecord`.
         """
         id_begin, is_usual = self._id, self._is_usual
         behind = _behind(self.lost)
@@ -217,13 +226,13 @@ class Renderer:
 
 
 def render(sealed: Sealed, shape: RecordShape, topic: str, partition: int, lost: int = 0) -> list[FoldedRecord]:
-    """Render a sealed group as one record, or as several with ``#1``, ``#2`` … appended to the id if one would be too large.
+    """Render a sealed group as one record; if that would be too large, as several with ``#1``, ``#2`` … appended to the id.
 
-    A group with kept events or with a single name always becomes one record, however large.
+    A group with kept events or with a single name always becomes one record, however large it is.
 
     Args:
         sealed: The group.
-        shape: Definition under which it was folded.
+        shape: Definition under which the group was folded.
         topic: Source topic.
         partition: Source partition.
         lost: Number of offsets by which the broker has truncated the log so far.

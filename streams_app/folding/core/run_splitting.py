@@ -19,10 +19,10 @@ from streams_app.folding.core.model import MemoryShard, OpenGroup
 
 
 def scored_events(events: Iterable[Event], chunk: Chunk) -> dict[bytes, list[tuple[ScoredEvent, int]]]:
-    """Return group → (event, score) pairs of a chunk, in offset order.
+    """Return the events of a chunk with their scores, in offset order, by group key.
 
     Args:
-        events: Events in offset order, among them all of the chunk.
+        events: Events in offset order. They include all events of the chunk; other events are ignored.
         chunk: The chunk.
     """
     clock = chunk.start_ms
@@ -43,8 +43,9 @@ def split_runs(events: Sequence[tuple[ScoredEvent, int]], open_group: OpenGroup 
 
     Args:
         events: Events of one group, with their scores.
-        open_group: The open group before these events; it is modified. If a script failed before it moved the cursor, the group
-            already contains some of the events. These become a run of their own, which the next script skips.
+        open_group: The open group before these events, which is modified; None if the group is not open. If a script failed before
+            it moved the cursor, the group already contains some of the events. These become a run of their own, which the next
+            script skips.
         bounds: Bounds of the fold.
     """
     # Values do not matter here, and those of the open group are unknown.

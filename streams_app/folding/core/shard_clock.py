@@ -32,9 +32,10 @@ class Clocks(NamedTuple):
     """The clocks that are stored with a shard.
 
     Attributes:
-        clock_ms: Partition clock, which determines what is due.
+        clock_ms: Partition clock, by which groups become due.
         record_clock_ms: Newest record timestamp so far, at most the wall clock when it was read.
-        late_ms: With ``sessions``: how far record time lagged behind the wall clock when the last live event arrived.
+        late_ms: By how many ms record time lagged behind the wall clock when the last live event arrived; measured with
+            ``sessions``.
     """
 
     clock_ms: int = 0
@@ -48,17 +49,18 @@ class ShardClock:
     Attributes:
         stored: The clocks as they are in Redis.
         caught_up_at_ms: When the reader was last at the end of the partition, according to a fetch reply or to the end of the log
-            at the claim.
-        folded_until_ms: All records that arrived before this time are folded, according to a fetch reply; None if no fetch reply
-            since the claim has shown such a time.
+            at the claim; None if that was never so since the claim.
+        folded_until_ms: Time before which all arrived records are folded, according to a fetch reply; None if no fetch reply since
+            the claim has shown such a time.
     """
 
     def __init__(self, *, backlog: str, quiet_ms: int) -> None:
         """Initialize a clock for a shard that is not claimed yet.
 
         Args:
-            backlog: ``merge`` or ``sessions``.
-            quiet_ms: Quiet period.
+            backlog: Setting ``backlog`` of the fold. In a backlog, ``merge`` keeps quiet groups open, and ``sessions`` closes them
+                at gaps of record time.
+            quiet_ms: Quiet period of the fold, in ms; the longest one if events set their own.
         """
         self.stored = Clocks()
         self.caught_up_at_ms: int | None = None
@@ -74,7 +76,7 @@ class ShardClock:
     # ---- folding
 
     def range_time(self, view: ReaderView, now_ms: int) -> RangeTime:
-        """Return the inputs for the scores of a range whose folding begins now.
+        """Return the wall clock and the arrival time of a range whose folding begins now; they determine the scores of its events.
 
         Args:
             view: State of the reader after the fetch that returned the range.
@@ -83,10 +85,11 @@ class ShardClock:
         return RangeTime(now_ms, _arrival_ms(view, self.caught_up_at_ms, now_ms))
 
     def start_ms(self, time: RangeTime) -> int:
-        """Return the lowest score that an event of a range may get; a score is the highest timestamp so far, but at least this.
+        """Return the lowest score, in ms, that an event of a range may get.
 
-        With ``sessions``, return the newest record time so far. With ``merge``, return the partition clock, or the arrival of a
-        live range if that is later.
+        The score of an event is the newest record timestamp so far, but at least this. With ``sessions``, the lowest score is the
+        newest record time of the shard. With ``merge``, it is the partition clock, or the arrival time of a live range if that is
+        later.
         """
         return self.stored.record_clock_ms if self._sessions else max(self.stored.clock_ms, time.arrived_ms or 0)
 
@@ -98,7 +101,7 @@ class ShardClock:
         """Return the clocks as they will be after a range is folded; the stored ones are not changed.
 
         Args:
-            time: Inputs for the scores of the range.
+            time: Times of the range, see :meth:`range_time`.
             last_score_ms: Score of its last event; without events, the result of :meth:`start_ms`.
             has_events: Whether the range has any event of the fold.
         """
@@ -111,7 +114,7 @@ class ShardClock:
         return Clocks(max(clock_ms, last_score_ms), record_clock_ms, late_ms)
 
     def silent_from_ms(self, time: RangeTime, after: Clocks) -> int:
-        """Return the earliest time, in ms, from which silence after events of a range counts; 0: it counts from each event's score.
+        """Return the earliest time, in ms, from which silence after events of a range counts; 0 if it counts from their scores.
 
         With ``sessions``, scores are record time. If silence counted from there, every group of a producer whose clock is behind
         would close at once. So silence counts from the arrival of the event, as far as the arrival is known.
@@ -138,7 +141,7 @@ class ShardClock:
         """Return the present partition clock, in ms: the stored one, or ``folded_until_ms`` if that is later.
 
         Args:
-            folded_until_ms: All records that arrived before this time are folded; None: unknown.
+            folded_until_ms: Time before which all arrived records are folded; None if it is unknown.
         """
         return advanced(self.stored.clock_ms, folded_until_ms or 0, caught_up=folded_until_ms is not None)
 
@@ -148,9 +151,9 @@ class ShardClock:
 
 
 def _arrival_ms(view: ReaderView, caught_up_at_ms: int | None, now_ms: int) -> int | None:
-    """Return when a fetched range arrived, if the reader had been at the end of its partition just before; None: a backlog.
+    """Return when a range arrived, if the reader had been at the end of its partition just before; None for a backlog.
 
-    Also None if the fetch is too old: while the process was suspended, more records may have arrived.
+    The result is also None if the fetch is too old: while the process was suspended, more records may have arrived.
     """
     fetched_ms = view.fetched_at_ms
     if fetched_ms is None or caught_up_at_ms is None:
@@ -170,7 +173,7 @@ def _late_after(late_ms: int, time: RangeTime, record_clock_ms: int) -> int:
 
 
 def _waiting_since(time: RangeTime, record_clock_ms: int, late_ms: int) -> int:
-    """Estimate when the newest event of a backlog arrived, from the lag of live events; 0: take its record timestamp.
+    """Estimate when the newest event of a backlog arrived, from the lag of live events; 0 if its record timestamp is to be used.
 
     After the backlog is read, silence closes groups by the wall clock, which is ahead of the backlog's record time by ``late_ms``.
     The result is never in the future.

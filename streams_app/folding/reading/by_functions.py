@@ -37,7 +37,7 @@ def reader_of(fold: Fold, limits: Limits, schemas: SchemaCache | None = None) ->
     Args:
         fold: The fold.
         limits: Limits of the settings.
-        schemas: Decodes values that are framed by a schema registry. None: all values are plain JSON, as in a file or a test.
+        schemas: Decodes values that are framed by a schema registry; None if no value is framed, as in a file or a test.
     """
     if is_usual(fold):
         return FastReader(fold, limits)
@@ -131,7 +131,10 @@ class PythonReader(EventReader):
         super()._check_names(names)
 
     def _kept(self, names: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy of name → value, made via JSON: encoding cannot fail later, and the user's code cannot change the copy."""
+        """Return a copy of names and values, made via JSON.
+
+        So encoding the copy cannot fail later, and the user's code cannot change it.
+        """
         try:
             raw = orjson.dumps(names)
         except orjson.JSONEncodeError as error:
@@ -165,7 +168,10 @@ def _truth_of(function: Callable[[Any], Any]) -> Callable[[Any], bool]:
 
 
 def _listed(changed: Any) -> Any:
-    """Copy a mapping to a dict, and any other collection except text to a list, which may raise; return the rest as it is."""
+    """Copy a mapping to a dict, and any other iterable except text to a list; return other values as they are.
+
+    Errors that the user's objects raise are not caught.
+    """
     if type(changed) is dict and _TEXT.issuperset(map(type, changed)):
         return changed.copy()  # the function may reuse and modify it
     if isinstance(changed, Mapping):

@@ -21,14 +21,16 @@ JSON_SPACES: Final = b" \t\r\n"
 
 
 def kept_event(fold: Fold) -> Callable[[bytes | None, Any], bytes]:
-    """Return a function (value of a record, event decoded from it) → JSON to keep, for a fold with ``keep = "events"``.
+    """Return a function that gives the JSON to keep of an event, for a fold with ``keep = "events"``.
 
-    A whole JSON event is kept byte by byte, without surrounding spaces; with more than :data:`SHALLOW` brackets it is encoded anew.
-    Of another format, the row or the data is kept with the fields of its envelope. If ``fields`` are selected, those that are
-    neither missing nor null are kept.
+    The function takes the value of a record, and the event that was decoded from it. A whole JSON event is kept byte by byte,
+    without surrounding spaces; if it has more than :data:`SHALLOW` brackets, it is encoded anew. Of an event in another format, the
+    row or the data is kept with the fields of its envelope. If ``fields`` are selected, those that are neither missing nor null are
+    kept.
 
     The function raises BadEventError with the reason ``too-large`` if the event alone exceeds ``max_bytes``. If JSON cannot
-    represent it, or it is nested too deeply, the reason is ``user-error`` for a fold with functions of the user, else ``no-value``.
+    represent the event, or the event is nested too deeply, the reason is ``user-error`` for a fold with functions of the user, else
+    ``no-value``.
     """
     paths = [(name, name.split(".")) for name in fold.fields]
     is_verbatim = not paths and fold.decode is None and fold.format == "json"
@@ -57,10 +59,11 @@ def _json(event: Any, fold: Fold) -> bytes:
 
 
 def quiet_rule(fold: Fold) -> Callable[[Any], int] | None:
-    """Return a function (event) → longest quiet period minus that of the event, in ms; None if events do not set it.
+    """Return a function that reads the quiet period of an event; None if events of the fold do not set one.
 
-    If the duration is missing or null, the default counts. The function raises BadEventError with the reason ``no-value`` if it is
-    no duration from 1 ms to the longest quiet period.
+    The function returns by how many ms the quiet period of an event is shorter than the longest one of the fold. If the event has
+    no duration, or null, the default counts. The function raises BadEventError with the reason ``no-value`` if the value is not a
+    duration from 1 ms to the longest quiet period.
     """
     rule = fold.quiet_period
     if not isinstance(rule, QuietPeriod):
@@ -86,7 +89,7 @@ def quiet_rule(fold: Fold) -> Callable[[Any], int] | None:
 
 
 def closing_rule(fold: Fold) -> Callable[[Any], bool] | None:
-    """Return a function (event) → whether the event closes its group; None if the fold has no ``close_when``.
+    """Return a function that decides whether an event closes its group; None if the fold has no ``close_when``.
 
     Numbers are equal if their values are, so 1 equals 1.0, but no number equals a boolean. A field that is missing, null, an array
     or an object never closes a group.

@@ -45,7 +45,10 @@ _Changed = dict[str, msgspec.Raw] | list[Any] | str | int | float | bool | None
 
 
 def is_depth_guarded() -> bool:
-    """Return whether Python's recursion limit stops msgspec before orjson's limit; from 3.12 on, C code has another limit."""
+    """Return whether Python's recursion limit makes msgspec reject values that are nested too deeply for orjson.
+
+    From Python 3.12 on, that limit does not apply to C code.
+    """
     return sys.version_info < (3, 12) and sys.getrecursionlimit() <= SHALLOW
 
 
@@ -68,7 +71,7 @@ def is_usual(fold: Fold) -> bool:
 
 _LARGE_EXPONENT: Final = re.compile(rb"[eE]\+?[0-9]{3}").search
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{%d}" % LONG_NUMBER).search
-"""This or :data:`_LARGE_EXPONENT` matches each number beyond a double, which a record cannot contain, and some other JSON."""
+"""Each number beyond a double, which a record cannot contain, matches this or :data:`_LARGE_EXPONENT`; other JSON may match."""
 
 
 def _is_unusual(value: bytes) -> bool:
@@ -100,7 +103,13 @@ class _FastReader(EventReader):
         self._members: dict[str, tuple[bytes, bytes]] = {}
 
     def _new_member(self, group: Any) -> tuple[bytes, bytes]:
-        """Encode a group key; return its bytes in Redis, and the record key that its events should have. Text keys are cached."""
+        """Encode a group key; return its bytes in Redis, and the record key that events of the group should have.
+
+        Text keys are cached.
+
+        Raises:
+            BadEventError: :class:`EventReader` must read the event, because the key is too long or not a scalar.
+        """
         member = TEXT_TAG + group.encode() if type(group) is str else member_of((group,))
         if len(member) > self._limits.key_bytes + 1:
             raise BadEventError("too-large", "said by the slow way")
@@ -206,7 +215,7 @@ class FastReader(_FastReader):
             yield offset, -1 if stamp is None else stamp, member, masked
 
     def _without_values(self, names: Any) -> int | dict[str, None]:
-        """Return the changed names of an event as a mask, or as a mapping of name → None if one of them has no bit.
+        """Return the changed names of an event as a mask, or as a dict without values if one of them has no bit.
 
         Raises:
             BadEventError: Some names are invalid, or new, so that they must be checked by :class:`EventReader`.

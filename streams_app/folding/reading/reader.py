@@ -1,7 +1,7 @@
 """Reads the events of a fold from raw records, and rejects those that it cannot fold (pure).
 
-The size of values is limited before decoding, keys and names after it. A rejected record keeps its bytes: it goes to the
-dead-letter topic as it was received.
+The size of a value is checked before it is decoded, the sizes of keys and names afterwards. A rejected record goes to the
+dead-letter topic byte for byte as it was received.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class RawRecord(Protocol):
 
     @property
     def timestamp(self) -> int | None:
-        """Timestamp of the record, ms."""
+        """Timestamp of the record in ms; None if it has none."""
 
     @property
     def key(self) -> bytes | None:
-        """Key as produced."""
+        """Record key as produced; None if the record has none."""
 
     @property
     def value(self) -> bytes | None:
-        """Value as produced."""
+        """Value as bytes, as produced; None for a tombstone."""
 
 
 @dataclass(slots=True)
@@ -50,10 +50,10 @@ class DecodedRange:
     """What one fold has read from a range of records: events, rejected events, and a count of misrouted ones.
 
     Attributes:
-        events: In offset order; empty if :meth:`EventReader.events` yields them instead.
+        events: The events in offset order; empty if :meth:`EventReader.events` yields them instead.
         rejected: Rejected events: those replayed for an unknown fold first, then the others in offset order.
         misrouted: Number of events whose record key is not their group key.
-        misrouted_example: Offset of one of them.
+        misrouted_example: Offset of one of the misrouted events; None if there are none.
     """
 
     events: list[ScoredEvent] = field(default_factory=list)
@@ -88,7 +88,7 @@ class EventReader:
     """Decodes the records of a source topic into the events of one fold.
 
     Attributes:
-        needs_decoded: Whether :meth:`read` needs the decoded values, which the folds of a source share.
+        needs_decoded: Whether :meth:`read` and :meth:`events` use the decoded values, which the folds of a source share.
         reads_frames: Whether values may be framed by a schema registry, so that their schemas must be fetched before.
     """
 
@@ -119,7 +119,7 @@ class EventReader:
         return iter(())
 
     def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> DecodedRange:
-        """Read a range of records at once; return its events as a list, and the rejected ones. See :meth:`events`."""
+        """Read a range of records at once, and return its events and rejected events; for the arguments see :meth:`events`."""
         reading = DecodedRange()
         reading.events = [event_of(event) for event in self.events(records, decoded, reading)]
         return reading
@@ -128,9 +128,10 @@ class EventReader:
         """Iterate over the events in a range of records.
 
         Args:
-            records: In offset order.
-            decoded: Result of :func:`decode_all` for the same records; None: they are decoded here.
-            reading: Receives rejected events and the count of misrouted ones; complete after the last event.
+            records: The records of the range, in offset order.
+            decoded: Result of :func:`decode_all` for the same records; if None, the records are decoded here.
+            reading: Rejected events and the number of misrouted ones are added to it while the events are iterated over. An event
+                is misrouted if its record key is not its group key.
         """
         if decoded is None:
             decoded = decode_all(records, self._limits)
@@ -164,11 +165,16 @@ class EventReader:
         return DetailedEvent(record.offset, stamp, member, names, closes, json, shorter_ms)
 
     def _rest_of(self, fault: BadEventError | None) -> dict[str, Any]:
-        """Return an event without its numbers beyond a double; raise ``fault`` if values are kept, or if it has another cause.
+        """Return an event without its numbers beyond the range of doubles, which the fold does not need.
 
-        If ``fault`` is None, raise an error for the tombstone.
+        As with the fast readers, fields that the fold does not read may contain numbers of any size.
 
-        As with the fast readers, numbers in fields that the fold does not read may have any size.
+        Args:
+            fault: Why the value was not decoded; None for an empty value.
+
+        Raises:
+            BadEventError: The event must be rejected: its value is empty, the fold keeps values, or ``fault`` has another cause
+                than such numbers.
         """
         if fault is None:
             raise BadEventError("tombstone", "the value is empty")
@@ -228,7 +234,7 @@ class EventReader:
             self._known_names.update(names)
 
     def _kept(self, names: dict[str, Any]) -> dict[str, Any]:
-        """Return name → value; reject values nested too deeply, because orjson decodes deeper nesting than it can encode."""
+        """Return names and values unchanged; reject values nested so deeply that orjson can decode them but not encode them."""
         for name, value in names.items():
             if type(value) in (dict, list):
                 try:

@@ -29,16 +29,16 @@ def target_of(headers: Sequence[tuple[str, bytes]]) -> bytes | None:
 
 
 class RoutedRange:
-    """A range of records that decides which of them each fold reads: all but those that are replayed for another fold."""
+    """A range of records, from which each fold of the source reads all records except those replayed for another fold."""
 
     def __init__(self, app_id: str, folds: Sequence[str], records: list[Any], decoded: list[Any] | None) -> None:
         """Store the records, and check once whether any of them has headers.
 
         Args:
             app_id: Name of this application; events that are replayed for another one are skipped.
-            folds: Names of all its folds of the source.
-            records: The range.
-            decoded: The same records decoded; None if no fold needs them.
+            folds: Names of all folds of this application that read the source.
+            records: The records of the range.
+            decoded: Result of :func:`.decode_all` for these records; None if no fold needs decoded values.
         """
         self._app_id = app_id
         self._folds = folds
@@ -47,7 +47,7 @@ class RoutedRange:
         self._has_headers = any(map(_HEADERS, records))
 
     def records_for(self, fold: str, reading: DecodedRange) -> tuple[list[Any], list[Any] | None]:
-        """Return the records that a fold reads, and their decoded values, None if the range is not decoded.
+        """Return the records that a fold reads, and their decoded values or, if the range is not decoded, None.
 
         Args:
             fold: Name of the fold.

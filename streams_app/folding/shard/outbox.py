@@ -16,10 +16,11 @@ _FIRST_OFFSET = attrgetter("first_offset")
 
 
 class Outbox:
-    """Queue of sealed groups to send, in the order of sealing, or of first offsets after they were read from Redis.
+    """Queue of the sealed groups that are to be sent, in the order of sealing, or of first offsets if they were read from Redis.
 
     Attributes:
-        is_exact: Whether Redis contains exactly these entries. False until a script has replied, because it may have sealed more.
+        is_exact: Whether Redis contains exactly these entries. False from the call of a script that may change the outbox until its
+            reply; if the reply is lost, until the outbox is read again.
     """
 
     def __init__(self) -> None:
@@ -46,7 +47,12 @@ class Outbox:
         return list(islice(self._entries, most))
 
     def ranges(self, sent: Sequence[Sealed]) -> list[tuple[int, int, int]]:
-        """Return (lowest first offset, highest, number of entries) of ranges that cover the sent entries and no others in Redis."""
+        """Return ranges of first offsets that contain the sent entries, and no other entry in Redis.
+
+        Returns:
+            For each range the lowest first offset, the highest first offset, and the number of sent entries. If the queue is not
+            exact, each entry is a range of its own.
+        """
         if not self.is_exact:
             return [(entry.first_offset, entry.first_offset, 1) for entry in sent]
         return ranges_of(sent, self._entries)
@@ -63,7 +69,7 @@ class Outbox:
         self._left.set()
 
     async def room(self, seconds: float) -> None:
-        """Wait until an entry is removed, at most ``seconds``."""
+        """Wait until an entry is removed, but at most ``seconds``."""
         self._left.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -71,7 +77,15 @@ class Outbox:
 
 
 def ranges_of(sent: Sequence[Sealed], pending: Iterable[Sealed]) -> list[tuple[int, int, int]]:
-    """Return (lowest first offset, highest, number of entries) of the ranges of sent entries between the other pending ones."""
+    """Return the longest ranges of first offsets that contain sent entries and no other pending entry.
+
+    Args:
+        sent: Entries that the broker has acknowledged.
+        pending: All entries of the outbox; the sent ones may be among them.
+
+    Returns:
+        For each range the lowest first offset, the highest first offset, and the number of sent entries.
+    """
     gone = sorted(map(_FIRST_OFFSET, sent))
     others = sorted(set(map(_FIRST_OFFSET, pending)).difference(gone))
     ranges: list[tuple[int, int, int]] = []

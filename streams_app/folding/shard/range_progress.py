@@ -35,11 +35,11 @@ class FoldStep(NamedTuple):
 
 
 class ChunkProgress:
-    """How far a chunk is folded. Its groups are folded in parts, in the order of their bytes, beginning after the cursor.
+    """How far a chunk is folded. Its groups are folded in the order of their bytes, from the first one after the cursor on.
 
     Attributes:
         chunk: The chunk.
-        cursor: Last group that Redis has folded; empty before the first.
+        cursor: Last group that Redis has folded; empty before the first group.
         digest: Digest of its groups, see :func:`.digest_of`; empty if every worker reads the same events from the records.
     """
 
@@ -49,8 +49,9 @@ class ChunkProgress:
         Args:
             chunk: The chunk to fold.
             cursor: Cursor of its range in Redis; empty if the range has not begun.
-            events: Reads the events again, at least those of the chunk, to split a run if a bound falls inside it.
-            digest: Digest of its groups; empty if every worker reads the same events from the records.
+            events: Function that reads the events again, at least those of the chunk. It is called if a bound falls inside a run,
+                which must then be split.
+            digest: Digest of its groups, see :func:`.digest_of`; empty if every worker reads the same events from the records.
         """
         self.chunk = chunk
         self.digest = digest
@@ -67,22 +68,23 @@ class ChunkProgress:
         Args:
             most: Maximum number of groups.
             packing: Packer of the shard.
-            silent_from_ms: See :meth:`.ShardClock.silent_from_ms`.
+            silent_from_ms: Earliest time from which silence after events of the chunk counts, see
+                :meth:`.ShardClock.silent_from_ms`.
         """
         members = self._members[self._at : self._at + most]
         groups = packing.groups(self.chunk, members, self.chunk.clock_ms, silent_from_ms, self._apart)
         return groups, self._at + len(groups.values) // 3 == len(self._members)
 
     def detail(self, groups: Mapping[bytes, OpenGroup | None], bounds: Bounds) -> None:
-        """From now on, send these groups with their runs split where a bound closes the group.
+        """Split the runs of these groups where a bound closes the group; :meth:`next_groups` returns the split runs from now on.
 
         Args:
-            groups: Group → its open group as Redis has stored it; None: it is not open.
+            groups: The open group of each group, as Redis has stored it, by group key; None for a group that is not open.
             bounds: Bounds of the fold.
 
         Raises:
-            FencedError: They were split in the same way before. If a seal has closed some of them meanwhile, they are split
-                differently.
+            FencedError: The runs were split in the same way before, so another call of the script would not help. If a seal has
+                closed one of the groups meanwhile, its runs are split differently, and no error is raised.
         """
         if bounds.max_bytes:
             own = self.chunk.groups
@@ -96,14 +98,14 @@ class ChunkProgress:
         self._apart |= apart
 
     def restart(self) -> None:
-        """Restart at the first group, because the range is not in progress in Redis."""
+        """Restart at the first group; called if no range is in progress in Redis."""
         self.cursor, self._at = b"", 0
 
     def advance_to(self, cursor: bytes) -> None:
         """Continue after the group ``cursor``, the last one that Redis has folded.
 
         Raises:
-            FencedError: The cursor is behind the expected one: Redis was rolled back.
+            FencedError: The cursor is behind the expected one, because Redis was rolled back.
         """
         if cursor < self.cursor:
             raise FencedError("fold", "range")
@@ -115,18 +117,19 @@ def chunks_of(
     events: Iterable[Event], fence: int, end: int, begun: RangeInProgress | None, clock: ShardClock, bounds: Bounds,
     view: ReaderView, now_ms: int, *, keeps_values: bool,
 ) -> Iterator[Chunk]:  # fmt: skip
-    """Cut the events of a range into chunks, lazily: each one is cut after the chunks before it have advanced the clock.
+    """Cut the events of a range into chunks. Each chunk is cut only when it is requested, by the clock as it is then.
 
     Args:
         events: Events of the range in offset order, all above the fence.
         fence: Highest offset folded.
-        end: Offset of the fence after the range; not below the end of ``begun``.
-        begun: The part of the range that another owner has begun. It is one chunk, with the stored inputs for its scores.
+        end: Last offset of the range, which is not below the end of ``begun``.
+        begun: The part of the range that another owner has begun; None if there is none. It becomes one chunk, with the stored
+            times.
         clock: Clock of the shard.
         bounds: Bounds of the fold.
         view: State of the reader after the fetch that returned the events.
-        now_ms: Wall clock.
-        keeps_values: Whether the last value of each name is kept.
+        now_ms: Wall clock, in ms.
+        keeps_values: Whether values or events are kept, and not only the changed names.
     """
     cutter_of = KeptChunkCutter if bounds.max_bytes else DetailedChunkCutter if bounds.reads_details else ChunkCutter
     cut = partial(cutter_of, bounds=bounds, keeps_values=keeps_values)

@@ -46,16 +46,16 @@ class Shard:
     """The state of one (fold, source topic, partition), owned by this process.
 
     Attributes:
-        definition: Definition of the fold, of this worker and of the stored groups.
+        definition: This worker's definition of the fold, and the one under which the groups in Redis were folded.
         fence: Highest offset folded.
-        in_progress: The range of which only some groups are folded; None: there is none.
-        clock: Its clock.
+        in_progress: The range of which only some groups are folded; None if there is none.
+        clock: The clocks of the shard, and the rules that advance them.
         outbox: Sealed entries in the order of sealing, not acknowledged yet; a copy of the outbox in Redis.
-        lock: Held while a script of this shard runs.
+        lock: Lock that a method holds while it runs a script of this shard.
         log: Fingerprints of the folded records, see :mod:`streams_app.delivery.fingerprints`.
         lost: Number of offsets by which the broker has truncated the log so far; part of the ids and versions of records.
         is_claimed: False before the claim, after the release, and while the effect of a seal is unknown.
-        last_seal: Reply of the last seal since the claim; None: there was none.
+        last_seal: Reply of the last seal since the claim; None if there was none.
     """
 
     def __init__(self, fold: Fold, tp: TP, store: ShardStore) -> None:
@@ -82,7 +82,7 @@ class Shard:
 
     @property
     def key(self) -> tuple[str, TP]:
-        """Return (fold name, source partition), which identifies the shard in the application."""
+        """Return the fold name and the source partition, which together identify the shard in the application."""
         return self.fold.name, self.tp
 
     # ---- ownership
@@ -91,10 +91,10 @@ class Shard:
         """Take over the shard and load its state from Redis. The caller must just have committed under its own generation.
 
         Args:
-            position: Where this fold begins if Redis has no state: its low watermark in Kafka.
+            position: Offset at which the fold begins if Redis has no state: its low watermark in Kafka.
             partitions: Partition count of the source.
-            topic_id: Id of the source; "": unknown.
-            token: Token of the claim; "": a new one is made.
+            topic_id: Id of the source topic; "" if it is unknown.
+            token: Token of the claim; if it is "", a new one is made.
 
         Returns:
             Whether the state is new, because Redis had none.
@@ -138,13 +138,13 @@ class Shard:
         return self.in_progress is not None and end < self.in_progress.to
 
     def chunks(self, events: Iterable[Event], end: int, view: ReaderView, now_ms: int) -> Iterator[Chunk]:
-        """Cut the events of a range into chunks, lazily: each one is cut after the chunks before it are folded.
+        """Cut the events of a range into chunks. Request each chunk only after the chunks before it are folded.
 
         Args:
-            events: In offset order, all above the fence.
-            end: Offset of the fence afterwards; see :meth:`waits_for`.
+            events: Events in offset order, all above the fence.
+            end: Last offset of the range, for which :meth:`waits_for` returns False.
             view: State of the reader after the fetch that returned the events.
-            now_ms: Wall clock.
+            now_ms: Wall clock, in ms.
         """
         keeps_values = self.fold.keeps_values
         return chunks_of(
@@ -152,7 +152,10 @@ class Shard:
         )
 
     def read(self, record: Any) -> None:
-        """Add the fingerprint of ``record``, the last one of the chunk to be folded next, to :attr:`log`; None: add none."""
+        """Add the fingerprint of ``record`` to :attr:`log`, unless it is None.
+
+        The record is the last one of the chunk that is folded next.
+        """
         if record is not None:
             self.log = followed_by(self.log, record)
 
@@ -161,7 +164,8 @@ class Shard:
 
         Args:
             chunk: A chunk that :meth:`chunks` has yielded.
-            events: Reads the events of the chunk again, to split a run if a bound falls inside it.
+            events: Function that reads the events of the chunk again. It is called if a bound falls inside a run, which must then
+                be split.
         """
         digest = digest_of(chunk) if self.fold.may_read_otherwise else b""
         begun = self.in_progress or RangeInProgress(chunk.to, b"", chunk.time, digest)
@@ -172,7 +176,7 @@ class Shard:
     async def fold_once(self, progress: ChunkProgress) -> FoldStep:
         """Fold the next groups of a chunk by one script call, which is repeated with split runs if Redis requests that.
 
-        Nothing is folded, with outcome ``FULL``, while the outbox is full or the definition of the fold has changed.
+        While the outbox is full or the definition of the fold has changed, nothing is folded, and the outcome is ``FULL``.
 
         Raises:
             FencedError: The shard must be claimed again.
@@ -229,10 +233,10 @@ class Shard:
         """Seal due groups by one script call, which moves them into the outbox.
 
         Args:
-            now_ms: Wall clock.
-            folded_until_ms: All records that arrived before this time are folded; None: unknown.
+            now_ms: Wall clock, in ms.
+            folded_until_ms: Time before which all arrived records are folded; None if it is unknown.
             everything: Whether to seal every open group, due or not.
-            is_redis_full: Whether Redis is full.
+            is_redis_full: Whether Redis is full: groups then become due even while a range is in progress.
 
         Returns:
             The reply of the script; None while the outbox is full.
@@ -240,7 +244,7 @@ class Shard:
         Raises:
             FencedError: The shard must be claimed again.
             redis.exceptions.RedisError: If :attr:`is_claimed` is False now, the outcome is unknown, and the shard must be claimed
-                again, which reads the outbox; otherwise call again.
+                again, which also reads the outbox. Otherwise call again.
         """
         async with self.lock:
             self.check_owned()
@@ -272,7 +276,7 @@ class Shard:
 
         Raises:
             FencedError: The shard must be claimed again.
-            redis.exceptions.RedisError: The outcome is unknown; may be repeated.
+            redis.exceptions.RedisError: The outcome is unknown; call again.
         """
         async with self.lock:
             self.check_owned()
@@ -303,7 +307,8 @@ class Shard:
         """Store this worker's definition of the fold in Redis.
 
         Raises:
-            FencedError: Open groups or sealed records of the former definition are stored, or the shard must be claimed again.
+            FencedError: Redis still stores open groups or sealed records of the former definition, or the shard must be claimed
+                again.
         """
         async with self.lock:
             self.check_owned()
@@ -316,7 +321,7 @@ class Shard:
 
         Args:
             fence: The new fence.
-            log: Fingerprints of the records up to there.
+            log: Fingerprints of the records up to the new fence.
             lost: Number of offsets by which the broker has truncated the log so far.
 
         Raises:
@@ -328,7 +333,7 @@ class Shard:
             self.fence, self.in_progress, self.log, self.lost = fence, None, log, lost
 
     async def skip_to(self, fence: int) -> None:
-        """Move the fence over offsets that the log no longer contains.
+        """Move the fence to ``fence``, over offsets that the log no longer contains.
 
         Raises:
             FencedError: A group is open, or the shard must be claimed again.

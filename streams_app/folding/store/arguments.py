@@ -1,7 +1,8 @@
 """Packs the groups of a chunk as arguments of ``fold.lua`` (pure).
 
-A session is a run that begins and ends within the chunk. It is sent as a finished entry for the outbox; the script only checks
-whether its group was open before. Any other run is sent in the form in which Redis stores the group that it opens.
+A session is a run that begins and ends within the chunk, because silence closes its group there. It is sent as a finished entry for
+the outbox; the script only checks whether the group was open before. Any other run is sent in the form in which Redis would store
+the group that the run opens.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from streams_app.folding.core.names import size_of
 from streams_app.folding.store.codec import Session, flatten_sessions, pack_run, pack_session
 
 MAX_PARTS: Final = 16_000
-"""Maximum number of names and other parts of runs that one script receives, because it unpacks all of them before it can stop."""
+"""After this many names and other parts of runs, a script receives no further group, because it unpacks all before it can stop."""
 
 BYTES_OF_A_PART: Final = 25
 """Number of bytes of values that cost as much work as one part."""
@@ -25,8 +26,8 @@ class PackedGroups:
     """Groups of a chunk, encoded as arguments of one call of ``fold.lua``.
 
     Attributes:
-        values: For each group its bytes, its ended sessions and its other runs, see ``fold.lua``.
-        sessions: The sessions of the chunk, in the order of the groups.
+        values: Three items for each group: its key, its sessions, and its other runs; see ``groups`` in ``fold.lua``.
+        sessions: The sessions of all these groups, in the order of the groups.
     """
 
     __slots__ = ("sessions", "values")
@@ -44,9 +45,9 @@ class GroupPacker:
 
         Args:
             bounds: Bounds of the fold.
-            epoch: Epoch of the state in Redis.
+            epoch: Four bytes that distinguish the groups of this state in Redis from leftovers of an older state.
             partitions: Partition count of the source, for the version of a record.
-            keeps_values: Whether the last value of each name is kept.
+            keeps_values: Whether values or events are kept, and not only the changed names.
         """
         self.bounds = bounds
         self.epoch = epoch
@@ -58,14 +59,15 @@ class GroupPacker:
     def groups(
         self, chunk: Chunk, members: Iterable[bytes], clock_ms: int, silent_from_ms: int, apart: Mapping[bytes, list[GroupRun]]
     ) -> PackedGroups:
-        """Pack the first of ``members``: as many as one script call should unpack, at least one.
+        """Pack as many of ``members``, from the first on, as one script call should unpack; at least one.
 
         Args:
             chunk: The chunk.
-            members: The groups, in the order of their bytes.
+            members: Keys of the groups, in the order of their bytes.
             clock_ms: Score of the last event of the chunk.
             silent_from_ms: Earliest time from which the silence after the events of the chunk counts.
-            apart: Runs of groups that were split, see :mod:`streams_app.folding.core.run_splitting`.
+            apart: The split runs of each group whose runs were split, by group key; see
+                :mod:`streams_app.folding.core.run_splitting`.
         """
         packed = PackedGroups()
         epoch, keeps_values = self.epoch, self.keeps_values
@@ -99,12 +101,12 @@ class GroupPacker:
         return packed
 
     def _is_plain(self, run: GroupRun) -> bool:
-        """Return whether a group that opens with a run stays open after it, so that no bound falls inside or after the run."""
+        """Return whether a group that a run opens stays open after the run, because no bound closes it inside or after the run."""
         lasted_ms, names = run.last_score - run.first_score, size_of(run.names)
         return not run.closes and not self.bounds.leading and self.bounds.keeps_open(lasted_ms, run.events, names, run.bytes_kept)
 
     def _session_count(self, runs: Sequence[GroupRun], clock_ms: int) -> int:
-        """Return how many of the first runs silence has closed before ``clock_ms``; 0 if another bound may close one of them."""
+        """Return how many runs, from the first on, silence has closed before ``clock_ms``; 0 if another bound may close one."""
         count = len(runs) - (clock_ms - runs[-1].last_score <= self.bounds.quiet_ms)
         return count if all(map(self._is_plain, runs[:count])) else 0
 

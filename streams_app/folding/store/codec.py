@@ -21,7 +21,7 @@ from streams_app.folding.core.names import NameSet, names_of_mask, shared_names
 from streams_app.folding.core.record import Sealed
 
 INFO_FIELD: Final = b"\xff"
-"""The field with the numbers. It cannot be a name, because it is not UTF-8."""
+"""Name of the field with the numbers of a group. No changed name is equal to it, because it is not UTF-8."""
 
 NUMBERS: Final = ("epoch", "first_offset", "offsets", "opened", "scores", "events", "low", "stamps", "names", "silence", "shorter")
 """The numbers that are packed into :data:`INFO_FIELD`, in this order; most are differences, because small numbers need less memory.
@@ -45,7 +45,7 @@ pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
 
 class StoredGroup(NamedTuple):
-    """The offsets, times (ms) and counts of an open group, as its sidecar in Redis has them."""
+    """The numbers of an open group, as its sidecar in Redis contains them; see :data:`NUMBERS`. Times are in ms."""
 
     epoch: bytes
     first_offset: int
@@ -61,11 +61,15 @@ class StoredGroup(NamedTuple):
 
     @property
     def quiet_from_ms(self) -> int:
-        """Return the start of the silence minus ``shorter_ms``; silence closes the group one longest quiet period after it."""
+        """Return the time from which the fold's longest quiet period is counted; the group closes when it has passed.
+
+        This is the start of the silence, moved back by as much as the quiet period of the last event is shorter than the longest
+        one.
+        """
         return self.silent_from_ms - self.shorter_ms
 
     def pack(self) -> bytes:
-        """Encode as Redis stores it, a msgpack array in which most offsets and times are differences."""
+        """Encode the numbers as Redis stores them: a msgpack array in which most offsets and times are differences."""
         opened = self.opened_ms
         numbers = (
             self.epoch, self.first_offset, self.last_offset - self.first_offset, opened, self.score_ms - opened, self.events,
@@ -83,15 +87,15 @@ class StoredGroup(NamedTuple):
 
 
 def _silence(silence: int, shorter: int) -> tuple[int, ...]:
-    """Return (silence, shorter) without trailing zeros, which are not stored."""
+    """Return ``silence`` and ``shorter``, the last two numbers of a packed group, without zeros at the end: unpacking adds them."""
     return (max(0, silence), shorter) if shorter else (silence,) if silence > 0 else ()
 
 
 def unpack_open_group(content: Sequence[bytes]) -> OpenGroup | None:
-    """Decode an open group from the fields of its sidecar; its names have no values. Return None if it is not open.
+    """Decode an open group from its sidecar; its names have no values. Return None if the group is not open.
 
     Args:
-        content: Names of the fields of its sidecar, then its packed numbers; empty: the group is not open.
+        content: Names of all fields of the sidecar, then the packed numbers; empty if the group is not open.
     """
     if not content:
         return None
@@ -103,13 +107,15 @@ def unpack_open_group(content: Sequence[bytes]) -> OpenGroup | None:
 
 
 def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: bool) -> list[Any]:
-    """Pack a run for ``fold.lua`` as [first offset, timer, field, value …], the fields of the sidecar that it would create.
+    """Pack a run for ``fold.lua``, in the form of the group that the run would open.
+
+    The list begins with the first offset and the timer of the group. The name and the value of each field of its sidecar follow.
 
     Args:
         run: A run of one group.
-        epoch: Epoch of the state in Redis.
+        epoch: Four bytes that distinguish the groups of this state in Redis from leftovers of an older state.
         silent_from_ms: Earliest time from which the silence after the run counts.
-        keeps_values: Whether the last value of each name is kept.
+        keeps_values: Whether values or events are kept, and not only the changed names.
     """
     opened, score, first, low = run.first_score, run.last_score, run.first_offset, run.low_ms
     silent = score if score > silent_from_ms else silent_from_ms
@@ -126,7 +132,11 @@ def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: 
 
 
 def run_values(run: GroupRun) -> dict[str, bytes]:
-    """Return field → value as a sidecar stores a run: changed name → value, or first offset → packed events if they are kept."""
+    """Return the fields, with their values, that store a run in a sidecar.
+
+    If events are kept, this is one field, which contains the packed events and has the first offset as its name. Otherwise there is
+    a field for each changed name.
+    """
     if run.events_kept is not None:
         if run.packed_kept is None:
             run.packed_kept = packed_events((event for event, _ in run.events_kept), run.first_offset)
@@ -144,10 +154,10 @@ class Session(NamedTuple):
     """A run that opened a group and that silence closed within the same chunk, as a sealed group.
 
     Attributes:
-        sealed: The entry for the outbox. If the group was open before, the script makes another entry.
+        sealed: The entry for the outbox. If the group was open before, the script makes another entry instead.
         packed: The same entry, packed.
-        first_score: Score of its first event, ms.
-        last_score: Score of its last event, ms.
+        first_score: Score of the first event, in ms.
+        last_score: Score of the last event, in ms.
     """
 
     sealed: Sealed
@@ -169,7 +179,10 @@ def pack_session(member: bytes, run: GroupRun, bounds: Bounds, partitions: int, 
 
 
 def flatten_sessions(sessions: Iterable[Session]) -> list[Any]:
-    """Return [first offset, first score, last score, packed entry …] of the sessions of one group, for ``fold.lua``."""
+    """Return the sessions of one group as a flat list for ``fold.lua``.
+
+    Each session becomes four items: first offset, first score, last score, and the packed entry of the outbox.
+    """
     values: list[Any] = []
     for sealed, packed, first_score, last_score in sessions:
         values += (sealed.first_offset, first_score, last_score, packed)

@@ -1,4 +1,4 @@
-"""Requests to drop an open group, as ``streams-app groups drop`` stores them for the owner of a shard, and its answers."""
+"""Requests to drop an open group, as ``streams-app groups drop`` stores them for the owner of a shard, and the owner's answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ class DropRequest:
     """A request to drop the open fold of a group.
 
     Attributes:
-        first_offset: First offset of that fold. If that one was emitted in the meantime, a later fold of the group is not dropped.
+        first_offset: First offset of the fold to drop. If this fold was emitted in the meantime, a later fold of the group is not
+            dropped.
         by: User who made the request.
         reason: The user's reason.
     """
@@ -29,7 +30,11 @@ class DropRequest:
 
     @classmethod
     def from_text(cls, text: str) -> DropRequest:
-        """Parse the result of :meth:`to_text`. Any other text is accepted, too, because a user may have written it by hand."""
+        """Parse the result of :meth:`to_text`.
+
+        Any other text is also accepted, because a user may have written it by hand: its user is ``unknown``, and without an offset
+        at its beginning, it drops nothing.
+        """
         first_offset, _, rest = text.partition(" ")
         try:
             by, reason = orjson.loads(rest)
@@ -46,7 +51,7 @@ class DroppedGroup(NamedTuple):
         first_offset: Offset of its first event.
         last_offset: Offset of its last event.
         events: Number of its events.
-        request: The request.
+        request: The request to drop the group.
     """
 
     member: bytes
@@ -61,10 +66,10 @@ class DropAnswer(NamedTuple):
 
     Attributes:
         first_offset: Offset of the first event of the dropped fold.
-        events: Number of its events.
-        last_offset: Offset of its last event.
-        clock_ms: Partition clock at which it was dropped.
-        request: The request.
+        events: Number of events of the dropped fold.
+        last_offset: Offset of the last event of the dropped fold.
+        clock_ms: Partition clock at which the fold was dropped, in ms.
+        request: The request to drop the fold.
     """
 
     first_offset: int

@@ -7,7 +7,7 @@ key (after ``{app/fold/topic/part}:v2:``)  type    holds
                                                 topic_id, log (fingerprints of what was folded), lost
                                                 (offsets the broker has lost); while a range is in progress:
                                                 to, cursor, cap, arrived, digest
-``due``                                 zset    group → timer (ms): it is checked once it has been silent since then
+``due``                                 zset    group → timer (ms): the group is checked one quiet period later
 ``first``                               zset    group → first offset of its open fold
 ``group:<group>``                       hash    sidecar: name → value or ""; ``\xff`` → packed numbers (see ``codec.py``)
 ``outbox``                              zset    packed sealed record → its first offset
@@ -46,7 +46,7 @@ EVERYTHING = "*"
 """Member of ``flush`` that requests every open group. It cannot be a group, because the bytes of a group begin with a type tag."""
 
 APP_PATTERN = "{{{app_id}/*"
-"""``SCAN`` pattern of every key of an application; a format string."""
+"""Format string of the ``SCAN`` pattern that matches every key of an application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,8 @@ def shard_keys(app_id: str, fold: str, topic: str, partition: int) -> ShardKeys:
     """Return the Redis keys of the shard of one (fold, source topic, partition).
 
     Args:
-        app_id: Validated by the settings, like fold and topic: none of them contains a brace or a slash.
+        app_id: Name of the application. The settings have validated it, like ``fold`` and ``topic``: none of them contains a brace
+            or a slash.
         fold: Name of the fold.
         topic: Source topic.
         partition: Source partition.

@@ -25,7 +25,7 @@ CAUSES: Final = {
     "lost-reply": "a reply of Redis was lost, so its effect has to be read again",
     "released": "a reply of Redis was lost, so its effect has to be read again",
 } | ranges.CAUSES
-"""Why a partition is claimed again: cause → text for people."""
+"""Texts that explain to operators why a partition is claimed again, by cause."""
 
 
 @dataclass(slots=True)
@@ -33,11 +33,11 @@ class RangeInProgress:
     """A range of offsets that is partly folded: some of its groups are done.
 
     Attributes:
-        to: Its last offset, which is the fence once the range is folded.
+        to: Last offset of the range, where the fence is once the range is folded.
         cursor: Last group that was folded; all groups up to it, in the order of their bytes, are done.
-        time: Inputs for the scores of its events.
-        digest: Digest of its groups if the next owner may read the same records otherwise, by functions of the user or by other
-            schemas; else empty.
+        time: Times that determine the scores of its events.
+        digest: Digest of its groups, see :func:`.digest_of`; empty unless another worker may read other events from the same
+            records, because of functions of the user or other schemas.
     """
 
     to: int
@@ -48,7 +48,20 @@ class RangeInProgress:
 
 @dataclass(frozen=True, slots=True)
 class ClaimReply:
-    """The state of a shard that a claim has found in Redis, or created."""
+    """The state of a shard that a claim has found in Redis, or created.
+
+    Attributes:
+        created: Whether the claim created the state, because Redis had none.
+        fence: Highest folded offset.
+        clocks: The stored clocks of the shard.
+        epoch: Four bytes that distinguish the groups of this state in Redis from leftovers of an older state.
+        definition: Definition under which the stored groups were folded, as JSON.
+        open_groups: Number of open groups.
+        outbox_records: Number of sealed records that are not acknowledged.
+        in_progress: The range of which only some groups are folded; None if there is none.
+        log: Fingerprints of the folded records.
+        lost: Number of offsets by which the broker has truncated the log so far.
+    """
 
     created: bool
     fence: int
@@ -68,9 +81,9 @@ class FoldOutcome(Enum):
     DONE = "done"
     """The range is folded; the fence is at its end."""
     MORE = "more"
-    """The groups up to the cursor are folded."""
+    """The groups up to the cursor are folded; the others need further calls."""
     ALREADY = "already"
-    """Nothing was done: an earlier call, whose reply was lost, has reached the cursor, or the end of the range if it is empty."""
+    """Nothing was done: an earlier call, whose reply was lost, has folded the groups up to the cursor; if empty, the range."""
     DETAIL = "detail"
     """Nothing was done, because bounds fall inside the runs of some groups, which must be split."""
     FULL = "full"
@@ -83,12 +96,12 @@ class FoldReply:
 
     Attributes:
         outcome: What the script has done.
-        cursor: Last group that was folded. Empty: the whole range is folded; with ``DETAIL`` and ``FULL``, always empty.
-        clock_ms: Partition clock.
+        cursor: Last group that was folded; empty if the whole range is folded, or if the outcome is ``DETAIL`` or ``FULL``.
+        clock_ms: Partition clock; 0 if the outcome is ``DETAIL`` or ``FULL``.
         sealed: Records that the script put into the outbox, in the order of first offsets.
         taken: Number of groups that were folded.
         work: Time that Redis needed for these groups, in microseconds, as estimated by the script.
-        detail: Group whose runs must be split → its open group as it is stored; None: it is not open.
+        detail: The stored open group of each group whose runs must be split, by group key; None for a group that is not open.
     """
 
     outcome: FoldOutcome
@@ -102,7 +115,19 @@ class FoldReply:
 
 @dataclass(frozen=True, slots=True)
 class SealedGroups:
-    """The reply of ``seal.lua``: sealed and dropped groups, and the shard after it. Times are in ms, None without open groups."""
+    """The reply of ``seal.lua``: the sealed and dropped groups, and the state of the shard after the call.
+
+    Attributes:
+        clock_ms: Partition clock.
+        more: Whether more groups are due, so that the script should be called again.
+        open_groups: Number of open groups.
+        outbox_records: Number of sealed records that are not acknowledged.
+        oldest_score_ms: Earliest time from which the fold's longest quiet period is counted for an open group; None if no group is
+            open. It is approximate if the script reached its limit.
+        oldest_opened_ms: Score of the first event of the group that was opened first; None if no group is open.
+        sealed: The groups that the script moved into the outbox.
+        dropped: The groups that the script removed at the request of an operator.
+    """
 
     clock_ms: int
     more: bool
@@ -114,7 +139,7 @@ class SealedGroups:
     dropped: list[DroppedGroup] = field(default_factory=list)
 
     def next_due_ms(self, quiet_ms: int, hold_ms: int) -> int | None:
-        """Return when the first open group is due if no more events arrive, by the partition clock; None if no group is open."""
+        """Return when the first open group is due if no more events arrive, in ms by the partition clock; None if none is open."""
         if self.oldest_score_ms is None or self.oldest_opened_ms is None:
             return None
         return min(self.oldest_score_ms + quiet_ms, self.oldest_opened_ms + hold_ms)

@@ -31,7 +31,7 @@ class FoldScripts:
 
         Args:
             redis: Client of the application's Redis.
-            timer: Measures each call.
+            timer: Measures the duration of each call.
         """
         self.redis = redis
         self.by_name = {name: Script(name, redis.register_script(with_included(script_text(name))), timer) for name in SCRIPTS}

@@ -1,7 +1,7 @@
-"""The state of a shard in Redis: one method per script, and two that only read. Processors access the keys only here.
+"""The state of a shard in Redis: one method for each script, and two that read keys directly. Processors use keys only here.
 
-Each script is atomic on one shard. A reply ``refused`` raises :class:`.FencedError`: this process is no longer the owner, or the
-state in Redis is not the one it expects; the shard is claimed again.
+Each script is atomic on one shard. If its reply is ``refused``, :class:`.FencedError` is raised: this process is no longer the
+owner, or the state in Redis is not what it expects. The shard must then be claimed again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from streams_app.folding.store.replies import ClaimReply, FoldOutcome, FoldReply
 from streams_app.folding.store.scripts import FoldScripts
 
 FINISHED_RANGES: Final = 500
-"""Maximum number of ranges that one script removes, in some 3 ms."""
+"""Maximum number of ranges that one script removes, which takes some 3 ms."""
 
 _FIRST_OFFSET = attrgetter("first_offset")
 
@@ -45,19 +45,19 @@ class ShardStore:
     async def claim(
         self, token: str, begin: int | None, epoch: bytes, definition: str, owner: str = "", topics: str = "", topic_id: str = ""
     ) -> ClaimReply | None:
-        """Make the holder of ``token`` the owner of the shard; return the state, created if there was none.
+        """Make the holder of ``token`` the owner of the shard; return the state, which is created if there is none.
 
         Args:
-            token: New and random.
-            begin: Fence of the state that is created if there is none; None: create nothing.
+            token: Random token that identifies this claim.
+            begin: Fence of a new state if there is none; None if no state is to be created.
             epoch: Four random bytes for a state that is created.
             definition: Definition of the fold, for a state that is created.
-            owner: The new owner, for people.
-            topics: Topics of records and dead letters, see :mod:`streams_app.folding.agents.retired_folds`.
-            topic_id: Id of the source; "": unknown.
+            owner: Text by which operators recognize the new owner.
+            topics: JSON array of output topic and dead-letter topic, for :mod:`streams_app.folding.agents.retired_folds`.
+            topic_id: Id of the source topic; "" if it is unknown.
 
         Returns:
-            None if there is no state and ``begin`` is None.
+            The state of the shard; None if there is no state and ``begin`` is None.
         """
         reply = await self._call(
             "claim", token=token, begin="" if begin is None else str(begin), epoch=epoch, definition=definition, owner=owner,
@@ -86,19 +86,19 @@ class ShardStore:
         Args:
             token: Token of the owner.
             fence: The fence that is expected in Redis.
-            after: The range; its cursor is not used.
-            cursor: The cursor that is expected in Redis; empty: the range has not begun.
+            after: The range, with its last offset, times and digest; its cursor is not used.
+            cursor: The cursor that is expected in Redis; empty if the range has not begun.
             groups: Groups beyond the cursor, in the order of their bytes.
-            clocks: The clocks after the range is folded.
+            clocks: The clocks as they are after the range is folded.
             bounds: Bounds of the fold.
             is_last: Whether the groups reach the end of the range.
             outbox_limit: If this many sealed records are not acknowledged, nothing is folded.
-            max_work: See :data:`streams_app.folding.shard.range_progress.SCRIPT_WORK`.
+            max_work: Work, in microseconds of Redis time, after which the script folds no further group.
             partitions: Partition count of the source.
             log: Fingerprints of the folded records, up to the end of the range.
 
         Raises:
-            FencedError: Another owner, another fence, or another range.
+            FencedError: Another worker owns the shard, or the fence or the range in Redis is not the expected one.
         """
         cap_ms, arrived_ms = after.time
         reply = await self._call(
@@ -128,14 +128,14 @@ class ShardStore:
             fence: The fence that is expected in Redis.
             clock_ms: Partition clock; stored if it is ahead of the stored one, no range is in progress and Redis is not full.
             bounds: Bounds of the fold.
-            quiet: Whether silence closes groups now.
+            quiet: Whether silence closes groups; False while a backlog is merged.
             limit: Maximum number of sealed groups and early timers together.
             partitions: Partition count of the source.
             everything: Whether to seal every open group, with the reason ``flush``.
             is_redis_full: Whether Redis is full: groups are due by ``clock_ms`` even while a range is in progress.
 
         Raises:
-            FencedError: Another owner, or another fence.
+            FencedError: Another worker owns the shard, or the fence in Redis is not the expected one.
         """
         reply = await self._call(
             "seal", token=token, fence=str(fence), clock=clock_ms, is_redis_full=is_redis_full,
@@ -158,11 +158,11 @@ class ShardStore:
 
         Args:
             token: Token of the owner.
-            ranges: Lowest first offset, highest one, and the number of records between them; all of them are acknowledged. A range
-                with another number of records in Redis is not removed.
+            ranges: Ranges of acknowledged records: for each the lowest and the highest first offset, and the number of records from
+                the one to the other. A range that has another number of records in Redis is not removed.
 
         Raises:
-            FencedError: Another owner.
+            FencedError: Another worker owns the shard.
         """
         left = 0
         for begin in range(0, max(1, len(ranges)), FINISHED_RANGES):
@@ -171,7 +171,10 @@ class ShardStore:
         return left
 
     async def watermark(self) -> int | None:
-        """Return the low watermark of the shard; None without a state. Needs no token, because a watermark stays correct."""
+        """Return the low watermark of the shard; None if Redis has no state.
+
+        No token is needed, because a watermark stays correct.
+        """
         reply = await self._call("watermark")
         return None if reply is None else int(reply)
 
@@ -191,8 +194,13 @@ class ShardStore:
     async def skip(self, token: str, fence: int, to: int) -> None:
         """Move the fence over offsets that the log no longer contains.
 
+        Args:
+            token: Token of the owner.
+            fence: The fence that is expected in Redis.
+            to: The new fence.
+
         Raises:
-            FencedError: Another owner, another fence, or groups are open.
+            FencedError: Another worker owns the shard, the fence in Redis is not the expected one, or groups are open.
         """
         await self._call("skip", token=token, fence=str(fence), to=str(to))
 
@@ -203,19 +211,25 @@ class ShardStore:
             token: Token of the owner.
             fence: The fence that is expected in Redis.
             to: The new fence.
-            log: Fingerprints of the records up to there.
-            lost: Number of offsets that the broker has lost so far.
+            log: Fingerprints of the records up to the new fence.
+            lost: Number of offsets that the broker has lost so far, including these.
 
         Raises:
-            FencedError: Another owner, another fence, or open groups or sealed records are stored.
+            FencedError: Another worker owns the shard, the fence in Redis is not the expected one, or Redis still stores open
+                groups or sealed records.
         """
         await self._call("rewind", token=token, fence=str(fence), to=str(to), log=to_text(log), lost=str(lost))
 
     async def define(self, token: str, definition: str) -> None:
-        """Replace the stored definition of the fold, and drop a range in progress, which is then folded from its beginning.
+        """Replace the stored definition of the fold. A range that is partly folded will be folded again from its beginning.
+
+        Args:
+            token: Token of the owner.
+            definition: The new definition, as JSON.
 
         Raises:
-            FencedError: Another owner, or groups or records of the former definition are stored.
+            FencedError: Another worker owns the shard, or Redis still stores open groups or sealed records of the former
+                definition.
         """
         await self._call("define", token=token, definition=definition)
 
@@ -227,7 +241,7 @@ class ShardStore:
             page: Number of records that one script reads.
 
         Raises:
-            FencedError: Another owner.
+            FencedError: Another worker owns the shard.
         """
         found: list[Sealed] = []
         above = -1
@@ -244,9 +258,9 @@ def _sealed(groups: PackedGroups, packed: bytes, rewritten: bytes, sessions: int
 
     Args:
         groups: Groups that were sent to the script.
-        packed: Records that the script made.
-        rewritten: Positions, counted from 1, of the sessions that are not in the outbox as they were sent; a packed array.
-        sessions: Number of sessions of the groups that the script took.
+        packed: Entries that the script made, one after another.
+        rewritten: Packed array of the positions, counted from 1, of the sessions that are not in the outbox as they were sent.
+        sessions: Number of sessions of the groups that the script folded.
     """
     left_out = set(msgpack.unpackb(rewritten))
     found = [session.sealed for at, session in enumerate(groups.sessions[:sessions], 1) if at not in left_out]
