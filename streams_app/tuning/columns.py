@@ -2,8 +2,8 @@
 
 An event takes 16 bytes, 4 more in a range over 49 days, and 4 to 12 more if events are kept, close groups or set quiet periods.
 
-A group is identified by a 64-bit hash of its partition and member. It is Python's own hash of bytes, whose seed differs in each
-process. The chance that any two of ten million groups have the same hash is 1 in 370 000.
+A group is identified by a 64-bit hash of its partition and member. The hash is Python's own hash of bytes, whose seed differs in
+each process. The chance that any two of ten million groups have the same hash is 1 in 370 000.
 
 The columns have a fixed size from the beginning. The system allocates their memory page by page when it is written, so they grow
 without a copy. If the events do not fit, the columns keep a sample: each time they are full, they drop the half of the groups
@@ -35,13 +35,13 @@ MAX_SHORT_MS: Final = 2**32 - 1
 """Longest range whose times fit into four bytes each: 49 days."""
 
 NUMBERED: Final = 20_000
-"""Number of events, by lowest group hash, whose names are kept even if no group can exceed the bound on names."""
+"""If no group can exceed the bound on names, only this many events keep their name sets: those with the lowest group hashes."""
 
 FEWEST_GROUPS: Final = 50
 """Minimum number of groups in a sample; with fewer, single groups would dominate the estimate."""
 
 LATE_STEPS_MS: Final = np.array([1, 10, 100, 1_000])
-"""Thresholds of the counters of late events: an event is counted if it is late by at least this many ms."""
+"""Thresholds of the counters of late events, in ms: an event counts if it is late by at least the threshold."""
 
 _BATCH: Final = 16_384
 _BLOCK: Final = 1 << 20
@@ -62,10 +62,11 @@ class Columns:
         halvings: Number of times that half of the groups were dropped.
         is_cut: Whether only the beginning of the range is kept, because a few groups have nearly all events.
         sets: The sets of changed names that occur.
-        late: Number of events that are older than an earlier event of their partition, by each of :data:`LATE_STEPS_MS`.
+        late: For each of :data:`LATE_STEPS_MS`, the number of events that are at least so much older than an earlier event of their
+            partition.
         future: Number of events with a time in the future.
         at_midnight: Number of events at the beginning of a day, which is the time of a date without a time.
-        own_periods: Number of events that set their own quiet period; None: no event of the fold does.
+        own_periods: Number of events that set their own quiet period; None if no event of the fold can set one.
     """
 
     def __init__(
@@ -75,13 +76,13 @@ class Columns:
         """Create empty columns.
 
         Args:
-            now_ms: Wall clock, the highest possible score.
-            max_changed: Bound of the fold on the names of a group.
+            now_ms: Wall clock in ms, the highest possible score.
+            max_changed: Maximum number of changed names of one group, as the fold sets it.
             capacity: Maximum number of kept events.
             reads_details: Whether the events are :class:`streams_app.folding.core.event.DetailedEvent`: 4 more bytes each.
             keeps_events: Whether the events themselves are kept.
-            longest_own_ms: The longest quiet period that an event may set; None: no event sets one. The events must be read by
-                the fold that :func:`fold_to_read` returns.
+            longest_own_ms: The longest quiet period that an event may set, in ms; None if events set none. The events must be read
+                by the fold that :func:`fold_to_read` returns.
         """
         self.events = self.from_ms = self.to_ms = self.halvings = 0
         self.sets = NameSets(max_changed)
@@ -142,7 +143,10 @@ class Columns:
             self._keep(hashes, scores, names, extras)
 
     def _extra_of(self, name: str, batch: Sequence[Any]) -> NDArray[Any]:
-        """Return the values of an additional column, ``details`` or ``own_quiet``, for some events."""
+        """Return the values of the column ``details`` or ``own_quiet`` for a batch of events.
+
+        For ``own_quiet``, the events that set their own quiet period are also counted in :attr:`own_periods`.
+        """
         if name == "details":
             return np.fromiter(map(_details_of, batch), np.uint32, len(batch))
         shorter = np.fromiter((event.shorter_ms for event in batch), np.int64, len(batch))
@@ -168,7 +172,7 @@ class Columns:
             self.late += [int(np.count_nonzero(late_ms >= step_ms)) for step_ms in LATE_STEPS_MS]
 
     def _widen(self) -> None:
-        """Copy the scores into a wider type, for a longer range."""
+        """Copy the scores into a wider type, for a range that is longer than :data:`MAX_SHORT_MS`."""
         scores = np.empty(self._capacity, np.int64)
         for block in self._blocks():
             scores[block] = self._after_ms(block)
@@ -188,7 +192,7 @@ class Columns:
         self, hashes: NDArray[np.uint64], scores: NDArray[np.int64], names: Sequence[Mapping[str, Any] | int],
         extras: dict[str, NDArray[Any]],
     ) -> None:  # fmt: skip
-        """Store a batch, or the part of it that belongs to the sample."""
+        """Store a batch, or the part of it that belongs to the sample; if :attr:`is_cut`, only count it."""
         while True:
             if self.halvings:
                 kept = self._is_sampled(hashes)
@@ -279,7 +283,7 @@ class Columns:
         return self._bytes_seen / max(1, self._groups_seen)
 
     def sort(self) -> None:
-        """Sort the events by group, in the order in which they were added; no events can be added afterwards."""
+        """Sort the events by group; those of one group keep their order. No events can be added afterwards."""
         if self._is_sorted:
             return
         self._is_sorted = True
@@ -308,7 +312,7 @@ class Columns:
         self._numbers = self._numbers[:NUMBERED].copy()
 
     def gaps(self) -> tuple[int, int] | None:
-        """Sort the columns; return median and longest time between events of a group, ms; None if no group has two events."""
+        """Sort the columns; return the median and the longest gap between events of a group, in ms; None if there is no gap."""
         self.sort()
         longest_ms, some = -1, []
         stride = self._used // _BLOCK + 1
@@ -326,7 +330,7 @@ class Columns:
 
     @property
     def after_ms(self) -> Times:
-        """The score of each sorted event, in ms after the first score of the range."""
+        """The score of each sorted event, in ms after the earliest event of the range."""
         return self._scores
 
     @property
@@ -341,19 +345,26 @@ class Columns:
 
     @property
     def own_quiet_ms(self) -> Times | None:
-        """The quiet period that each sorted event sets, 0 if it takes the default; None if no event of the fold sets one."""
+        """The quiet period that each sorted event sets, in ms; 0 if it takes the default.
+
+        None if no event of the fold can set one.
+        """
         return self._extras.get("own_quiet")
 
     @property
     def numbers(self) -> NDArray[np.uint32]:
-        """Number of the name set of each sorted event; only of the first events if no group can exceed the bound on names."""
+        """Number of the name set of each sorted event.
+
+        If no group can exceed the bound on names, only the first :data:`NUMBERED` events have a number.
+        """
         return self._numbers
 
 
 def fold_to_read(fold: Fold) -> Fold:
     """Return a copy of a fold that reads the same events, and marks those that set their own quiet period.
 
-    Its default exceeds every period that an event may set, so ``shorter_ms`` is negative for events that take the default.
+    The default of the copy exceeds every period that an event may set, so ``shorter_ms`` is negative for events that take the
+    default.
     """
     rule = fold.quiet_period
     if not isinstance(rule, QuietPeriod):
@@ -375,14 +386,17 @@ _SORT_BLOCK: Final = 1 << 19
 
 
 def order_of(hashes: NDArray[np.uint64], leading_zero_bits: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Sort events by group hash, stable; return the unsorted position of each, and whether it is the first of its group.
+    """Sort events by the hash of their group; the events of one group keep their order.
 
-    The first 40 bits of a hash and the position form one number, and these numbers are sorted in place: this takes no extra memory,
-    and is far faster than sorting positions by hash. Groups with the same 40 bits are separated afterwards.
+    The first 40 bits of a hash and the position of its event form one number, and these numbers are sorted in place. This takes no
+    extra memory, and is far faster than sorting positions by hash. Groups with the same 40 bits are separated afterwards.
 
     Args:
         hashes: Hash of the group of each event; overwritten.
-        leading_zero_bits: Number of leading bits that are 0 in all of them.
+        leading_zero_bits: Number of leading bits that are 0 in all hashes.
+
+    Returns:
+        For each event in sorted order, its original position, and whether it is the first of its group.
 
     Raises:
         ValueError: There are more events than :data:`POSITION_BITS` allows.

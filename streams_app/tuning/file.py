@@ -30,7 +30,7 @@ LIKELY_FROM_MS: Final = 946_684_800_000
 """The year 2000: a field with a later time is suggested as the time field."""
 
 BROKEN_OFF: Final = "broken-off"
-"""Reason under which the line is counted at which reading fails."""
+"""Reason, in the counts of rejected lines, for the line at which the file cannot be read any further."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,8 @@ class LineReader:
     """Reads the events in the lines of one file into columns.
 
     Attributes:
-        fields: First fields that occur in events → first value, for an error message about a wrong field name.
+        fields: First value of each of the first fields that occur in events, by field name, for an error message about a wrong
+            field name.
     """
 
     def __init__(
@@ -69,10 +70,10 @@ class LineReader:
             limits: Limits of the settings.
             columns: Columns that receive the events; a file is one partition.
             tally: Counts read and rejected lines.
-            time: The field with the time of an event, see :func:`streams_app.formatting.moment_ms`; a dotted path.
-            key: The field that replaces the record key; a dotted path.
-            from_ms: Lines with an earlier time are skipped; None: there is no limit.
-            to_ms: Lines with this time or a later one are skipped; None: there is no limit.
+            time: The field with the time of an event, as a dotted path, see :func:`streams_app.formatting.moment_ms`.
+            key: The field that replaces the record key, as a dotted path; None if the events have no record key.
+            from_ms: Lines with an earlier time are skipped; None if there is no limit.
+            to_ms: Lines with this time or a later one are skipped; None if there is no limit.
         """
         self.fields: dict[str, Any] = {}
         self._reader = reader_of(fold, limits)
@@ -88,6 +89,9 @@ class LineReader:
 
     def read(self, path: Path, on_progress: Callable[[ReadCounts], None] = ignore_progress) -> None:
         """Read a file, or standard input, to its end into the columns.
+
+        If the file cannot be read to its end, the lines before the fault are used, and the fault is counted with the reason
+        :data:`BROKEN_OFF`.
 
         Raises:
             ConfigurationError: The file cannot be opened.

@@ -21,7 +21,7 @@ from streams_app.errors import ConfigurationError
 
 STANDARD_INPUT: Final = Path("-")
 FAULTS: Final = (OSError, EOFError, zlib.error)
-"""Errors of a disk, and of a compressed file that is damaged or truncated."""
+"""Errors of a disk, or of a compressed file that is damaged or truncated."""
 
 _BYTE_ORDER: Final = b"\xef\xbb\xbf"
 """Byte order mark that some programs write before the first line."""
@@ -32,7 +32,9 @@ _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 
 @contextmanager
 def opened(path: Path, option: str = "--file") -> Iterator[tuple[BinaryIO, Callable[[], int]]]:
-    """Open a file as a decompressed stream; also yield a function that returns how many bytes were read, 0 for zstd and pipes.
+    """Open a file as a decompressed stream; also yield a function that returns how many bytes of the file were read.
+
+    For zstd and pipes, the function returns 0.
 
     Args:
         path: Path of the file; ``-`` is standard input.
@@ -58,7 +60,7 @@ def opened(path: Path, option: str = "--file") -> Iterator[tuple[BinaryIO, Calla
 
 
 def lines_of(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the number and the stripped content of each line; None instead of the content of a line that is too long."""
+    """Yield the number and the stripped content of each line; None instead of a content of more than ``max_bytes``."""
     number = 0
     while piece := file.readline(max_bytes + 2):
         number += 1
@@ -138,7 +140,10 @@ def decompressed(file: BinaryIO) -> Iterator[BinaryIO]:
 
 
 class _GivingBack(io.FileIO):
-    """The reading end of a pipe of decompressed data; it releases the mapped pages of the file from time to time."""
+    """Reading end of the pipe of decompressed data, which limits the memory of the mapped input file.
+
+    After every :data:`GIVE_BACK_BYTES` that are read, it releases the memory pages of the file.
+    """
 
     def __init__(self, reader: int, mapped: mmap.mmap) -> None:
         super().__init__(reader, "rb")

@@ -70,8 +70,8 @@ async def read_journal(
         journal: Journal of the fold's source topic, see :func:`check_journal`.
         columns: Columns that receive the events.
         tally: Counts read and rejected events.
-        from_ms: Older events are skipped; None: no limit.
-        to_ms: Events of this time or later are skipped; None: no limit.
+        from_ms: Older events are skipped; None if there is no limit.
+        to_ms: Events of this time or later are skipped; None if there is no limit.
         on_progress: Called with the counts after each segment, and at the end.
 
     Raises:

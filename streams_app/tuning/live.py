@@ -1,8 +1,8 @@
 """Computes the effect of each candidate quiet period from the histograms of gaps that running workers have counted (pure).
 
-If silence alone closes groups, a quiet period X gives one record for each group, and one more for each longer gap. Workers count
-the gaps in the buckets of a histogram: the number of longer gaps is exact at the bound of a bucket, and interpolated between two
-bounds. If workers watch only a sample of the groups, the result is an estimate, and its error is reported.
+If silence alone closes groups, a quiet period X gives one record for each group, and one more for each gap that is longer than X.
+Workers count the gaps in the buckets of a histogram: the number of longer gaps is exact at the bound of a bucket, and interpolated
+between two bounds. If workers watch only a sample of the groups, the result is an estimate, and its error is reported.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ _PREFIX = "streams_app_"
 
 @dataclass(frozen=True, slots=True)
 class LiveMetrics:
-    """The metrics of one fold in one worker since its start; all except the first two are estimates if it watches a sample.
+    """The metrics of one fold in one worker since the worker started.
+
+    If the worker watches only a sample of the groups, ``begun``, ``split`` and ``gaps`` are estimates for all groups.
 
     Attributes:
         events: Number of folded events.
         emitted: Number of folded records, for all reasons.
         begun: Number of groups seen for the first time.
-        split: Number of folds opened within the quiet period after the previous fold of the group was closed.
-        gaps: (upper bound in ms, gaps up to it), rising; the last bound is infinite.
-        share: Fraction of the groups that are watched.
+        split: Number of folds that opened within the quiet period after the previous fold of their group had closed.
+        gaps: Pairs of an upper bound in ms, and the number of gaps up to this bound. The bounds rise, and the last one is infinite.
+        share: Fraction of the groups that are watched, from 0 to 1.
         error: Relative standard error of the number of records; 0 if every group is watched.
-        since_ms: Start time of the worker; 0 if unknown.
+        since_ms: Start time of the worker; 0 if it is unknown.
     """
 
     events: float
@@ -47,7 +49,7 @@ class LiveMetrics:
     def longer(self, quiet_ms: int) -> float:
         """Return the number of gaps longer than a quiet period, interpolated on a logarithmic scale between two bounds.
 
-        Below the first bound it is the number at that bound, above the last finite bound it is 0.
+        Below the first bound, the result is the number of gaps longer than that bound; above the last finite bound, it is 0.
         """
         bounds = [bound for bound, _ in self.gaps]
         at = bisect_left(bounds, quiet_ms)
@@ -109,7 +111,7 @@ def combined(workers: Sequence[LiveMetrics], quiet_ms: int) -> LiveMetrics:
 
 
 def live_windows(metrics: LiveMetrics, quiet_ms: int) -> tuple[int, ...]:
-    """Return as candidates the histogram bounds up to the first that folds all events, and the configured quiet period."""
+    """Return candidates: the bounds of the histogram up to the first that folds all events, and the configured quiet period."""
     bounds = [int(bound) for bound, _ in metrics.gaps[:-1]]
     wanted = [bounds[0], *(bound for before, bound in pairwise(bounds) if metrics.longer(before) > 0)]
     return tuple(sorted({*wanted, min(max(quiet_ms, bounds[0]), bounds[-1])}))
@@ -122,7 +124,7 @@ def live_curve(fold: str, metrics: LiveMetrics, windows: Iterable[int], now_ms: 
         fold: Name of the fold.
         metrics: Combined metrics of the workers, see :func:`combined`, with at least one event.
         windows: Candidates, from the first bound of the histogram to the last.
-        now_ms: Wall clock, the end of the range; it begins at the start of the workers.
+        now_ms: Wall clock, the end of the range; the range begins when the workers started.
     """
     events = round(metrics.events)
     points = []
@@ -140,7 +142,8 @@ def live_curve(fold: str, metrics: LiveMetrics, windows: Iterable[int], now_ms: 
 def widest_interval(metrics: LiveMetrics, curve: Curve) -> tuple[int, float] | None:
     """Return the candidate between two bounds with the least certain folding ratio, and the width of the uncertainty.
 
-    The width assumes the extremes: all gaps of the bucket at its lower, or all at its upper bound. None: no ratio is uncertain.
+    Such a ratio is interpolated. The width is the difference between the ratios if all gaps of the bucket lie at its lower bound,
+    and if all lie at its upper bound. None if no ratio is uncertain.
     """
     bounds = [bound for bound, _ in metrics.gaps]
     widest: tuple[int, float] | None = None

@@ -16,20 +16,20 @@ from streams_app.tuning.columns import NUMBERED, Columns, Times
 from streams_app.tuning.splitting import Positions
 
 GROUP_BYTES: Final = 300
-"""Bytes of a group without its member and changed names: 360 with Redis 7, 240 with Valkey 9."""
+"""Memory of a group without its key and changed names, in bytes: 360 with Redis 7, 240 with Valkey 9."""
 
 NAME_BYTES: Final = 4
-"""Overhead of each name in a small hash."""
+"""Overhead of each name in a small hash, in bytes."""
 
 LARGE_NAME_BYTES: Final = 45
-"""Overhead of each name in a hash that is large or has a long name: 60 with Redis 7, 30 with Valkey 9."""
+"""Overhead of each name in a hash that is large or has a long name, in bytes: 60 with Redis 7, 30 with Valkey 9."""
 
 EVENT_BYTES: Final = 10
-"""Overhead of each kept event: its offset and length, and its share of the field of its run."""
+"""Overhead of each kept event, in bytes: its offset and length, and its share of the field of its run."""
 
 SMALL_NAMES: Final = 512
 SMALL_NAME_BYTES: Final = 64
-"""Limits up to which Redis packs a hash, by default (``hash-max-listpack-*``)."""
+"""Number of names, and length of the longest one, up to which Redis packs a hash by default (``hash-max-listpack-*``)."""
 
 _ENOUGH: Final = 30
 
@@ -39,9 +39,9 @@ def group_bytes(names: NDArray[np.int64], name_bytes: float, key_bytes: float, p
 
     Args:
         names: Number of changed names of each group.
-        name_bytes: Mean length of a name.
-        key_bytes: Mean length of a group's member, which is stored in both sorted sets and in the key of the hash.
-        prefix_bytes: Length of the prefix of the key of the hash.
+        name_bytes: Mean length of a name, in bytes.
+        key_bytes: Mean length of a group key, in bytes, which is stored in both sorted sets and in the key of the hash.
+        prefix_bytes: Length of the prefix of the key of the hash, in bytes.
     """
     is_small = (names <= SMALL_NAMES) & (name_bytes <= SMALL_NAME_BYTES)
     each = name_bytes + np.where(is_small, NAME_BYTES, LARGE_NAME_BYTES)
@@ -57,8 +57,8 @@ class SomeRecords:
         Args:
             columns: Sorted columns.
             starts: Positions at which the records begin.
-            closes: Times at which their groups close, ms after the first score.
-            early: Which records are early, so that their group stays open and empty after them. None: no record is early.
+            closes: Time at which the group of each record closes, in ms after the earliest event of the range.
+            early: Which records are early, so that their group stays open and empty after them; None if no record is early.
         """
         # The groups with the lowest hashes are a random sample.
         events = min(NUMBERED, len(columns.after_ms))
@@ -70,7 +70,14 @@ class SomeRecords:
         self._is_early = np.zeros(count, bool) if early is None else early[:count]
 
     def mean_bytes(self, instant_ms: int, prefix_bytes: int) -> float:
-        """Return the mean Redis memory, in bytes, of the groups open at an instant; of all records if few are open."""
+        """Return the mean Redis memory, in bytes, of the groups that are open at an instant.
+
+        If few of the selected groups are open then, return the mean of all their records.
+
+        Args:
+            instant_ms: The instant, in ms after the earliest event of the range.
+            prefix_bytes: Length of the prefix before the group key in the Redis key of a group.
+        """
         is_open = (self._opens <= instant_ms) & (instant_ms <= self._closes)
         if np.count_nonzero(is_open) < _ENOUGH:
             is_open[:] = self._is_early.all() | ~self._is_early
@@ -114,7 +121,7 @@ def max_open(opens: Times, closes: Times) -> tuple[int, int]:
 
     Args:
         opens: Beginnings of the intervals, in any order; not empty, never negative.
-        closes: Ends of the intervals, in any order; as many.
+        closes: Ends of the intervals, in any order; as many as there are beginnings.
 
     Returns:
         The number of intervals, and an instant at which they overlap.
@@ -130,7 +137,7 @@ def _max_from(opens: Times, closes: Times, low: int, shift: int, before: int) ->
         opens: All beginnings.
         closes: All ends.
         low: The instant.
-        shift: Length of a span.
+        shift: Binary logarithm of the length of a span.
         before: Number of intervals open when the first span begins, without those that begin at that instant.
     """
     opening, closing = _counted(opens, low, shift), _counted(closes, low, shift)
@@ -164,11 +171,11 @@ def _max_in(
     """Compute :func:`max_open` within some spans, by sorting the beginnings and ends in them.
 
     Args:
-        opens: Beginnings in these spans.
-        closes: Ends in these spans.
+        opens: Beginnings in these spans; sorted in place.
+        closes: Ends in these spans; sorted in place.
         spans: Numbers of the spans, rising; each contains a beginning.
         low: Beginning of the first of all spans.
-        shift: Length of a span.
+        shift: Binary logarithm of the length of a span.
         begun: Number of intervals open at the beginning of each of these spans.
     """
     opens.sort()
@@ -185,7 +192,7 @@ def _max_in(
 
 
 def _spans_of(times: Times, low: int, shift: int) -> NDArray[np.int64]:
-    """Return the span of each time; ``_SPANS`` for times outside all spans."""
+    """Return the number of the span of each time; ``_SPANS`` for times outside all spans."""
     spans = (times.astype(np.int64) - low) >> shift
     spans[(spans < 0) | (spans > _SPANS)] = _SPANS
     return spans

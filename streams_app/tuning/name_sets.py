@@ -19,13 +19,13 @@ twice until duplicates are removed."""
 
 SET_BYTES: Final = 200
 NAME_BYTES: Final = 70
-"""Size of a set in the lookup table, and of each of its names without the characters."""
+"""Memory, in bytes, of a set in the lookup table, and of each name of the set without its characters."""
 
 MAX_BYTES: Final = 24_000_000
-"""Limit of all stored sets: some 670 000 with three names each."""
+"""Maximum size of all stored sets, in bytes: some 670 000 sets with three names each."""
 
 _CROWDED: Final = 0.75
-"""Fraction of the limit that may be in use after a clean-up of unused sets; above it, the next clean-up would follow soon."""
+"""Fraction of the limit that may be in use after unused sets were removed; above it, they would soon be removed again."""
 
 
 class NameSets:
@@ -107,12 +107,12 @@ class NameSets:
 
     @property
     def may_be_counted(self) -> bool:
-        """Whether sizes may replace the sets: the bound is so high that an upper limit of a group's names is enough."""
+        """Whether sizes may replace the sets: ``max_changed`` is so high that an upper limit of the names of a group is enough."""
         return self.max_changed >= FEW_NAMES
 
     @property
     def name_bytes(self) -> float:
-        """Mean length of a name in the sets."""
+        """Mean length of a name in the sets, in characters; 0 if there are none."""
         return self._bytes_seen / max(1, self._names_seen)
 
     def sizes(self) -> NDArray[np.int64]:
@@ -120,7 +120,7 @@ class NameSets:
         return np.diff(np.frombuffer(self._ends, np.uint32), prepend=0).astype(np.int64)
 
     def counts(self, numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
-        """Map set numbers to the number of names in each set."""
+        """Return the number of names in each of these sets, which are given by their numbers."""
         return numbers.astype(np.int64) if self.are_counted else self.sizes()[numbers]
 
     def names_of(self, number: int) -> Sequence[int]:
@@ -176,9 +176,9 @@ def limit_names(numbers: NDArray[np.uint32], ends: Sequence[int], sets: NameSets
 
     Args:
         numbers: Set numbers of the events of some groups.
-        ends: Ends of the groups.
+        ends: For each of these groups, the position after its last event.
         sets: The sets with these numbers.
-        following: For each event the position of the first later event that its record cannot include.
+        following: For each event, the position of the first later event that a record beginning with it cannot include.
 
     Returns:
         Whether any position was lowered.
@@ -204,7 +204,7 @@ def _totals(numbers: NDArray[np.uint32], ends: Sequence[int], sets: NameSets) ->
 
 
 def _by_count(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[np.int32], begin: int) -> bool:
-    """Apply :func:`limit_names` to one group, under the assumption that all names differ; a set number is a size."""
+    """Apply :func:`limit_names` to one group if only sizes are kept, under the assumption that all names differ."""
     totals = np.cumsum(numbers, dtype=np.int64)
     is_any = False
     for at in range(0, len(numbers), _BLOCK):
@@ -217,7 +217,7 @@ def _by_count(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[np
 
 
 def _by_window(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[np.int32], begin: int) -> bool:
-    """Apply :func:`limit_names` to one group, by a sliding window that counts names; only its names are in memory."""
+    """Apply :func:`limit_names` to one group, by a sliding window that counts each name; only the names in it are in memory."""
     most, events = sets.max_changed, len(numbers)
     in_window: dict[int, int] = defaultdict(int)
     is_any, stop = False, 0

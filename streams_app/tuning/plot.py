@@ -68,14 +68,14 @@ class _Panel:
 
 
 def plot(curve: Curve, recommended_ms: int | None, configured_ms: int, width: int, signs: Signs) -> list[Text]:
-    """Return the lines of the plot; none if there are fewer than two points.
+    """Return the lines of the plot; an empty list if the curve has fewer than two points.
 
     Args:
         curve: Curve to draw.
         recommended_ms: Recommended quiet period, marked if it is a point of the curve.
         configured_ms: Configured quiet period, marked if it is a point of the curve.
-        width: Available columns.
-        signs: Available characters.
+        width: Columns of the terminal.
+        signs: Characters that the terminal has.
     """
     points = curve.points
     if len(points) < 2:  # noqa: PLR2004  # a line needs two points
@@ -169,7 +169,7 @@ def _foot(points: Sequence[Point], canvas: Canvas, x_of: Callable[[int], float],
 
 
 def ticks_between(low_ms: int, high_ms: int) -> list[int]:
-    """Return the labelled positions of an axis of durations: round durations, or both ends if there are fewer than two."""
+    """Return the labelled durations of an axis: the round ones in its range, or both ends if there are fewer than two."""
     found = [tick for tick in TICKS_MS if low_ms <= tick <= high_ms]
     return found if len(found) > 1 else [low_ms, high_ms]
 
@@ -227,7 +227,7 @@ class Canvas:
         ]
 
     def _from_above(self, y: float) -> int:
-        """Return the row of dots of a position."""
+        """Return the row of dots at ``y``, a fraction of the height; row 0 is at the top."""
         return self.height * self._rows - 1 - _scaled(y, self.height * self._rows)
 
     def _dot(self, x: float, y: float) -> None:

@@ -23,8 +23,8 @@ def require(path: Path) -> None:
     """Check that a picture can be written, before any event is read.
 
     Raises:
-        ConfigurationError: matplotlib is not installed, and the message has the command that installs it; or the folder does not
-            exist or is not writable.
+        ConfigurationError: matplotlib is not installed, or the folder does not exist or is not writable. The message contains the
+            command that installs matplotlib.
     """
     if not os.access(path.parent, os.W_OK):
         raise ConfigurationError([f"--png: the folder {path.parent} does not exist or is not writable"])
@@ -33,7 +33,7 @@ def require(path: Path) -> None:
 
 
 def write_png(path: Path, curve: Curve, recommended_ms: int | None, configured_ms: int) -> None:
-    """Write a PNG file: the folding ratio above, latencies below, over the same quiet periods.
+    """Write a PNG file with two diagrams over the same quiet periods: the folding ratio above, the latencies below.
 
     Raises:
         ConfigurationError: The file cannot be written.

@@ -14,14 +14,14 @@ class Point:
         quiet_ms: The candidate.
         records: Number of folded records; an estimate if the curve has a :class:`CurveSample`.
         ratio: Folding ratio, 1 - records / events; 0 if there are no events.
-        latency_p50_ms: Time from the score of an event until its record closes: half of the events wait at most this long.
-        latency_p95_ms: The same for 95 of 100 events.
-        latency_p99_ms: The same for 99 of 100 events.
-        latency_mean_ms: Mean of these times.
-        latency_max_ms: Longest of these times.
-        peak_open_groups: Largest number of groups open in one instant. A group is open from its first event until it closes,
-            including both ends: if one group closes in the instant in which another opens, both count.
-        redis_bytes: Estimated memory in Redis at that peak.
+        latency_p50_ms: Half of the events wait at most this long, from the score of the event until its record closes.
+        latency_p95_ms: Of 100 events, 95 wait at most this long.
+        latency_p99_ms: Of 100 events, 99 wait at most this long.
+        latency_mean_ms: Mean of these waits.
+        latency_max_ms: Longest of these waits.
+        peak_open_groups: Largest number of groups that are open at the same time. A group is open from its first event until it
+            closes, including both times: if one group closes in the instant in which another opens, both count.
+        redis_bytes: Estimated memory in Redis at that peak, in bytes.
     """
 
     quiet_ms: int
@@ -61,13 +61,14 @@ class Curve:
     Attributes:
         fold: Name of the fold.
         events: Number of events in the range.
-        groups: Number of different (partition, group); an estimate if the curve has a :class:`CurveSample`.
-        from_ms: Score of the first event; 0 if there is none. With ``--live``: start of the workers.
-        to_ms: Score of the last event; 0 if there is none. With ``--live``: time of the query.
+        groups: Number of groups, in which a group key counts once for each partition; an estimate if the curve has a
+            :class:`CurveSample`.
+        from_ms: Score of the first event; 0 if there is none. With ``--live``, the start of the workers.
+        to_ms: Score of the last event; 0 if there is none. With ``--live``, the time of the query.
         points: Points in rising order of the quiet period.
-        sample: Sample from which the curve was computed; None: it is exact.
-        own_periods: Number of events that set their own quiet period. The candidates are then values for the default. None:
-            no event of the fold sets one.
+        sample: Sample from which the curve was computed; None if the curve is exact.
+        own_periods: Number of events that set their own quiet period; the candidates are then values for the default. None if no
+            event of the fold can set one.
     """
 
     fold: str
@@ -93,7 +94,7 @@ class Recommended:
     """The recommended quiet period, with the reason.
 
     Attributes:
-        quiet_ms: The quiet period; 0 if there are no candidates; None: the events do not allow a recommendation.
+        quiet_ms: The quiet period; 0 if there are no candidates, None if the events do not allow a recommendation.
         why: The reason, as one sentence with figures.
     """
 

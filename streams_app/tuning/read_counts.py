@@ -15,10 +15,10 @@ class ReadCounts:
 
     Attributes:
         read: Number of records or lines so far.
-        done: Progress: offsets of a topic, bytes of a file, or events of a journal.
-        total: Progress at the end; None if unknown.
-        rejected: Reason → number of rejected records or lines.
-        examples: Reason → place and detail of the first one.
+        done: Progress so far, in offsets of a topic, bytes of a file, or events of a journal.
+        total: Progress at the end, in the same unit; None if it is unknown.
+        rejected: Number of rejected records or lines, by reason.
+        examples: Place and detail of the first rejected record or line, by reason.
         remarks: Other remarks that affect the reliability of the curve.
     """
 
@@ -30,7 +30,7 @@ class ReadCounts:
     remarks: list[str] = field(default_factory=list)
 
     def reject(self, reason: str, where: str, detail: str) -> None:
-        """Count an unusable record or line."""
+        """Count an unusable record or line; keep ``where`` and ``detail`` if it is the first one with this reason."""
         self.rejected[reason] += 1
         if reason not in self.examples:
             self.examples[reason] = f"{where}: {detail}"
@@ -40,7 +40,7 @@ class ReadCounts:
 
         Args:
             rejected: Rejected events in offset order.
-            where: Function from an offset to its description in messages.
+            where: Returns the place of an event for messages, given its offset.
         """
         for one in rejected:
             self.reject(one.reason, where(one.record.offset), one.detail)

@@ -17,7 +17,7 @@ KNEE_GAIN: Final = 0.01
 """Minimum gain: doubling the quiet period is worthwhile if it saves at least this many records, as a fraction of the events."""
 
 KNEE_SHARE: Final = 0.5
-"""Minimum ratio of a knee, as a fraction of the best folding ratio: a curve is also flat before any group has two events."""
+"""Minimum folding ratio of a knee, as a fraction of the best ratio: a curve is also flat before any group has two events."""
 
 FEW_EVENTS: Final = 100
 """With fewer events, the recommendation warns that it is unreliable."""
@@ -36,16 +36,20 @@ def recommend(
 ) -> Recommended:
     """Choose the quiet period to recommend from the candidates of a curve; return it with the reason.
 
+    With ``target_ratio`` alone, the shortest candidate that reaches the ratio is chosen. With ``max_latency_ms`` alone, it is the
+    longest candidate that stays within the latency. With both, it is the shortest candidate that reaches the ratio; if that one
+    exceeds the latency, the latency takes precedence, and the reason states the cost of both.
+
+    Without either, the knee is chosen: the shortest candidate that folds at least half of what can be folded, and from which
+    doubling the quiet period would save less than one record per hundred events.
+
     Args:
         curve: The effect of each candidate.
-        target_ratio: If given, the shortest candidate with at least this ratio is chosen.
-        max_latency_ms: If given, the longest candidate is chosen with which 99 of 100 events wait at most this long. Together with
-            a target, the shortest candidate that reaches the target is chosen. If it exceeds this limit, the limit takes
-            precedence, and the reason states the cost of both. Without either, the knee is chosen: the shortest candidate that
-            folds at least half of what can be folded, and from which doubling the quiet period would save less than one record
-            per hundred events.
-        longest_ms: Maximum quiet period that the settings permit; longer candidates are chosen only if all are longer.
-        longest_by: The setting that limits it.
+        target_ratio: Folding ratio to reach; None if there is no such target.
+        max_latency_ms: Time that 99 of 100 events may wait at most; None if there is no limit.
+        longest_ms: Maximum quiet period that the settings permit, in ms; None if there is none. Longer candidates are chosen only
+            if all candidates are longer.
+        longest_by: Name of the setting that limits the quiet period.
     """
     if not curve.points:
         return Recommended(0, "No candidate was tried.")
@@ -170,7 +174,7 @@ def _within(points: Sequence[Point], limit_ms: int) -> Point | None:
 
 
 def _wait_ms(point: Point) -> int:
-    """Return the 99th percentile of the wait of events; the quiet period if it is unknown."""
+    """Return the time, in ms, that 99 of 100 events wait at most; the quiet period if that time is unknown."""
     return point.quiet_ms if point.latency_p99_ms is None else point.latency_p99_ms
 
 
@@ -256,14 +260,14 @@ _FEWEST_BELOW: Final = 3
 def default_windows(span_ms: int, gaps_ms: tuple[int, int] | None, *, also_ms: int | None = None) -> tuple[int, ...]:
     """Return candidate quiet periods in ms: round durations on a logarithmic scale.
 
-    They begin at one second, or at the median gap if it is shorter, and end with the first that folds all events. Candidates longer
-    than the longest gap, or than the range, give the same records.
+    The candidates begin at one second, or at the median gap if that is shorter. They end with the first candidate that folds all
+    events: a candidate longer than the longest gap, or than the range, would give the same records.
 
     Args:
-        span_ms: Length of the range.
-        gaps_ms: Median and longest time between neighbouring events of a group, as
-            :meth:`streams_app.tuning.columns.Columns.gaps` returns them; None: no group has two events.
-        also_ms: Another candidate: the configured quiet period.
+        span_ms: Length of the range, in ms.
+        gaps_ms: Median and longest time between neighbouring events of a group, as :meth:`streams_app.tuning.columns.Columns.gaps`
+            returns them; None if no group has two events.
+        also_ms: The configured quiet period, which is a further candidate; None if there is none.
 
     Returns:
         Some 30 candidates, fewer if the range is short; at least one.

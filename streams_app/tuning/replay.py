@@ -1,9 +1,10 @@
 """Computes the effect of each candidate quiet period on past events (pure).
 
-The rules are those of :class:`streams_app.folding.core.model.MemoryShard` with ``sessions``, applied to columns: a gap longer than
-X ends a session, and within a session the other bounds end records. A test compares every number with a replay event by event.
+The rules are those of :class:`streams_app.folding.core.model.MemoryShard` with ``sessions``, applied to columns: a gap that is
+longer than the candidate ends a session, and within a session the other bounds end records. A test compares every number with a
+replay event by event.
 
-If events set their own quiet period, X is the default, for events that set none.
+If events set their own quiet period, a candidate is the default, which applies to events that set none.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PREFIX_BYTES: Final = 60
 """Length of ``{social/account-metrics/post-metric-updated/3}:v2:group:`` and similar prefixes."""
 
 FOR_EVER_MS: Final = 1 << 60
-"""Maximum duration; longer ones are reduced to it."""
+"""Maximum duration, in ms; longer durations are reduced to it."""
 
 _BLOCK: Final = 1 << 19
 _MAX_SHORT: Final = 2**32 - 1
@@ -44,7 +45,7 @@ def curve_of(
     *,
     prefix_bytes: int = PREFIX_BYTES,
 ) -> Curve:
-    """Replay the events once for each candidate quiet period; return the effect of each.
+    """Replay the events once for each candidate quiet period; return the effect of each candidate.
 
     Each group that is open at the end of the range counts as one record, which closes when it is due.
 
@@ -52,7 +53,7 @@ def curve_of(
         fold: Name of the fold.
         columns: The events; this function sorts them.
         bounds: The bounds that close groups; their quiet period is ignored.
-        windows: Candidates for the quiet period, or for its default, ms.
+        windows: Candidates for the quiet period, or for its default if events set their own, in ms.
         progress: Called with the number of finished steps and of all steps.
         prefix_bytes: Length of the prefix before the member in the Redis key of a group.
     """
@@ -73,7 +74,7 @@ def curve_of(
 
 
 class _Replay:
-    """Replays the same events for candidate quiet periods in rising order; reuses the sessions of the previous candidate.
+    """Replays the same events for candidate quiet periods in rising order; each candidate reuses the sessions of the one before.
 
     Large arrays are filled block by block: with ten million events, eight unneeded bytes for each are 80 MB.
     """
@@ -130,7 +131,10 @@ class _Replay:
         self.ratio_error = max(self.ratio_error, error)
 
     def _longer(self, quiet_ms: int) -> Positions:
-        """Return those of the previous sessions that begin with a group, or after a gap longer than the quiet period."""
+        """Return the beginnings of sessions for a quiet period that is longer than the one before.
+
+        They are those of the former beginnings that begin a group, or follow a gap longer than the quiet period.
+        """
         found, kept = self._sessions, 0
         for begin in range(0, len(found), _BLOCK):
             at = found[begin : begin + _BLOCK]
@@ -153,7 +157,10 @@ class _Replay:
         return np.append(starts[1:], np.int32(len(self._after_ms)))
 
     def _records(self) -> tuple[Positions, NDArray[np.bool_] | None]:
-        """Return the positions at which records begin, and which of them are early records; None if the fold makes none."""
+        """Return the positions at which records begin, and which of the records are early.
+
+        The second result is None if the fold makes no early records.
+        """
         starts = self._split_sessions()
         return self._with_early(starts) if self.bounds.leading else (starts, None)
 
@@ -197,7 +204,7 @@ class _Replay:
         return found, early
 
     def _closes(self, starts: Positions, early: NDArray[np.bool_] | None, quiet_ms: int) -> Times:
-        """Return the time at which the group of each record closes, in ms after the first score.
+        """Return the time at which the group of each record closes, in ms after the earliest event of the sample.
 
         After an early record, the group stays open until its next event, or until it closes without a record.
         """
@@ -234,7 +241,7 @@ class _Replay:
     def _latencies(
         self, starts: Positions, early: NDArray[np.bool_] | None, closes: Times
     ) -> tuple[int, int, int, int, int]:  # fmt: skip
-        """Return three percentiles (by nearest rank), the mean and the maximum of the times from an event to its record."""
+        """Return the times from an event to its record: P50, P95 and P99 (by nearest rank), the mean and the maximum, in ms."""
         events = len(self._after_ms)
         waits = _room(events, self._hold_ms)
         for begin in range(0, events, _BLOCK):
@@ -253,9 +260,10 @@ class _Replay:
         return int(waits[ranks[0]]), int(waits[ranks[1]]), int(waits[ranks[2]]), mean_ms, max_ms
 
     def _peak(self, starts: Positions, closes: Times) -> tuple[int, int]:
-        """Return the largest number of groups open in one instant, and this instant in ms after the first score.
+        """Return the largest number of groups that are open at the same time, and that time.
 
-        A group is open from its first event until it closes, including both ends. ``closes`` is overwritten.
+        A group is open from its first event up to and including the time in ``closes``. The time is in ms after the earliest event
+        of the sample, as in ``closes``, whose contents are overwritten.
         """
         opens = np.empty_like(closes)
         used = shut = 0
@@ -278,7 +286,7 @@ class _Replay:
 
 
 def _first_sessions(firsts: NDArray[np.bool_], after_ms: Times) -> Positions:
-    """Return the positions of events that begin a group, or follow the previous event of their group after any gap."""
+    """Return the positions of events that begin a group, or have a higher score than the event before them in their group."""
     found = np.empty(len(after_ms), np.int32)
     used = min(1, len(after_ms))
     found[:used] = 0
@@ -292,5 +300,5 @@ def _first_sessions(firsts: NDArray[np.bool_], after_ms: Times) -> Positions:
 
 
 def _room(length: int, max_ms: int) -> Times:
-    """Create an array for times up to a maximum in milliseconds."""
+    """Create an array for times of up to ``max_ms``, with four bytes for each time if that is enough, otherwise eight."""
     return np.empty(length, np.uint32) if max_ms <= _MAX_SHORT else np.empty(length, np.int64)

@@ -26,7 +26,7 @@ _BLOCK: Final = 1 << 19
 
 
 def blocks(firsts: NDArray[np.bool_]) -> Iterator[slice]:
-    """Yield slices of sorted columns: some whole groups, or one group that is longer than a block."""
+    """Yield slices that divide sorted columns: each contains some whole groups, or one group that is longer than a block."""
     begin, events = 0, len(firsts)
     while begin < events:
         end = min(begin + _BLOCK, events)
@@ -44,8 +44,8 @@ def blocks(firsts: NDArray[np.bool_]) -> Iterator[slice]:
 def next_starts(columns: Columns, bounds: Bounds) -> Positions | None:
     """Return, for each event, the position of the first later event that a record beginning with it cannot include.
 
-    With ``leading``, a record that begins with the first event of a quiet group consists of this event alone. Then the position
-    returned for this event is the end of the record after it, because silence may follow either of them.
+    With ``leading``, a record that begins with the first event of a group that is not open consists of this event alone. Then the
+    position that is returned for this event is the end of the record after it, because silence may follow either of them.
 
     Args:
         columns: Sorted columns.
@@ -77,10 +77,10 @@ def next_starts(columns: Columns, bounds: Bounds) -> Positions | None:
 
 
 def _after_early(columns: Columns, bounds: Bounds, following: Positions) -> None:
-    """For ``leading``: set the position of each event to the end of the record that follows its early record.
+    """With ``leading``, set the position of each event to the end of the record that would follow its early record.
 
-    The next event starts no such record if it belongs to another group, if the group was closed by the hold or by the number of
-    names before it, or if the early event itself closes the group. Then the next event is the first event of a quiet group.
+    No such record follows if the next event belongs to another group, if the hold or the number of names closes the group before
+    the next event, or if the early event itself closes the group. Then the position is that of the next event.
     """
     events, closing, sets = len(following), columns.closing, columns.sets
     for begin in range(0, events, _BLOCK):

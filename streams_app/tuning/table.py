@@ -36,7 +36,7 @@ def table(curve: Curve, recommended_ms: int | None, configured_ms: int, width: i
         recommended_ms: Recommended quiet period, whose row is marked.
         configured_ms: Configured quiet period, whose row is marked.
         width: Columns of the terminal.
-        signs: Available characters.
+        signs: Characters that the terminal has.
     """
     shown = [one for one in _COLUMNS if any(getattr(point, one[1]) is not None for point in curve.points)]
     while len(shown) > FEWEST and sum(_width(one, curve) for one in shown) + 1 > width:

@@ -21,24 +21,27 @@ DATES_SHARE: Final = 0.5
 """If at least this fraction of the events has a time of midnight, the times are taken for dates."""
 
 DAY_NUMBERS: Final = (32_874_000, 73_051_000)
-"""Day numbers of a spreadsheet for 1990 to 2099, read as seconds, in ms: they lie within the first day of 1970."""
+"""Range of times, in ms, that look like day numbers of a spreadsheet for 1990 to 2099, read as seconds.
+
+All of them lie within the first day of 1970.
+"""
 
 
 _ONE: Final = {"lines": "a line", "events": "an event"}
 
 
 def timestamp_faults(columns: Columns, tally: ReadCounts, unit: str, quiet_ms: int) -> str | None:
-    """Return the reasons why the events do not allow a recommendation; None if they do.
+    """Return why the events do not allow a recommendation; None if they do.
 
     Args:
         columns: The read events.
-        tally: Counts of rejected records or lines.
+        tally: Counts that include the rejected records or lines.
         unit: Unit of the counts: ``events`` or ``lines``.
-        quiet_ms: The candidate for the recommendation. An event counts as late if it is late by at least the largest of
-            :data:`LATE_STEPS_MS` that is not above this; less is usual in a log.
+        quiet_ms: The quiet period that would be recommended, in ms. An event counts as late if it is late by at least the largest
+            of :data:`LATE_STEPS_MS` that is not above this; smaller delays are usual in a log.
 
     Returns:
-        Sentences that state the fault and the remedy.
+        Sentences that state each fault and its remedy, separated by semicolons.
     """
     if not columns.events:
         return None

@@ -46,8 +46,8 @@ async def read_topic(
         fold: Fold whose source is read.
         columns: Columns that receive the events.
         tally: Counts read and rejected events.
-        from_ms: Time of the beginning; None: the beginning of the log.
-        to_ms: Time of the end; None: the end of the log.
+        from_ms: Time at which the range begins; None for the beginning of the log.
+        to_ms: Time at which the range ends; None for the end of the log.
         on_progress: Called with the counts every :data:`CHECK_EVERY_BATCHES` batches, and at the end.
 
     Raises:
@@ -80,7 +80,7 @@ async def read_topic(
 
 
 async def _ranges(consumer: AIOKafkaConsumer, from_ms: int | None) -> dict[TP, tuple[int, int]]:
-    """Return partition → offsets to read, [begin, end)."""
+    """Return the offsets to read of each partition: the first offset, and the end, which is not included."""
     tps = sorted(consumer.assignment())
     ends = await stable_ends(consumer, tps)
     begins = await consumer.beginning_offsets(tps)
@@ -92,7 +92,7 @@ async def _ranges(consumer: AIOKafkaConsumer, from_ms: int | None) -> dict[TP, t
 
 
 class _PartitionRead:
-    """Reads one partition into columns."""
+    """Reads the records of one partition that lie in the time range, and adds their events to columns."""
 
     def __init__(
         self,
