@@ -7,7 +7,7 @@ each process. The chance that any two of ten million groups have the same hash i
 
 The columns have a fixed size from the beginning. The system allocates their memory page by page when it is written, so they grow
 without a copy. If the events do not fit, the columns keep a sample: each time they are full, they drop the half of the groups
-whose hash has one more leading bit set, so a topic of any length takes the same memory. If a few groups have nearly all events,
+in whose hash the next leading bit is set, so a topic of any length takes the same memory. If a few groups have nearly all events,
 a sample would have too few groups for an estimate. Then the columns keep the beginning of the range, and only count the rest.
 """
 
@@ -62,8 +62,8 @@ class Columns:
         halvings: Number of times that half of the groups were dropped.
         is_cut: Whether only the beginning of the range is kept, because a few groups have nearly all events.
         sets: The sets of changed names that occur.
-        late: For each of :data:`LATE_STEPS_MS`, the number of events that are at least so much older than an earlier event of their
-            partition.
+        late: For each of :data:`LATE_STEPS_MS`, the number of events that are at least that many ms older than an earlier event of
+            their partition.
         future: Number of events with a time in the future.
         at_midnight: Number of events at the beginning of a day, which is the time of a date without a time.
         own_periods: Number of events that set their own quiet period; None if no event of the fold can set one.
@@ -78,9 +78,10 @@ class Columns:
         Args:
             now_ms: Wall clock in ms, the highest possible score.
             max_changed: Maximum number of changed names of one group, as the fold sets it.
-            capacity: Maximum number of kept events.
-            reads_details: Whether the events are :class:`streams_app.folding.core.event.DetailedEvent`: 4 more bytes each.
-            keeps_events: Whether the events themselves are kept.
+            capacity: Maximum number of stored events.
+            reads_details: Whether the events are :class:`streams_app.folding.core.event.DetailedEvent` objects, which take 4 more
+                bytes each.
+            keeps_events: Whether the fold keeps whole events, so that the sizes of the events are stored.
             longest_own_ms: The longest quiet period that an event may set, in ms; None if events set none. The events must be read
                 by the fold that :func:`fold_to_read` returns.
         """

@@ -148,7 +148,7 @@ class LineReader:
         yield lines
 
     def _lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-        """Yield the number and content of each line; an empty content if it is too long."""
+        """Yield the number and the content of each line; the content is empty if the line is too long."""
         most = self._limits.value_bytes
         for number, value in lines_of(file, most):
             if value is None:

@@ -139,7 +139,7 @@ class _JournalColumns:
         return journal_keys(self._settings.app_id, self._journal.name, self._journal.source, partition)
 
     async def _rows(self, partition: int, segment: Segment, status: ShardStatus) -> list[Row]:
-        """Return the rows of a segment in offset order; none if the segment was removed meanwhile."""
+        """Return the rows of a segment in offset order; an empty list if the segment was removed meanwhile."""
         last = status.fence if segment.last is None else segment.last
         now: Segment | None = segment
         while now is not None:

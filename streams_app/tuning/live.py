@@ -87,7 +87,9 @@ def live_metrics_in(page: str, fold: str) -> LiveMetrics | None:
 
 
 def combined(workers: Sequence[LiveMetrics], quiet_ms: int) -> LiveMetrics:
-    """Combine the metrics of several workers of a fold, which own different partitions; their errors are independent.
+    """Combine the metrics of several workers of a fold, which own different partitions.
+
+    The errors of the workers are independent.
 
     Args:
         workers: Metrics of at least one worker.

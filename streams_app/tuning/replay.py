@@ -133,7 +133,7 @@ class _Replay:
     def _longer(self, quiet_ms: int) -> Positions:
         """Return the beginnings of sessions for a quiet period that is longer than the one before.
 
-        They are those of the former beginnings that begin a group, or follow a gap longer than the quiet period.
+        Each of them was a beginning before, and either begins a group or follows a gap longer than the quiet period.
         """
         found, kept = self._sessions, 0
         for begin in range(0, len(found), _BLOCK):
@@ -147,7 +147,7 @@ class _Replay:
         return found[:kept]
 
     def _quiet_after(self, positions: Positions, quiet_ms: int) -> NDArray[np.int64] | int:
-        """Return the quiet period that applies after each of these events, ms."""
+        """Return the quiet period, in ms, that applies after each of these events."""
         if self._own_quiet_ms is None:
             return quiet_ms
         own_ms = self._own_quiet_ms[positions].astype(np.int64)

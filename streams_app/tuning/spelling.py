@@ -8,7 +8,7 @@ from typing import Final
 _MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
 _SECOND, _MINUTE = _MS["s"], _MS["m"]
 _PAIRS: Final = ((_MS["h"], ("m", "s")), (2 * _MS["d"], ("h", "m")), (math.inf, ("d", "h")))
-"""Upper limit of a duration → the two units in which it is formatted."""
+"""Upper limits of durations, each with the two units in which a shorter duration is formatted."""
 
 _KILO: Final = 1_000
 

@@ -1,7 +1,8 @@
 """Splits the events of a group by bounds other than the quiet period: hold, events, names, bytes, closing events (pure).
 
-A record ends before the first event that a bound excludes. This position depends on the first event of the record, and not on the
-quiet period, so it is computed once for every event. The records of a candidate are chains of these steps within its sessions.
+A record ends before the first event that a bound excludes. The position of this event depends on the first event of the record, and
+not on the quiet period, so it is computed once for every event. The records of a candidate are found by following these positions
+within its sessions.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ MAX_SHARE: Final = 0.1
 """If at least this fraction of the read events is late, rejected or in the future, no quiet period is recommended."""
 
 MANY_LATE: Final = 0.01
-"""Fraction of lines out of order above which the advice is to sort the file; a log has fewer."""
+"""If a larger fraction of the lines is out of order, the advice is to sort the file; a log has fewer such lines."""
 
 DATES_SHARE: Final = 0.5
 """If at least this fraction of the events has a time of midnight, the times are taken for dates."""

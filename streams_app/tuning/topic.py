@@ -115,7 +115,7 @@ class _PartitionRead:
         self._to_ms = to_ms
 
     def take(self, batch: Batch) -> bool:
-        """Add the next records to the columns; return whether the time range ends within them."""
+        """Add the next records to the columns; return whether the time range ends within these records."""
         records, is_over = batch.records, False
         if self._from_ms is not None:
             begin = next((i for i, record in enumerate(records) if record.timestamp >= self._from_ms), len(records))

@@ -25,8 +25,8 @@ def is_recreated(folded: str, present: str) -> bool:
     """Return whether a topic was recreated since its events were folded, by comparing two topic ids (pure).
 
     Args:
-        folded: Id of the topic whose events were folded; "": the state contains no id and gets the present one.
-        present: Id of the present topic; "": the broker provides none, so a recreated topic cannot be detected.
+        folded: Id of the topic whose events were folded; "" if the state contains no id, so that it gets the present one.
+        present: Id of the present topic; "" if the broker provides none, so that a recreated topic cannot be detected.
     """
     return bool(folded and present and folded != present)
 

@@ -178,10 +178,11 @@ class Emitter:
         return done.sealed > 0
 
     def _folded_until_ms(self, now_ms: int) -> int | None:
-        """Return a time before which all arrived records are folded, from the last fetch reply that showed one; None: unknown.
+        """Return the time before which all arrived records are known to be folded, in ms; None if it is unknown.
 
-        After a suspension of the process or during a hanging fetch, unread events must not be mistaken for silence. Under steady
-        traffic, some events are nearly always unread, so the last time that a reply showed is used; it stays correct.
+        After a suspension of the process or during a hanging fetch, unread events must not be mistaken for silence, so a fetch
+        reply must have shown this time. Under steady traffic, some events are nearly always unread, so the last time that a reply
+        has shown is used; it stays correct. If Redis is full and not all events are folded, the result is the wall clock.
         """
         if not self.clock.is_trusted():
             self.shard.clock.forget_folded_until()

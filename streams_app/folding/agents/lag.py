@@ -1,7 +1,7 @@
 """The lag of each fold: the number of source offsets that are not folded, in all partitions, including those of other workers.
 
-If a worker counted only its own partitions, partitions without an owner would have no lag, and neither would an outage in which its
-partitions are revoked. So each worker reports the lag of the whole consumer group.
+If each worker counted only its own partitions, no worker would count those without an owner. In an outage in which partitions are
+revoked, the lag would fall to 0. So each worker reports the lag of the whole consumer group.
 """
 
 from __future__ import annotations

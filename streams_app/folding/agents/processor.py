@@ -292,7 +292,11 @@ class BatchQueue:
         self._batches.clear()
 
     def records_above(self, fence: int) -> int:
-        """Return the number of queued records that are not folded, for a fence within the first range; safe from any thread."""
+        """Return the number of queued records that are not folded. Any thread may call this.
+
+        Args:
+            fence: Highest folded offset, which lies within the first range or before it.
+        """
         batches = tuple(self._batches)  # the main loop adds and removes ranges meanwhile
         if not batches:
             return 0
@@ -308,7 +312,7 @@ class BatchQueue:
                 would be left out of a different range.
 
         Returns:
-            None if the range is too short and must be joined with the next one.
+            The range; None if it is too short and must be joined with the next one.
         """
         while not self._batches:
             self._arrived.clear()

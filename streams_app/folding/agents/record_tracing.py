@@ -48,8 +48,8 @@ class EventContexts:
     def add(self, shard: ShardKey, member: bytes, context: bytes, offset: int) -> None:
         """Add the trace context of an event.
 
-        If there are too many trace contexts, the oldest of the same group is dropped, or all of the groups that have been silent
-        for longest.
+        If its group has too many trace contexts, the oldest of them is dropped. If the worker has too many, the groups that have
+        been silent for longest lose all of theirs.
         """
         key = shard, member
         group = self._groups.setdefault(key, {})

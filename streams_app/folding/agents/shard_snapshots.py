@@ -38,8 +38,8 @@ class ShardSnapshot:
         was_current: Whether the partition clock was close to the wall clock then. If so, both advance together.
         is_merging: Whether a backlog is merged, so that quiet groups stay open.
         outbox: Number of sealed records that are not acknowledged.
-        head: First offset of the first sealed record that is not acknowledged; None if there is none.
-        head_since_ms: Since when that record has been the first.
+        head: First offset of the record that is first in the outbox; None if the outbox is empty.
+        head_since_ms: Time since which that record has been the first.
         acknowledged: Number of records that the broker has acknowledged since the claim.
         is_claimed: Whether the worker owns the shard now.
     """

@@ -4,9 +4,9 @@ An aggregated value is stored as a msgpack array, whose first item is the kind o
 JSON. ``lua/shared/aggregates.lua`` combines two stored values in Redis as :func:`combined` does; a test compares the two.
 
 * A sum is exact; a count is stored as a sum. Lua has only doubles, so a sum is stored in *limbs* of 24 bits:
-  ``["+", is_float, index, limb, index, limb …]``. Limbs that are zero may be missing. The sum is that of
-  ``limb * 2 ** (24 * index)`` for all limbs, times :data:`SCALE`; every double is a multiple of :data:`SCALE`. Limbs are added
-  without a carry, which stays exact for 2^29 additions.
+  ``["+", is_float, index, limb, index, limb …]``. Limbs that are zero may be missing. The stored sum
+  is the total of ``limb * 2 ** (24 * index)`` over all limbs, times :data:`SCALE`, of which every double is a multiple. Limbs are
+  added without a carry, which stays exact for 2^29 additions.
 * A maximum or minimum is ``[">" or "<", rank, high, low, JSON]``. For numbers, ``rank`` is 0, ``high`` is the nearest double, and
   ``low`` is the exact value minus ``high``. For text, ``rank`` is 1, and ``high`` is the text in UTF-8. Values are compared by
   rank, then by ``high``, then by ``low``.

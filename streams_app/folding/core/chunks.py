@@ -220,7 +220,11 @@ def _masked(names: dict[str, Any]) -> dict[str, Any] | int:
 
 
 def _join(run: GroupRun, names: dict[str, Any] | int) -> int:
-    """Add changed names to a run, unless both are masks; return the number of names in the run, or 0 if they are a mask."""
+    """Add changed names to the names of a run. At most one of the two may be a mask.
+
+    Returns:
+        The number of names in the run; 0 if they are a mask afterwards.
+    """
     present = run.names
     mask = names if isinstance(names, int) else mask_of(names) if isinstance(present, int) else None
     if isinstance(present, int) and mask is not None:

@@ -60,7 +60,7 @@ class Bounds:
     Attributes:
         quiet_ms: Quiet period; if each event sets its own, the longest one that an event may set.
         hold_ms: Maximum time for which a group is open (``max_hold``).
-        max_events: Maximum number of events of one group; 0: no bound.
+        max_events: Maximum number of events of one group; 0 if there is no such bound.
         max_changed: Maximum number of changed names of one group.
         max_bytes: Maximum size of the events of one group, in bytes; 0 if the fold does not keep events.
         is_quiet_by_event: Whether each event sets the quiet period after it.

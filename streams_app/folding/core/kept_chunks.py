@@ -142,7 +142,7 @@ class _Open(NamedTuple):
 
     Attributes:
         opened_ms: Score of the first event.
-        silent_ms: Result of :func:`_silent_ms` for the last event.
+        silent_ms: Time from which the fold's longest quiet period is counted after the last event, see :func:`_silent_ms`.
         events: Number of events.
         kept: Size of the events, in bytes.
     """

@@ -76,14 +76,14 @@ _bits: dict[str, int] = {}
 
 
 def shared_names(names: Collection[str]) -> NameSet:
-    """Return these names as a NameSet; equal small sets share one object while it is cached."""
+    """Return these names as a NameSet; equal small sets share one cached object."""
     key = frozenset(names)
     found = _of_text.get(key)
     return _of_text.add(key, key, NameSet(names)) if found is None else found
 
 
 def shared_names_of_bytes(names: Collection[bytes]) -> NameSet:
-    """Return these names, given in UTF-8, as a NameSet; equal small sets share one object while it is cached."""
+    """Return these names, given in UTF-8, as a NameSet; equal small sets share one cached object."""
     key = frozenset(names)
     found = _of_bytes.get(key)
     if found is None:

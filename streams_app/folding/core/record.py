@@ -20,8 +20,8 @@ from streams_app.folding.core.kept_events import events_of
 from streams_app.folding.core.names import NameSet, shared_names_of_bytes
 
 VERSION_SHIFT: Final = 2**40
-"""The version of a record is the partition count times this, plus its last offset, plus the number of lost offsets. With up to 8
-191 partitions, a version is less than 2^53.
+"""The version of a record is the partition count times this, plus its last offset, plus the number of lost offsets. A version is
+less than 2^53 with up to 8 191 partitions.
 """
 
 MAX_RECORD_BYTES: Final = 900_000
@@ -138,7 +138,7 @@ class Sealed(NamedTuple):
 
     @property
     def version(self) -> int:
-        """Return the version of the record before truncations of the log are counted: partition count times 2^40 + last offset.
+        """Return the version of the record before truncations of the log are counted: partition count * 2^40 + last offset.
 
         The version in a folded record is this number plus the number of offsets that the broker has lost. The newer of two records
         of one group has the higher version.

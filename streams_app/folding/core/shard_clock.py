@@ -87,9 +87,9 @@ class ShardClock:
     def start_ms(self, time: RangeTime) -> int:
         """Return the lowest score, in ms, that an event of a range may get.
 
-        The score of an event is the newest record timestamp so far, but at least this. With ``sessions``, the lowest score is the
-        newest record time of the shard. With ``merge``, it is the partition clock, or the arrival time of a live range if that is
-        later.
+        The score of an event is the newest record timestamp so far, but not less than the lowest score. With ``sessions``, the
+        lowest score is the newest record time of the shard. With ``merge``, it is the partition clock, or the arrival time of a
+        live range if that is later.
         """
         return self.stored.record_clock_ms if self._sessions else max(self.stored.clock_ms, time.arrived_ms or 0)
 

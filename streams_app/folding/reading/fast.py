@@ -60,7 +60,7 @@ def is_plain_field(path: str) -> bool:
 def is_usual(fold: Fold) -> bool:
     """Return whether :class:`FastReader` can read a fold: it keeps only names, and group key and names are plain JSON fields.
 
-    It must have no functions of the user, and read no details of events.
+    Such a fold has no functions of the user, and reads no details of events.
     """
     if fold.is_by_functions or fold.reads_details or fold.keep != "names":
         return False
@@ -85,7 +85,7 @@ def _is_unusual(value: bytes) -> bool:
 def is_usual_kept(fold: Fold) -> bool:
     """Return whether :class:`FastKeptReader` can read a fold: it keeps whole JSON events, and the group key is a plain field.
 
-    It must have no functions of the user, no ``close_when``, and no quiet period that events set.
+    Such a fold has no functions of the user, no ``close_when``, no selected ``fields``, and no quiet period that events set.
     """
     is_by_event = fold.fields or fold.close_when is not None or isinstance(fold.quiet_period, QuietPeriod)
     if fold.is_by_functions or not fold.keeps_events or is_by_event or fold.format != "json":

@@ -30,7 +30,7 @@ class RawRecord(Protocol):
 
     @property
     def offset(self) -> int:
-        """Offset in its partition."""
+        """Offset of the record in its partition."""
 
     @property
     def timestamp(self) -> int | None:
@@ -89,7 +89,7 @@ class EventReader:
 
     Attributes:
         needs_decoded: Whether :meth:`read` and :meth:`events` use the decoded values, which the folds of a source share.
-        reads_frames: Whether values may be framed by a schema registry, so that their schemas must be fetched before.
+        reads_frames: Whether values may be framed by a schema registry, so that schemas must be fetched before values are read.
     """
 
     needs_decoded = True

@@ -88,7 +88,10 @@ class Shard:
     # ---- ownership
 
     async def claim(self, position: int, partitions: int, topic_id: str = "", token: str = "") -> bool:
-        """Take over the shard and load its state from Redis. The caller must just have committed under its own generation.
+        """Take over the shard and load its state from Redis.
+
+        The caller must just have committed as the member and generation of the claim, which Kafka accepts only from the worker to
+        which the partition is assigned.
 
         Args:
             position: Offset at which the fold begins if Redis has no state: its low watermark in Kafka.

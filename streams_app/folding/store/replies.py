@@ -83,7 +83,9 @@ class FoldOutcome(Enum):
     MORE = "more"
     """The groups up to the cursor are folded; the others need further calls."""
     ALREADY = "already"
-    """Nothing was done: an earlier call, whose reply was lost, has folded the groups up to the cursor; if empty, the range."""
+    """Nothing was done, because an earlier call, whose reply was lost, has already folded the groups up to the cursor. If the
+    cursor is empty, it has folded the whole range.
+    """
     DETAIL = "detail"
     """Nothing was done, because bounds fall inside the runs of some groups, which must be split."""
     FULL = "full"

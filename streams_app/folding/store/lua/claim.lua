@@ -3,10 +3,10 @@
 --
 -- KEYS        of the shard, see shared/shard.lua
 -- token       text: of the claimant, random
--- begin       text: fence of a new state; "" = do not create one
+-- begin       text: fence of a new state if there is none; "" = create no state
 -- epoch       four random bytes, which distinguish the groups of this state from those of an older state
 -- definition  text: the definition of the fold by which its state is stored
--- owner       text: the claimant, for people
+-- owner       text by which operators recognize the claimant
 -- topics      text: topics of records and dead letters; used to emit the open groups if the fold is no longer declared
 -- topic_id    text: id of the source at the broker, compared by the next claim; "" = keep the stored one
 --

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
--- Stores a new definition of the fold, if no group and no record of the former one is stored. A range in progress is dropped and folded
--- again from its beginning: its groups under the former definition were emitted, and the new definition may group events differently.
+-- Stores a new definition of the fold, if Redis stores no open group and no sealed record of the former definition. A range in progress is
+-- dropped, and folded again from its beginning: its groups under the former definition were emitted, and the new definition may group
+-- events differently.
 --
 -- KEYS        of the shard, see shared/shard.lua
 -- token       text

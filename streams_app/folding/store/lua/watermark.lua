@@ -1,6 +1,6 @@
 #!lua flags=allow-oom,no-writes
--- Reads the low watermark of a shard: the lowest source offset whose effect is not delivered yet. It stays valid, and any worker may
--- read it. It is read in one script, because several reads would be wrong if Redis were wiped between them.
+-- Reads the low watermark of a shard: the lowest source offset whose effect is not delivered yet. A watermark stays valid,
+-- and any worker may read it. One script reads it, because several reads would be wrong if Redis were wiped between them.
 --
 -- KEYS  of the shard, see shared/shard.lua
 --
