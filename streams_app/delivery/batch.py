@@ -33,8 +33,8 @@ class Batch:
         stable_offset: Last stable offset of the partition in the fetch reply; None if the reply has none.
         fetched_at_ms: Wall-clock time at which the fetch request was sent.
         seek_number: Number of the last seek before the fetch, see :meth:`streams_app.delivery.group_consumer.GroupConsumer.seek`.
-        connection: Connection to the broker when the batch was taken from the client, possibly newer than that of the fetch; None
-            if there was none. Compared by identity.
+        connection: Connection to the broker at the time when the batch was taken from the client. It may be newer than the
+            connection of the fetch; None if there was none. Connections are compared by identity.
     """
 
     __slots__ = ("__weakref__", "begin", "connection", "end", "fetched_at_ms", "records", "seek_number", "stable_offset", "tp")
@@ -61,7 +61,7 @@ class Batch:
         self.connection = connection
 
     def since(self, offset: int) -> Batch:
-        """Return the part of this batch from an offset to its end; the batch itself if it begins there or later."""
+        """Return the part of this batch that begins at ``offset``; the whole batch if ``offset`` is at or below :attr:`begin`."""
         if offset <= self.begin:
             return self
         at = bisect_left(self.records, offset, key=attrgetter("offset"))
@@ -72,12 +72,12 @@ class Batch:
         )  # fmt: skip
 
     def last_up_to(self, offset: int) -> Any:
-        """Return the last record at or below an offset; None if there is none."""
+        """Return the last record whose offset is at most ``offset``; None if there is none."""
         at = bisect_right(self.records, offset, key=attrgetter("offset"))
         return self.records[at - 1] if at else None
 
     def followed_by(self, later: Batch) -> Batch:
-        """Return this range and the next one as a single batch. ``later`` must begin at the end of this range."""
+        """Return one batch that covers this range and ``later``, which must begin where this range ends."""
         return Batch(
             self.tp, [*self.records, *later.records], self.begin, later.end,
             stable_offset=later.stable_offset, fetched_at_ms=later.fetched_at_ms, seek_number=later.seek_number,

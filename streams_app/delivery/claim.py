@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Claimer:
-    """Claims partitions that the group assigned to this member, each for all its processors."""
+    """Claims the partitions that the group assigned to this member. One claim covers all processors of a partition."""
 
     def __init__(self, host: GroupConsumer, processors: Processors, clock: TrustedClock, commits: Commits) -> None:
         self._host = host
@@ -33,7 +33,10 @@ class Claimer:
         self._commits = commits
 
     async def claim_once(self, tp: TP, generation: int, owner: Owner, *, was_reset: bool) -> Partition:
-        """Claim a partition for all its processors and seek its reader, which stays paused.
+        """Claim a partition for all its processors.
+
+        The reader seeks to the lowest offset that a processor needs, and then stays paused. If the claim fails, its
+        processors are ended.
 
         Args:
             tp: The partition.
@@ -45,7 +48,7 @@ class Claimer:
             NotOwnerError: Kafka rejected the commit, or a rebalance began during the claim.
             FencedError: Another owner took over the state during the claim.
             ImpossibleClaimError: An operator must act, for example because the topic was deleted and created again.
-            ConfigurationError: The offsets of its processors do not fit into a commit.
+            ConfigurationError: The offsets of the partition's processors do not fit into a commit.
             KafkaError, RedisError, OSError, TimeoutError: A dependency failed; retry the claim.
         """
         partition = Partition(tp, Member(generation, self._host.member_id), self._host, owner)
@@ -65,7 +68,10 @@ class Claimer:
         return partition
 
     async def _ask_kafka(self, partition: Partition) -> None:
-        """Create the processors of a partition. If it has a commit, repeat that, to verify that this member owns the partition."""
+        """Create the processors of a partition, and restore their offsets from its commit.
+
+        If the partition has a commit, send that commit again: Kafka accepts it only from the owner of the partition.
+        """
         host, tp = self._host, partition.tp
         # Read and commit under one lock: otherwise this commit could undo another one made in between.
         async with self._commits.lock:
@@ -81,7 +87,7 @@ class Claimer:
     async def _claim_all(self, partition: Partition, *, was_reset: bool) -> LogBounds:
         """Run the claims of all processors concurrently, and return the bounds of the log.
 
-        New processors commit their initial offsets together.
+        The initial offsets of new processors are committed together.
         """
         host, tp = self._host, partition.tp
         partition.incarnation = (await host.incarnations(tp.topic)).get(tp.partition)

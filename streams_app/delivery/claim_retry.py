@@ -1,6 +1,6 @@
-"""Backoff between claims of a partition: after a failed claim, and after a resync.
+"""Delays between claims of a partition: after a failed attempt, and after a resync.
 
-Redis calls of folds are retried in :mod:`streams_app.folding.agents.processor`, commits in :mod:`.commits`.
+Other modules retry Redis calls of folds (:mod:`streams_app.folding.agents.processor`) and commits (:mod:`.commits`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from streams_app.errors import TryAgainError, text_of
 logger = logging.getLogger(__name__)
 
 MANY: Final = 5
-"""Number of consecutive claims of a partition without progress after which the worker is not ready."""
+"""If a partition is claimed this many times in a row without progress, the worker is reported as not ready."""
 
 LONG_AGO_MS: Final = 60_000
-"""Claims that are at least this far apart do not count as consecutive."""
+"""Two claims that are at least this many milliseconds apart do not count as consecutive."""
 
 
 class ReclaimBackoff:
@@ -36,7 +36,7 @@ class ReclaimBackoff:
 
         Args:
             tp: The partition.
-            at: Offset up to which its records are applied.
+            at: Offset below which all its records are applied. If it has changed since the last claim, the partition made progress.
 
         Returns:
             Seconds to wait before the claim, and the number of earlier consecutive claims without progress.
@@ -61,13 +61,14 @@ class ClaimRetry:
         self._since_ms = 0
 
     def failed(self, tp: TP, error: Exception) -> float:
-        """Record a failed attempt.
+        """Record a failed attempt, and log it unless the previous attempt failed with the same kind of error.
 
         Returns:
             Seconds until the next attempt.
 
         Raises:
-            TryAgainError: Kafka has rejected the commits of this member for three session timeouts and 10 s, without a rebalance.
+            TryAgainError: For three session timeouts plus 10 s, Kafka has rejected the commits of this member, and no rebalance has
+                begun.
         """
         now_ms = self._clock.monotonic_ms()
         if type(error) is not self._kind:
@@ -82,5 +83,5 @@ class ClaimRetry:
 
 
 def _backoff() -> Backoff:
-    """Return a backoff that begins short, because usually another owner is just releasing the partition."""
+    """Return a backoff whose first delays are short, because usually another owner is just releasing the partition."""
     return Backoff(first_seconds=0.05, longest_seconds=2.0)

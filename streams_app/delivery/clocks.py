@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from streams_app.clock import Clock
 
 FRESH_MS: Final = 5_000
-"""Maximum age of a fetch reply whose end of the partition counts as current."""
+"""Maximum age of a fetch reply, in ms; the end offsets in an older reply do not count as current."""
 
 SKEW_MS: Final = 5_000
-"""Maximum difference between the wall clock and Redis ``TIME``; above it, the wall clock does not advance partition clocks."""
+"""Maximum difference, in ms, between the wall clock and Redis ``TIME``. If it is larger, partition clocks do not advance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,8 @@ class ReaderView:
     Attributes:
         stable_offset: Last stable offset, the end of readable records; None before the first reply.
         fetched_at_ms: Wall-clock time at which the request was sent; None before the first reply.
-        high_watermark: End of acknowledged records. An open transaction hides the records from the last stable offset on.
+        high_watermark: The offset after the last acknowledged record; None before the first reply. While a transaction is open, the
+            records from the last stable offset on are acknowledged but cannot be read.
     """
 
     stable_offset: int | None
@@ -37,8 +38,9 @@ class ReaderView:
 class AcknowledgedUntil:
     """Tracks the time until which all acknowledged records are applied, including those that open transactions hide.
 
-    To advance, it waits until all records below a high watermark are applied, one high watermark after another. While transactions
-    open and close, the time lags by at most two such waits; while a transaction stays open, the time does not advance.
+    While transactions hide records, it stores the current high watermark with its time. Once all records below that high watermark
+    are applied, it advances to the stored time, and stores the next high watermark. So the time lags by at most two such rounds
+    while transactions open and close, and does not advance while one transaction stays open.
     """
 
     def __init__(self) -> None:
@@ -46,11 +48,11 @@ class AcknowledgedUntil:
         self._known_ms = 0
 
     def at(self, fence: int, view: ReaderView, known_ms: int) -> int:
-        """Return the time until which all acknowledged records are applied; it never decreases unless ``known_ms`` does.
+        """Return the time until which all acknowledged records are applied; that time decreases only if ``known_ms`` does.
 
         Args:
             fence: Highest applied offset.
-            view: The last fetch reply.
+            view: End offsets in the last fetch reply.
             known_ms: Time until which all readable records are applied.
         """
         end = view.high_watermark
@@ -64,11 +66,11 @@ class AcknowledgedUntil:
 
 
 def is_caught_up(fence: int, view: ReaderView, now_ms: int) -> bool:
-    """Return whether a recent fetch shows no readable record above the fence.
+    """Return whether a recent fetch reply shows that no readable record is above the fence.
 
     Args:
         fence: Highest applied offset.
-        view: The last fetch reply; read *after* ``now_ms``, so that the reply is never newer than the clock.
+        view: End offsets in the last fetch reply, and the time of that fetch.
         now_ms: Wall clock.
     """
     if view.stable_offset is None or view.fetched_at_ms is None:
@@ -77,7 +79,10 @@ def is_caught_up(fence: int, view: ReaderView, now_ms: int) -> bool:
 
 
 def is_close(fetched_ms: int, at_ms: int) -> bool:
-    """Return whether a fetch was sent at most :data:`FRESH_MS` before or after a time; if further after it, a clock was wrong."""
+    """Return whether a fetch was sent at most :data:`FRESH_MS` before or after a time.
+
+    A fetch that seems to have been sent long after that time is not accepted either, because a clock was wrong.
+    """
     return abs(fetched_ms - at_ms) <= FRESH_MS
 
 
@@ -86,7 +91,7 @@ def advanced(clock_ms: int, now_ms: int, *, caught_up: bool) -> int:
 
     Args:
         clock_ms: Partition clock so far.
-        now_ms: Wall-clock time until which all arrived records are known.
+        now_ms: Wall-clock time; all records that had arrived by then are known.
         caught_up: Whether the reader is at the end of the partition; if not, the clock is returned unchanged.
     """
     return max(clock_ms, now_ms) if caught_up else clock_ms
@@ -105,7 +110,12 @@ class ClockReading(NamedTuple):
 
 
 class TrustedClock:
-    """Wall clock that is replaced by an estimate of Redis ``TIME`` while the two differ by more than :data:`SKEW_MS`."""
+    """Wall clock that is replaced by an estimate of Redis ``TIME`` while the two differ by more than :data:`SKEW_MS`.
+
+    Attributes:
+        skew_ms: Wall clock minus Redis ``TIME`` at the last comparison. It is 0 before the first comparison, and if the time of
+            Redis lay between the sending of the request and the arrival of the reply.
+    """
 
     def __init__(self, clock: Clock) -> None:
         """Trust ``clock`` until the first comparison."""
@@ -118,7 +128,7 @@ class TrustedClock:
         return ClockReading(self._clock.now_ms(), self._clock.monotonic_ms())
 
     def compare(self, asked: ClockReading, redis_ms: int) -> None:
-        """Compare the clock with a reply to Redis ``TIME``; call it as soon as the reply arrives.
+        """Compare the wall clock with the reply to Redis ``TIME``. Call this method as soon as the reply arrives.
 
         Args:
             asked: Reading of the clocks before the request.
@@ -138,7 +148,7 @@ class TrustedClock:
         return abs(self.skew_ms) <= SKEW_MS and abs(now.drift_ms - self._drift_ms) <= SKEW_MS
 
     def now_ms(self) -> int:
-        """Return the wall clock; while it is not trusted, the time of Redis extrapolated from the last comparison."""
+        """Return the wall clock in Unix ms; while it is not trusted, the time of Redis, extrapolated from the last comparison."""
         now = self.read()
         return now.wall_ms if self._agrees(now) else now.monotonic_ms + self._redis_drift_ms
 

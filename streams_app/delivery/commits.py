@@ -1,7 +1,7 @@
 """Commits to Kafka: all processors of a partition share one commit, and at most one commit is in flight.
 
 Low watermarks are committed every few seconds, on revocation and at shutdown. If the outcome of a commit is unknown, the next one
-repeats it. A low watermark remains valid, so a repeated or late commit of it is harmless under its own generation.
+repeats it. A low watermark remains valid: within its generation, it can be committed twice or late without harm.
 
 Metadata does not remain valid: metadata that lists started work must not be overwritten by older metadata. A broker handles the
 requests of a connection in order, so a commit can only be late if it is still in flight or its connection was cut. In a group whose
@@ -28,15 +28,21 @@ logger = logging.getLogger(__name__)
 
 
 class Commits:
-    """Commits the offsets of many partitions, in one request for all that were claimed by the same member and generation.
+    """Commits the offsets of partitions; those that were claimed under the same member id and generation share one request.
 
     Attributes:
-        lock: Held during each commit. A claim also holds it while it reads the committed offset and commits it again; without the
-            lock, it would undo a commit made in between.
+        lock: Held during each commit. A claim also holds the lock while it reads the committed offset and commits that offset
+            again. Otherwise, the claim could undo a commit made in between.
     """
 
     def __init__(self, host: GroupConsumer, on_doubt: Callable[[InDoubtError], None] | None = None) -> None:
-        """Commit through ``host``; after a commit without an answer, ``on_doubt`` makes the member rejoin its group."""
+        """Create the commits of one member of a group.
+
+        Args:
+            host: The member that sends the commits.
+            on_doubt: Called in place of the next commit if a commit had no answer; makes the member rejoin its group. None if a
+                late commit is harmless, so that the member continues to commit.
+        """
         self.lock = asyncio.Lock()
         self._host = host
         self._on_doubt = on_doubt
@@ -45,7 +51,7 @@ class Commits:
         self._committing_now: list[Partition] = []
 
     async def commit_last(self, partitions: Collection[Partition]) -> None:
-        """Commit the final offsets of released partitions; if Kafka rejects them, notify the processors."""
+        """Commit the final offsets of released partitions. If Kafka rejects them, call ``on_commit_rejected`` of the processors."""
         if not await self.commit_once(partitions, is_last=True):
             await asyncio.gather(
                 *(served.processor.on_commit_rejected() for one in partitions for served in one.ranges.served.values())
@@ -56,11 +62,12 @@ class Commits:
 
         Args:
             partitions: Partitions that this process has claimed.
-            is_last: Whether these partitions were just released. If not, a partition that is released while offsets are read is
+            is_last: Whether these partitions were just released. If False, a partition that is released while offsets are read is
                 skipped, because it may already be claimed again.
 
         Returns:
-            False if Kafka rejected the commit, or this member must rejoin its group because of an unanswered one.
+            False if Kafka rejected the commit, or if this member must rejoin its group because an earlier commit had no answer.
+            Else True, even if Kafka or Redis did not answer.
         """
         async with self.lock:
             try:
@@ -93,10 +100,16 @@ class Commits:
                 partition.offsets.committed = wanted[partition]
 
     async def commit_now(self, partition: Partition, name: str, position: OffsetAndMetadata) -> None:
-        """Commit the offset of one processor with the offsets of its partition's other processors, as :meth:`.Claim.commit_now`.
+        """Commit the offset of one processor together with the offsets of the other processors of its partition.
 
-        Calls of one member that arrive while a commit is in flight share one request. A partition that is being released is
-        committed, too: its claim is valid until its processors have ended.
+        A new processor first waits until the initial offsets of all new processors of the partition are known. Calls of one member
+        that arrive while a commit is in flight share the next request. A partition that is being released can still be committed,
+        because its claim is valid until its processors have ended.
+
+        Raises:
+            NotOwnerError: Kafka rejected the commit, the processors of the partition have ended, or the member must rejoin its
+                group.
+            KafkaError, TimeoutError: The outcome is unknown.
         """
         partition.offsets.raise_to({name: position})
         await partition.offsets.beginning.announce(name)
@@ -122,11 +135,12 @@ class Commits:
 
         Args:
             positions: Offsets and metadata to commit.
-            member: Member that made the claim.
+            member: Generation and member id under which the partitions were claimed.
             is_last: Whether this is the last commit of a claim, which starts no work.
 
         Raises:
-            NotOwnerError: Kafka rejected the commit, or an earlier commit of this member had no answer, so that it must rejoin.
+            NotOwnerError: Kafka rejected the commit. Or an earlier commit of this member had no answer: nothing was sent, and the
+                member rejoins its group.
             KafkaError, TimeoutError: The outcome is unknown.
         """
         if self._on_doubt is not None and member == self._in_doubt and not is_last:
@@ -142,6 +156,6 @@ class Commits:
 
 
 def _forget(partitions: Iterable[Partition]) -> None:
-    """Set the committed offsets of partitions to unknown until a commit is answered, so that a failed commit is repeated."""
+    """Mark the committed offsets of partitions as unknown until a commit is answered, so that a failed commit is repeated."""
     for partition in partitions:
         partition.offsets.committed = None

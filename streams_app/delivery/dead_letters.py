@@ -35,10 +35,10 @@ class RejectingComponent(NamedTuple):
     """The component that rejects records, as the headers of its dead letters identify it.
 
     Attributes:
-        kind: Kind of the component, which is the key of the header with its name.
-        name: Its name; another component may have accepted the same record.
-        app_id: Its application; other applications may have the same names and the same dead-letter topic.
-        topic: Its dead-letter topic.
+        kind: Kind of the component: ``fold``, ``store``, ``subscriber`` or ``view``. The header of that key contains the name.
+        name: Name of the component. It is recorded because other components may have accepted the same record.
+        app_id: Application of the component. Other applications may use the same names and the same dead-letter topic.
+        topic: Dead-letter topic of the component.
     """
 
     kind: str
@@ -56,7 +56,7 @@ class DeadLetters:
         source: Partition of the rejected records.
         producer: Produces the dead letters.
         clock: Clock for the time of rejection.
-        on_kept: Called with the name of the component and the reason for each acknowledged dead letter.
+        on_kept: Called for each acknowledged dead letter, with the name of the component and the reason.
     """
 
     component: RejectingComponent
@@ -70,7 +70,8 @@ class DeadLetters:
 
         Args:
             rejected: The rejected records.
-            on_failed: Called with the dead-letter topic and the error whenever some were not acknowledged.
+            on_failed: Called after each attempt in which a dead letter was not acknowledged, with the dead-letter topic and the
+                error. None: failures are only logged.
         """
         backoff = Backoff(first_seconds=0.1, longest_seconds=1.0)
         dead_letters, failed = await self._send(self._encoded(rejected))
@@ -95,7 +96,7 @@ class DeadLetters:
         return [(one.reason, dead_letter_of(self.component, self.source, one, now_ms)) for one in rejected]
 
     async def _send(self, dead_letters: Sequence[EncodedDeadLetter]) -> tuple[list[EncodedDeadLetter], BaseException | None]:
-        """Send dead letters; if one is too large for its topic, send it without its content. Its headers locate the record.
+        """Send dead letters. One that is too large for its topic is sent without its content: its headers still locate the record.
 
         Returns:
             The dead letters to retry, because they are not acknowledged, and an error of the producer for one of them.
@@ -122,10 +123,10 @@ def dead_letter_of(component: RejectingComponent, source: TP, rejected: Rejected
     """Build the dead letter of a rejected record: key and value as received, reason and source position as headers.
 
     Args:
-        component: The component that rejects it.
+        component: The component that rejects the record.
         source: Partition of the record.
         rejected: The record and the reason.
-        now_ms: Wall clock.
+        now_ms: Time of the rejection in Unix ms.
     """
     headers = [
         ("reason", rejected.reason.encode()),

@@ -2,8 +2,8 @@
 
 A broker may restart on an older copy of its disk, or an out-of-date replica may be elected leader. The topic keeps its id, but the
 log ends at a lower offset, and new records get offsets that were read before. So the state stores fingerprints of the record at the
-fence and of some older records, denser towards the fence. The newest one that matches the log shows up to where the log is
-unchanged. A fingerprint is a checksum of what producers sent, so it does not depend on brokers. Leader epochs do not suffice: a
+fence and of some older records, more of them near the fence. The log is unchanged up to the newest record whose fingerprint still
+matches. A fingerprint is a checksum of what producers sent, so it does not depend on brokers. Leader epochs do not suffice: a
 broker with an older copy continues from the epochs of that copy and assigns the same numbers again.
 """
 
@@ -24,7 +24,11 @@ MAX_NEAR: Final = 8
 """Number of newest fingerprints that are always retained."""
 
 SPREAD: Final = 3
-"""An older fingerprint is dropped if the distance between its neighbours times this factor is at most that to the newest one."""
+"""Controls how many older fingerprints are retained; a higher value retains more.
+
+An older fingerprint is dropped if the distance between its two neighbours is at most 1/``SPREAD`` of the distance from there to the
+newest fingerprint.
+"""
 
 _SHAPE: Final = re.compile(r"(?:[0-9]+:[0-9a-f]{8}(?:,|$))*", re.ASCII)
 
@@ -41,7 +45,7 @@ class Incarnation(NamedTuple):
 
     Attributes:
         topic_id: Id of the topic, which changes if the topic is created again; "" if the broker has no topic ids.
-        leader_epoch: Epoch of the current leader.
+        leader_epoch: Epoch of the current leader, which increases at each election.
     """
 
     topic_id: str
@@ -56,13 +60,19 @@ def checksum_of(record: Any) -> int:
 
 
 def followed_by(kept: Sequence[Fingerprint], record: Any) -> tuple[Fingerprint, ...]:
-    """Return fingerprints with that of a newer record appended, and some older ones dropped by :func:`thinned`."""
+    """Append the fingerprint of a newer record to ``kept``, drop some older ones by :func:`thinned`, and return the result."""
     newest = Fingerprint(record.offset, checksum_of(record))
     return thinned([*(one for one in kept if one.offset < newest.offset), newest])
 
 
 def thinned(kept: Sequence[Fingerprint], near: int = MAX_NEAR, spread: int = SPREAD) -> tuple[Fingerprint, ...]:
-    """Return the newest ``near`` fingerprints, the oldest, and some in between, fewer the farther they are from the newest."""
+    """Reduce fingerprints to the newest ``near``, the oldest, and a few in between: the older, the fewer.
+
+    Args:
+        kept: Fingerprints in the order of their offsets; at least one.
+        near: Number of the newest fingerprints that are all retained.
+        spread: See :data:`SPREAD`.
+    """
     newest = kept[-1].offset
     left = list(kept)
     at = len(left) - near - 1
@@ -96,10 +106,11 @@ async def common_end(kept: Sequence[Fingerprint], checksum_at: Callable[[int], A
 
     Args:
         kept: Fingerprints in the order of their offsets.
-        checksum_at: Returns the checksum of the record at an offset of the current log; :data:`GONE` or :data:`OTHER`.
+        checksum_at: Returns the checksum of the record at an offset of the current log, or else :data:`GONE` or :data:`OTHER`.
 
     Returns:
-        None if no change is found. Else the highest known offset below which the log is unchanged; 0 if no fingerprint matches.
+        None if no change was found. Else the offset after the newest record whose fingerprint matches, below which the log is
+        unchanged; 0 if no fingerprint matches.
     """
     went_back = False
     for offset, checksum in reversed(kept):

@@ -28,13 +28,14 @@ class GroupConsumer(Protocol):
       ``seek_number`` the number of the last seek. No await may separate reading these three, because a seek could intervene. A
       fetch that moved the position without a record also becomes a batch. ``fetched_at_ms`` is when the request was *sent*. A
       batch may be dropped at any time, which the chain rule detects, but must not be delivered twice or changed.
-    * **Timers.** ``ownership.tick_once()`` every tick and ``ownership.commit_once()`` every ``worker.commit_every``, from the
-      loop on which all methods of the ownership are called.
+    * **Timers.** It calls ``ownership.tick_once()`` every ``worker.tick`` and ``ownership.commit_once()`` every
+      ``worker.commit_every``, on the event loop on which it calls all methods of the ownership.
 
     :mod:`streams_app.kafka.member_requests` implements requests to the broker for any aiokafka consumer: committed offsets, the
     commit under a claim, bounds of the log.
 
-    Methods are called from that loop; ``generation``, ``assignment`` and ``reader_view`` also from the watchdog's thread.
+    The ownership calls the methods below on its event loop. The watchdog's thread also calls ``generation``, ``assignment`` and
+    ``reader_view``.
     """
 
     @property
@@ -49,7 +50,7 @@ class GroupConsumer(Protocol):
         """Return the partitions that the group last assigned to this member."""
 
     def partition_count(self, topic: str) -> int:
-        """Return the number of partitions of a topic by the cluster metadata; 1 while it is unknown."""
+        """Return the number of partitions of a topic according to the client's metadata; 1 if the metadata lacks the topic."""
 
     async def topic_id(self, topic: str) -> str:
         """Return the id that the broker gave the topic when it was created; "" if the broker has no topic ids.
@@ -62,7 +63,10 @@ class GroupConsumer(Protocol):
         """Read the committed offset and metadata of a partition from the broker; None if the group has not committed any."""
 
     async def commits(self, topic: str) -> Mapping[int, Committed]:
-        """Read the group's commits for a topic from the broker: partition number → commit, without partitions that have none."""
+        """Read the group's commits for a topic from the broker, and return them by partition number.
+
+        Partitions without a commit are left out.
+        """
 
     async def commit(self, positions: Mapping[TP, Committed], claim: Member) -> None:
         """Commit under the generation *and the member id* of a claim, even if this member has rejoined since.
@@ -76,25 +80,26 @@ class GroupConsumer(Protocol):
         """
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
-        """Return the first offset and the last stable offset of a partition's log."""
+        """Return the first offset and the last stable offset of a partition's log, in this order."""
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:
-        """Return an offset at or below that of the first record with a timestamp >= ``time_ms``; else the end of the log."""
+        """Return an offset at or below all records with a timestamp >= ``time_ms``; the end of the log if there are none."""
 
     async def checksum_at(self, tp: TP, offset: int) -> int:
         """Return the checksum of the record at an offset, see :func:`streams_app.delivery.fingerprints.checksum_of`.
 
         Returns:
-            :data:`.GONE` if the record was removed, :data:`.OTHER` if the log ends before it or has a transaction marker there.
+            The checksum. :data:`.GONE` if the record was removed; :data:`.OTHER` if the log ends before the offset, or has a
+            transaction marker there.
 
         Raises:
             KafkaError: The broker does not answer, or returned an error.
         """
 
     async def incarnations(self, topic: str) -> Mapping[int, Incarnation]:
-        """Return partition number → topic id and leader epoch; empty if the broker does not report them (before Kafka 2.8).
+        """Return the topic id and leader epoch of each partition, by partition number; empty before Kafka 2.8.
 
-        They may stay the same although a broker has restarted on an older copy of its disk.
+        Both may stay the same although a broker has restarted on an older copy of its disk.
 
         Raises:
             KafkaError: The broker does not answer, or the topic does not exist.
@@ -104,7 +109,7 @@ class GroupConsumer(Protocol):
         """Seek a partition to an offset.
 
         Returns:
-            The number of this seek; batches that were fetched before it carry another number.
+            The number of this seek. Batches that were fetched before this seek have another number.
 
         Raises:
             NotOwnerError: The partition is not assigned to this member.
@@ -117,15 +122,18 @@ class GroupConsumer(Protocol):
         """Resume fetching of partitions at once."""
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        """Return the end offsets in a partition's last fetch reply, and its reader's position; safe to call from any thread."""
+        """Return the end offsets in a partition's last fetch reply, and the position of its reader.
+
+        The position is None while it is unknown. Safe to call from any thread.
+        """
 
 
 class NotOwnerError(Exception):
-    """Kafka rejected a commit of the claim, or the claim is known to be over: another member may own the partition."""
+    """Kafka rejected a commit of the claim, or the claim has ended: another member may own the partition."""
 
 
 class InDoubtError(TryAgainError):
-    """A commit had no answer: while this member is in the group, the broker may still execute it after a newer commit."""
+    """A commit had no answer. While this member stays in the group, the broker may still execute that commit after a newer one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +149,7 @@ class Member(NamedTuple):
 
     Attributes:
         generation: Generation in which the member owns its partitions.
-        member_id: Its id in that generation, assigned by the coordinator.
+        member_id: Id of the member in that generation, assigned by the coordinator.
     """
 
     generation: int

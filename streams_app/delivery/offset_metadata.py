@@ -2,12 +2,13 @@
 
 The committed offset is the lowest offset of all processors. The commit metadata contains the offset of each processor by name. A
 processor whose state is lost resumes at its own offset, and a new one chooses where it starts. Offsets of names without a processor
-in this worker are retained, because a newer or older worker of the application may run them. If the broker stores no metadata, as
-the embedded one, the committed offset applies to all processors.
+in this worker are retained, because a newer or older worker of the application may run them. If the broker stores no metadata, such
+as the embedded broker, the committed offset applies to all processors.
 
-The metadata is JSON, ``{"<name>": offset, …}``, with the metadata of each processor under ``"@notes"``. If that exceeds the limit
-of a broker, it is packed: ``~<lowest offset>;<name>=<difference>,…``. Names are sorted, and ``17*eu`` repeats the first 17
-characters of the name before it. The percent-encoded metadata of a processor follows its offset after a slash.
+The commit metadata is JSON, ``{"<name>": offset, …}``. The key ``"@notes"`` contains the metadata of each processor by name. If the
+JSON exceeds the limit of a broker, a compact form is written: ``~<lowest offset>;<name>=<difference>,…``. In this form, names are
+sorted; the name ``17*eu`` stands for the first 17 characters of the previous name followed by ``eu``. If a processor has metadata,
+its entry ends with a slash and the percent-encoded metadata.
 """
 
 from __future__ import annotations
@@ -34,15 +35,18 @@ def offsets_of(committed: Committed, names: Iterable[str]) -> dict[str, OffsetAn
         names: Names of this worker's processors.
 
     Returns:
-        Name → offset and metadata. A processor whose name is missing is new. If the commit has no metadata, each of ``names`` has
-        the committed offset.
+        Offset and metadata by name, for all names in the commit. A processor whose name is missing is new. If the commit has no
+        metadata, the committed offset for each of ``names``.
     """
     in_metadata = offsets_in(committed)
     return dict.fromkeys(names, OffsetAndMetadata(committed.offset)) if in_metadata is None else in_metadata
 
 
 def offsets_in(committed: Committed) -> dict[str, OffsetAndMetadata] | None:
-    """Return processor name → offset and metadata, read from the metadata of a commit; None without metadata of this project."""
+    """Read the offset and metadata of each processor from the metadata of a commit; return them by name.
+
+    Return None if the commit has no metadata, or has metadata that this project did not write.
+    """
     found = unpacked(committed.metadata)
     if found is None:
         found = _decoded(committed.metadata)
@@ -63,7 +67,7 @@ def commit_of(positions: Mapping[str, OffsetAndMetadata]) -> Committed:
 
 
 def raised(positions: Mapping[str, OffsetAndMetadata], lows: Mapping[str, OffsetAndMetadata]) -> dict[str, OffsetAndMetadata]:
-    """Return processor name → the higher of its offsets in ``positions`` and in ``lows``, the new low watermarks.
+    """Raise the offsets of processors to their new low watermarks, ``lows``; return the offset and metadata of each one by name.
 
     No offset is lowered: after Redis was rolled back, a low watermark may be below the committed offset, although events up to that
     offset were delivered.
@@ -98,15 +102,15 @@ def packed(positions: Mapping[str, int], metadata_by_name: Mapping[str, str]) ->
     """Return commit metadata in the compact form ``~<lowest offset>;<name>=<difference>,…``.
 
     Args:
-        positions: Name → offset; at least one.
-        metadata_by_name: Name → metadata; only of processors that have some.
+        positions: Offset of each processor by name; at least one.
+        metadata_by_name: Metadata of each processor that has some, by name.
     """
     lowest = min(positions.values())
     return text_of(lowest, {name: position - lowest for name, position in positions.items()}, metadata_by_name)
 
 
 def text_of(lowest: int, differences: Mapping[str, int], metadata_by_name: Mapping[str, str]) -> str:
-    """Format compact commit metadata from the lowest offset and each processor's difference to that offset."""
+    """Format compact commit metadata from the lowest offset and the difference of each processor's offset to it."""
     entries = []
     before = ""
     for name in sorted(differences):
@@ -119,7 +123,7 @@ def text_of(lowest: int, differences: Mapping[str, int], metadata_by_name: Mappi
 
 
 def unpacked(text: str) -> tuple[dict[str, int], dict[str, str]] | None:
-    """Parse compact commit metadata into name → offset and name → metadata; return None for any other text."""
+    """Parse compact commit metadata; return the offsets by name and the metadata by name. Return None for any other text."""
     lowest, _, rest = text.removeprefix(PREFIX).partition(";")
     if not text.startswith(PREFIX) or not lowest.isdecimal():
         return None

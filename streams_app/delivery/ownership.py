@@ -30,13 +30,13 @@ from streams_app.health.status import Status
 logger = logging.getLogger(__name__)
 
 CLAIM_SECONDS: Final = 30.0
-"""Timeout of one attempt of a claim, which is then retried."""
+"""Timeout of one attempt to claim a partition; the next attempt follows after a backoff."""
 
 LAST_COMMIT_SECONDS: Final = 2.0
 """Part of the timeout of a revocation that is reserved for the last commit."""
 
 CHECK_LOGS_MS: Final = 2_000
-"""Minimum interval of checks whether a log was replaced; a client would continue reading a new log without an error."""
+"""Minimum interval of checks whether a log was replaced. Without them, a client would read the new log without an error."""
 
 
 class Ownership:
@@ -65,7 +65,13 @@ class Ownership:
     # ---- assignment
 
     def assigned(self, generation: int) -> None:
-        """Claim all partitions that the group has assigned to this process, in the background; none during :meth:`stop`."""
+        """Start to claim all partitions that the group has assigned to this process; the claims run in the background.
+
+        Partitions that stay assigned are claimed again. During :meth:`stop`, no claim is started.
+
+        Args:
+            generation: Generation of the group in which the partitions are assigned.
+        """
         self.assignment = {tp for tp in self._host.assignment() if tp.topic in self._processors.topics}
         if self._is_stopping:
             return  # A claim would start work and interrupt it at once.
@@ -94,7 +100,7 @@ class Ownership:
         await self._releases.release(given, claimed, seconds)
 
     async def stop(self, seconds: float | None = None) -> None:
-        """Release all partitions and commit their offsets as :meth:`revoked` does; claim no partition meanwhile."""
+        """Release all partitions and commit their offsets, as :meth:`revoked` does. Meanwhile, no partition is claimed."""
         self._is_stopping = True
         try:
             await self.revoked({*self.partitions, *self._claims, *self._releases.tps}, seconds)
@@ -138,7 +144,7 @@ class Ownership:
 
         Raises:
             ConfigurationError: Only an operator can make the claim possible.
-            TryAgainError: See :meth:`.ClaimRetry.failed`.
+            TryAgainError: Kafka keeps rejecting the commits of this member, and no rebalance follows.
         """
         if generation != self._host.generation or tp not in self._host.assignment():
             self._claims.pop(tp, None)
@@ -194,7 +200,7 @@ class Ownership:
         self._claim_soon(tp, partition.member.generation, delay_seconds=delay_seconds, was_reset=cause.cause == RESET)
 
     def fatal(self, error: BaseException) -> None:
-        """Handle a fatal error: end the process if the group is that of the folds, else recreate the client of the group."""
+        """Handle a fatal error: for the group of the folds, end the process; for any other group, recreate its client."""
         self._config.on_fatal(error)
 
     def on_progress(self, partition: Partition) -> None:
@@ -248,7 +254,7 @@ class Ownership:
             self._apply_back_pressure(partition)
 
     def _apply_back_pressure(self, partition: Partition) -> None:
-        """Pause the reader of a partition while records wait for a processor or for a comparison of the log; then resume it."""
+        """Pause the reader of a partition while records wait for a processor or a comparison of the log; resume it afterwards."""
         is_full = partition.ranges.in_flight > 0 or partition.reconnection.is_waiting
         if is_full == partition.is_paused or self.partitions.get(partition.tp) is not partition:
             return
@@ -268,9 +274,9 @@ class Ownership:
         return sum(ranges.in_flight for ranges in claimed if not ranges.is_stuck(now_ms))
 
     def positions(self) -> dict[TP, int]:
-        """Return assigned partition → approximate offset up to which its records are applied; -1 while it is not claimed.
+        """Return the approximate offset up to which the records of each assigned partition are applied.
 
-        Safe to call from any thread.
+        The offset is -1 while the partition is not claimed. Safe to call from any thread.
         """
         claimed = dict(self.partitions)
         assigned = {tp for tp in self._host.assignment() if tp.topic in self._processors.topics}
@@ -279,10 +285,10 @@ class Ownership:
     def progress(self, ends: Mapping[TP, int], monotonic_ms: int) -> dict[Hashable, Progress]:
         """Return the progress of each partition (key: the partition) and of each processor's own work (key: name and partition).
 
-        Topics and work with a known pause are left out. Safe to call from any thread.
+        Topics and work that are paused for a known reason are left out. Safe to call from any thread.
 
         Args:
-            ends: Known ends of partitions; for others, the end in the last fetch reply is used.
+            ends: End offsets of partitions. For a partition that is missing here, the end offset in its last fetch reply is used.
             monotonic_ms: Monotonic clock.
         """
         found: dict[Hashable, Progress] = {}
@@ -298,11 +304,14 @@ class Ownership:
         return found
 
     def reader_views(self) -> dict[TP, ReaderView]:
-        """Return assigned partition → end offsets in its last fetch reply, and its time; safe to call from any thread."""
+        """Return the end offsets in the last fetch reply of each assigned partition, and the time of that fetch.
+
+        Safe to call from any thread.
+        """
         return {tp: self._host.reader_view(tp)[0] for tp in self.positions()}
 
     def read_end(self, tp: TP) -> int | None:
-        """Return the last stable offset in a partition's last fetch reply; None before the first. Safe to call from any thread."""
+        """Return the last stable offset in a partition's last fetch reply; None before any reply. Safe to call from any thread."""
         return self._host.reader_view(tp)[0].stable_offset
 
     def backlog(self) -> int:
@@ -313,7 +322,7 @@ class Ownership:
     # ---- every tick
 
     def tick_once(self) -> None:
-        """Call :meth:`.Processor.tick` of all processors, and claim partitions again whose reader is at a wrong position.
+        """Call :meth:`.Processor.tick` of all processors, and claim again each partition whose reader is at a wrong position.
 
         The timers of partitions are spread evenly over the tick: if all ran at once, they would wait for each other. A partition
         that was claimed since the last tick also runs now, because its turn may be a tick away.
@@ -334,7 +343,10 @@ class Ownership:
         partition.tick(self.now_ms())
 
     async def commit_once(self) -> None:
-        """Commit the low watermarks of all claimed partitions. First check the logs, if the last check is two seconds old."""
+        """Commit the low watermarks of all claimed partitions.
+
+        Before that, check whether a log was replaced, unless the last check was less than two seconds ago.
+        """
         if self._config.clock.monotonic_ms() - self._logs_checked_ms >= CHECK_LOGS_MS:
             self._logs_checked_ms = self._config.clock.monotonic_ms()
             await self._check_logs()
@@ -360,16 +372,17 @@ class OwnershipConfig:
         clock: Trusted wall clock and monotonic clock.
         status: Receives the reasons why the worker is not ready.
         on_fatal: Called with an error after which the member cannot continue; ends the process, or recreates the client.
-        on_resync: Called with name and cause for each processor whose partition is claimed again.
+        on_resync: Called for each processor of a partition that is claimed again, with the name of the processor and the cause.
         session_ms: Session timeout of the group.
-        tick_seconds: How often :meth:`streams_app.delivery.ownership.Ownership.tick_once` is called.
-        release_seconds: Timeout of a revocation with its last commit. The group waits for this member up to the rebalance timeout,
-            then removes it.
-        reclaim_seconds: Grace period of processors whose partition is claimed again by this process.
+        tick_seconds: Interval between calls of :meth:`streams_app.delivery.ownership.Ownership.tick_once`.
+        release_seconds: Timeout of a revocation, including its last commit. The group waits for this member up to the rebalance
+            timeout, then removes the member.
+        reclaim_seconds: Grace period for running work of a partition that this process claims again; 0 for none.
         on_doubt: Called if a commit had no answer, so that this member must leave its group and join as a new one; None if a late
             commit is harmless.
-        on_went_back: Called with the name of a processor and the number of events that the broker lost after it had read them.
-        about: Key of this group in the status.
+        on_went_back: Called with the name of a processor and the number of records that the broker lost after the processor had
+            read them.
+        about: Key under which the status stores why this group is not ready.
     """
 
     clock: TrustedClock

@@ -42,10 +42,10 @@ class Owner(Protocol):
         """Claim the partition again."""
 
     def fatal(self, error: BaseException) -> None:
-        """Handle a fatal error: end the process if the group is that of the folds, else recreate the client of the group."""
+        """Handle a fatal error: for the group of the folds, end the process; for any other group, recreate its client."""
 
     def on_progress(self, partition: Partition) -> None:
-        """Record that processors have applied delivered records."""
+        """Record that processors have applied delivered records; resume a paused reader if no delivered record waits."""
 
     def went_back(self, partition: Partition, name: str, common: int, read_to: int) -> None:
         """Report that the broker lost records that a processor had read: offsets ``common`` to ``read_to`` - 1."""
@@ -54,7 +54,7 @@ class Owner(Protocol):
         """Return the trusted wall clock in Unix milliseconds."""
 
     async def commit_now(self, partition: Partition, name: str, position: OffsetAndMetadata) -> None:
-        """Commit the offset of one processor with the offsets of the partition's other processors."""
+        """Commit the offset of one processor together with those of the partition's other processors."""
 
 
 class Partition:
@@ -64,10 +64,10 @@ class Partition:
         tp: The partition.
         member: Generation and member id of the claim; every commit for the partition is made under them.
         ranges: The ranges that were delivered to its processors.
-        offsets: Offsets of its processors.
-        resync_cause: Why it must be claimed again, if that was reported during the claim.
+        offsets: Committed and pending offsets of its processors.
+        resync_cause: Why the partition must be claimed again, if a processor reported that during the claim; else None.
         read: Fingerprints of records that were read before and since the claim.
-        incarnation: Topic id and leader epoch as of the last comparison of the log; None if the broker reports none.
+        incarnation: Topic id and leader epoch as of the last comparison of the log; None if the broker does not report them.
         reconnection: Buffers batches of a new connection until the log is compared.
         is_paused: Whether its reader is paused because records wait for a processor, or for a comparison of the log.
         is_over: Whether it is being released: reports of its processors are ignored, except commits and fatal errors.
@@ -97,12 +97,17 @@ class Partition:
                 served.processor.tick(now_ms)
 
     def remember(self, batch: Batch) -> None:
-        """Store the fingerprint of a batch's last record in :attr:`read`, unless one of this or a later record is stored."""
+        """Add the fingerprint of a batch's last record to :attr:`read`, unless that contains the record or a later one."""
         if batch.records and (not self.read or self.read[-1].offset < batch.records[-1].offset):
             self.read = fingerprints.followed_by(self.read, batch.records[-1])
 
     async def check_log(self, now: Incarnation) -> None:
-        """Claim the partition again if its topic id changed. If only the leader epoch changed, first compare the records.
+        """Check whether the log was replaced since the last check; if so, claim the partition again.
+
+        A changed topic id proves this. If only the leader epoch changed, the log is compared with the records that were read.
+
+        Args:
+            now: Topic id and leader epoch as the broker reports them now.
 
         Raises:
             KafkaError, TimeoutError: The broker does not answer; try again later.
@@ -152,20 +157,24 @@ class Partition:
             self._owner.resync(self, ResyncCause(cause, why or cause, script))
 
     def fatal(self, error: BaseException) -> None:
-        """Handle a fatal error: end the process if the group is that of the folds, else recreate the client of the group."""
+        """Handle a fatal error: for the group of the folds, end the process; for any other group, recreate its client."""
         self._owner.fatal(error)
 
     def on_progress(self) -> None:
-        """Report that delivered records were applied; resumes a paused reader once no delivered record waits."""
+        """Report that delivered records were applied. A paused reader is resumed once no delivered record waits."""
         if not self.is_over:
             self._owner.on_progress(self)
 
     async def commit_now(self, name: str, position: OffsetAndMetadata) -> None:
-        """Commit the offset of one processor with the offsets of the partition's other processors; wait for the answer."""
+        """Commit the offset of one processor together with those of the partition's other processors; wait for the answer."""
         await self._owner.commit_now(self, name, position)
 
     async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
-        """Return partition number → committed offset and metadata of a processor, for the other partitions of the topic."""
+        """Return the committed offset and metadata of a processor in each other partition of the topic, by partition number.
+
+        The value is None for a partition whose commit has no metadata. Partitions are left out if they have no commit, or one that
+        does not contain the processor.
+        """
         found: dict[int, OffsetAndMetadata | None] = {}
         for number, committed in (await self._host.commits(self.tp.topic)).items():
             in_commit = offsets_in(committed)
@@ -179,9 +188,11 @@ class Partition:
         return LogBounds(*await self._host.log_range(self.tp), asked_ms)
 
     async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        """Compare the log with fingerprints of read records; return the offset to read again from if it changed, else None.
+        """Compare the log with fingerprints of records that were read, to detect that the log was truncated.
 
-        If it changed, the processor's offset in the next commit is at most the returned one.
+        Returns:
+            None if no change was found. Else the offset from which to read again; the processor's offset in the next commit is then
+            at most this one.
         """
         common = await fingerprints.common_end(kept, partial(self._host.checksum_at, self.tp))
         if common is None:
@@ -199,7 +210,7 @@ class Partition:
         return committed is not None and committed.metadata != ""
 
     async def offset_at(self, time_ms: int) -> int:
-        """Return an offset at or below that of the first record with a timestamp >= ``time_ms``; else the end of the log."""
+        """Return an offset at or below all records with a timestamp >= ``time_ms``; the end of the log if there are none."""
         return await self._host.offset_at(self.tp, time_ms)
 
     def reader_view(self) -> ReaderView:

@@ -15,8 +15,8 @@ class PartitionOffsets:
     """Tracks the offset of each processor of one partition, and builds the next commit.
 
     Attributes:
-        by_name: Processor name → offset and metadata that are committed, or will be with the next commit. Includes names without a
-            processor in this worker.
+        by_name: Offset and metadata by processor name, as they are committed or will be with the next commit. Names without a
+            processor in this worker are included.
         committed: The commit that the broker stores; None if that is unknown.
         beginning: Barrier for the first commits of new processors.
     """
@@ -37,12 +37,12 @@ class PartitionOffsets:
         return commit_of(self.by_name)
 
     def went_back(self, name: str, common: int) -> None:
-        """Lower the offset of a processor to ``common`` after the log was truncated there."""
+        """Lower the offset of a processor to ``common``, where the log was truncated; no effect unless it is above ``common``."""
         if name in self.by_name and self.by_name[name].offset > common:
             self.by_name[name] = self.by_name[name]._replace(offset=common)
 
     async def low(self, served: Mapping[str, Served]) -> Committed | None:
-        """Collect the low watermarks of all processors and return the next commit; None if a processor has no state."""
+        """Ask all processors for their low watermarks, and return the next commit; None if a processor has no state yet."""
         lows: dict[str, OffsetAndMetadata] = {}
         for name, one in served.items():
             position = await one.processor.position_to_commit()

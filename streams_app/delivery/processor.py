@@ -2,7 +2,7 @@
 
 The delivery layer decides which member owns a partition, in which ranges its log is delivered, and which offsets are committed. A
 :class:`Processor` handles the records of one partition for one of those components, and stores its own state. A :class:`Claim`
-connects the two.
+connects a processor with its partition.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class OffsetAndMetadata(NamedTuple):
 
     Attributes:
         offset: Low watermark of the processor: lowest offset whose effect is not yet delivered. The committed offset of a
-            partition is the lowest one of its processors.
-        metadata: Text for the next owner, which the next claim returns. All processors of a partition share the metadata limit of
-            the broker (4 096 bytes).
+            partition is the lowest low watermark of its processors.
+        metadata: Text for the next owner, which receives it in :attr:`Claim.committed`; "" for none. All processors of a partition
+            share the metadata limit of the broker (4 096 bytes).
     """
 
     offset: int
@@ -50,22 +50,26 @@ class LogBounds(NamedTuple):
 
 
 class ClaimedPartition(Protocol):
-    """Port from a :class:`Claim` to its partition, which carries out the calls; ``name`` is the name of the processor."""
+    """The partition of a :class:`Claim`, to which the claim passes its calls; ``name`` is the name of the claim's processor."""
 
     def resync(self, cause: str, why: str, script: str) -> None:
         """Claim the partition again, unless it is being released."""
 
     def fatal(self, error: BaseException) -> None:
-        """Handle a fatal error: end the process if the group is that of the folds, else recreate the client of the group."""
+        """Handle a fatal error: for the group of the folds, end the process; for any other group, recreate its client."""
 
     def on_progress(self) -> None:
-        """Report that delivered records were applied; resumes a paused reader once no delivered record waits."""
+        """Report that delivered records were applied. A paused reader is resumed once no delivered record waits."""
 
     async def commit_now(self, name: str, position: OffsetAndMetadata) -> None:
-        """Commit the offset of one processor with the offsets of the partition's other processors; wait for the answer."""
+        """Commit the offset of one processor together with those of the partition's other processors; wait for the answer."""
 
     async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
-        """Return partition number → committed offset and metadata of a processor, for the other partitions of the topic."""
+        """Return the committed offset and metadata of a processor in each other partition of the topic, by partition number.
+
+        The value is None for a partition whose commit has no metadata. Partitions are left out if they have no commit, or one that
+        does not contain the processor.
+        """
 
     async def log_bounds_now(self) -> LogBounds:
         """Query the broker for the current first offset and last stable offset of the partition."""
@@ -74,13 +78,15 @@ class ClaimedPartition(Protocol):
         """Return whether the commit of the partition has metadata; False also if there is no commit."""
 
     async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        """Compare the log with fingerprints of read records; return the offset to read again from if it changed, else None.
+        """Compare the log with fingerprints of records that were read, to detect that the log was truncated.
 
-        If it changed, the processor's offset in the next commit is at most the returned one.
+        Returns:
+            None if no change was found. Else the offset from which to read again; the processor's offset in the next commit is then
+            at most this one.
         """
 
     async def offset_at(self, time_ms: int) -> int:
-        """Return an offset at or below that of the first record with a timestamp >= ``time_ms``; else the end of the log."""
+        """Return an offset at or below all records with a timestamp >= ``time_ms``; the end of the log if there are none."""
 
     def reader_view(self) -> ReaderView:
         """Return the end offsets in the last fetch reply of the partition, and the time of that fetch."""
@@ -90,19 +96,19 @@ class ClaimedPartition(Protocol):
 class Claim:
     """The right of one processor to one partition, until the next claim of that partition.
 
-    Unless the partition has no commit, Kafka has just accepted one of this member and generation, which proves ownership at that
-    moment. After the release of the partition, :meth:`resync` and :meth:`on_progress` have no effect; :meth:`commit_now` raises
-    once the processors of the partition have ended.
+    If the partition has a commit, Kafka has just accepted that commit again from this member and generation, which proves that the
+    member owned the partition at that moment. Once the partition is being released, :meth:`resync` and :meth:`on_progress` have no
+    effect. Once the processors of the partition have ended, :meth:`commit_now` raises an error.
 
     Attributes:
         tp: The partition.
         name: Name of the processor, under which the commit stores its offset.
         token: Random token of this claim. The claim that stored its token last owns the processor's state: every script and
-            transaction checks it.
+            transaction checks the token.
         generation: Generation of the consumer group. Commits under this claim use this generation and no later one.
         member_id: Id of this member in that generation.
-        committed: Offset and metadata of this processor; None for a new one. If the broker stores no metadata, the committed
-            offset without metadata.
+        committed: Committed offset and metadata of this processor; None if the processor is new. If the broker stores no metadata,
+            this is the committed offset of the partition.
         log_bounds: Bounds of the log when the claim began.
         partitions: Number of partitions of the topic.
         topic_id: Id that the broker gave the topic when it was created; "" if the broker has no topic ids.
@@ -122,7 +128,7 @@ class Claim:
     token: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def resync(self, cause: str, why: str = "", script: str = "") -> None:
-        """Report that the state is not as the processor left it: the partition is claimed again, with a growing backoff.
+        """Report that the state is not as the processor left it: the partition is claimed again, after a growing backoff.
 
         Args:
             cause: One word, for metrics.
@@ -134,7 +140,7 @@ class Claim:
     def fatal(self, error: BaseException) -> None:
         """Report an unexpected error, or one that only an operator can resolve.
 
-        If it is of a fold, the process ends; else the client of the group is recreated.
+        After an error of a fold, the process ends. After an error of another processor, the client of its group is recreated.
         """
         self._partition.fatal(error)
 
@@ -143,7 +149,7 @@ class Claim:
         self._partition.on_progress()
 
     async def commit_now(self, position: OffsetAndMetadata) -> None:
-        """Commit the offset of this processor with the offsets of the partition's other processors; wait for Kafka's answer.
+        """Commit the offset of this processor together with those of the partition's other processors; wait for the answer.
 
         A new processor commits its initial offset by this method within :meth:`Processor.claim`, *before* it starts. The new
         processors of a partition are committed together, because a broker without metadata would apply the first offset to all.
@@ -158,8 +164,8 @@ class Claim:
         """Return the committed offset of this processor in every other partition of the topic.
 
         Returns:
-            Partition number → offset and metadata; None if that commit has no metadata, so that the offset is unknown. Partitions
-            without a commit, or whose commit does not contain this name, are left out.
+            Offset and metadata by partition number; None for a partition whose commit has no metadata, so that the offset of this
+            processor is unknown. Partitions are left out if they have no commit, or one that does not contain this processor.
 
         Raises:
             KafkaError, TimeoutError: The broker does not answer; try again.
@@ -169,8 +175,8 @@ class Claim:
     async def log_bounds_now(self) -> LogBounds:
         """Query the broker for the current first offset and last stable offset of the partition.
 
-        Records may be appended after :attr:`log_bounds` was read. To determine whether it is at the end of the log, a processor
-        calls this method after it has taken over its state.
+        Records may be appended after :attr:`log_bounds` was read. So a processor calls this method after it has taken over its
+        state, to determine whether it is at the end of the log.
 
         Raises:
             KafkaError, TimeoutError: The broker does not answer; try again.
@@ -180,11 +186,11 @@ class Claim:
     async def common_end(self, kept: Sequence[Fingerprint], read_to: int) -> int | None:
         """Compare the log with fingerprints of records that were read, to detect that it was truncated.
 
-        A broker may have restarted on an older copy of its disk, for example. A truncated log is logged and counted, and lowers the
-        offset of this processor in the next commit.
+        A broker may have restarted on an older copy of its disk, for example. If the log was truncated, this is logged and counted,
+        and the offset of this processor in the next commit is lowered.
 
         Args:
-            kept: Fingerprints of records that were read, of a topic with the same id as :attr:`topic_id`.
+            kept: Fingerprints of records that were read from the topic with the id :attr:`topic_id`.
             read_to: Offset below which all records were read.
 
         Returns:
@@ -205,7 +211,7 @@ class Claim:
         return await self._partition.broker_keeps_metadata()
 
     async def offset_at(self, time_ms: int) -> int:
-        """Return an offset at or below that of the first record with a timestamp >= ``time_ms``; else the end of the log.
+        """Return an offset at or below all records with a timestamp >= ``time_ms``; the end of the log if there are none.
 
         Raises:
             KafkaError, TimeoutError: The broker does not answer; try again.
@@ -213,7 +219,7 @@ class Claim:
         return await self._partition.offset_at(time_ms)
 
     def reader_view(self) -> ReaderView:
-        """Return the end offsets in the last fetch reply of this partition, even an empty one, and the time of that fetch."""
+        """Return the end offsets in the last fetch reply of this partition, with or without records, and the time of that fetch."""
         return self._partition.reader_view()
 
 
@@ -250,10 +256,10 @@ class Processor(Protocol):
         """
 
     def deliver(self, batch: Batch) -> None:
-        """Accept the next range. The first one begins at the offset of :meth:`claim`, others at the end of the previous one."""
+        """Accept the next range. The first one begins at the offset from :meth:`claim`, any other where the previous one ended."""
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the offset and metadata to commit; None without state, so that nothing is committed for the partition.
+        """Return the offset and metadata to commit; None if there is no state yet, so that nothing is committed for the partition.
 
         Also called after :meth:`revoke`, for the last commit.
 
@@ -266,10 +272,10 @@ class Processor(Protocol):
         return
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Return the progress of the processor's own work, besides its ranges; called from any thread.
+        """Return the progress of work that the processor does besides applying ranges; called from any thread.
 
         Returns:
-            None if there is no such work, or it does not progress because of a known pause.
+            None if there is no such work, or it is paused for a known reason.
         """
         return None
 
@@ -284,7 +290,7 @@ class Processor(Protocol):
         return
 
     async def on_commit_rejected(self) -> None:
-        """Handle a rejected last commit, made after :meth:`revoke`: the next owner does not see its metadata."""
+        """Handle the rejection of the last commit after :meth:`revoke`: the next owner does not see the metadata of that commit."""
         return
 
 
@@ -296,7 +302,7 @@ class Processors(Protocol):
         """Topics that are read; partitions of other topics are not claimed."""
 
     def of(self, tp: TP, committed: Collection[str]) -> Mapping[str, Processor]:
-        """Create the processors of a partition; return name → processor, at least one.
+        """Create the processors of a partition, at least one, and return them by name.
 
         Args:
             tp: A partition that is assigned to this member.
@@ -308,7 +314,7 @@ class Processors(Protocol):
         """
 
     def is_paused(self, topic: str) -> bool:
-        """Return whether a topic makes no progress because of a known pause; called from any thread."""
+        """Return whether a topic makes no progress because its processing is paused for a known reason; called from any thread."""
         return False
 
 

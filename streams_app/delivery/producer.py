@@ -11,11 +11,24 @@ TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 """Errors of a record that its topic will never accept."""
 
 Outcomes: TypeAlias = list[BaseException | None]
-"""One entry per record: None if the broker has acknowledged it, else the error. After an error, it may still have been appended."""
+"""One entry for each record: None if the broker has acknowledged the record, else the error.
+
+After an error, the record may still have been appended.
+"""
 
 
 class Outgoing(NamedTuple):
-    """A record to produce: into ``partition``, which must exist, or that of its key; without both, into any partition."""
+    """A record to produce.
+
+    Attributes:
+        topic: Topic of the record.
+        key: Key of the record; None if it has none.
+        value: Value of the record; None if it has none.
+        headers: Names and values of the headers.
+        timestamp_ms: Timestamp of the record; None for the current time.
+        partition: Number of an existing partition. If it is None, the key determines the partition; without a key, the producer
+            chooses one.
+    """
 
     topic: str
     key: bytes | None

@@ -14,12 +14,16 @@ CAUSES: Final = {
     RESET: "the client has reset its position to another offset",
     IDLE: "the reader is ahead of the fence, but no records arrive",
 }
-"""Cause of a resync by the chain rule → its explanation for logs."""
+"""Explanation of each cause of a resync that this module detects, for logs."""
 
 IDLE_MS: Final = 10_000
-"""Time after which a reader that is ahead of an idle processor counts as wrong; a fetch takes a fraction of it."""
+"""Time without progress, in ms, after which a reader that is ahead of an idle processor counts as being at a wrong position.
+
+A fetch takes a fraction of this time.
+"""
+
 STUCK_MS: Final = 1_000
-"""Time without progress after which a partition counts as stuck; one step of a processor takes a fraction of it."""
+"""Time without progress, in ms, after which a partition counts as stuck. One step of a processor takes a fraction of it."""
 
 
 @dataclass(slots=True)
@@ -41,7 +45,7 @@ class Ranges:
 
     Attributes:
         served: The partition's processors by their names.
-        seek_number: Number of the last seek; batches with another one were fetched before it.
+        seek_number: Number of the last seek; batches with another number were fetched before that seek.
         position: Offset at which the next range begins.
         applied: Offset below which all records are applied.
         progress_ms: When records were last delivered or applied.
@@ -70,7 +74,7 @@ class Ranges:
         return min(served.next for served in self.served.values()) - self.in_flight
 
     def is_stuck(self, monotonic_ms: int) -> bool:
-        """Return whether no record was delivered or applied for :data:`STUCK_MS`, so that other partitions need not wait."""
+        """Return whether no record was delivered or applied for :data:`STUCK_MS`; then other partitions do not wait for it."""
         return monotonic_ms - self.progress_ms > STUCK_MS
 
     def deliver(self, batch: Batch, monotonic_ms: int) -> str | None:
@@ -96,7 +100,11 @@ class Ranges:
         return None
 
     def check(self, position: int | None, monotonic_ms: int) -> str | None:
-        """Check the position of the reader, to detect a gap while no range arrives that would show it.
+        """Check the position of the reader. This detects a gap even if no further range arrives that would show the gap.
+
+        Args:
+            position: Position of the reader; None if it is unknown.
+            monotonic_ms: Monotonic clock.
 
         Returns:
             Cause of a resync (a key of :data:`CAUSES`), or None if the position is right or unknown.

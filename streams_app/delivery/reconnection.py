@@ -19,18 +19,19 @@ from streams_app.errors import text_of
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.5
-"""Delay before a comparison is repeated that the broker did not answer."""
+"""Delay after which a comparison is repeated if the broker did not answer."""
 
 
 class Reconnection:
     """Buffers the batches of one partition after a reconnection, until its log is compared with the records that were read."""
 
     def __init__(self, tp: TP, is_same_log: Callable[[], Awaitable[bool]], on_fatal: Callable[[BaseException], None]) -> None:
-        """Start without a connection, so that the first batch also causes a comparison.
+        """Start without a known connection, so that the first batch causes a comparison.
 
         Args:
             tp: The partition.
-            is_same_log: Compares the log with what was read; raises a dependency error if the broker does not answer.
+            is_same_log: Returns whether the log still matches the records that were read; raises a dependency error if the broker
+                does not answer.
             on_fatal: Called with any other error.
         """
         self._tp = tp
@@ -46,11 +47,14 @@ class Reconnection:
         return bool(self._waiting)
 
     def keeps(self, batch: Batch, deliver: Callable[[Batch], None]) -> bool:
-        """Buffer a batch if the client has reconnected since the last comparison or earlier batches wait; return whether it did.
+        """Buffer a batch if the client has reconnected since the last comparison, or if earlier batches are still buffered.
 
         Args:
             batch: A batch of this partition.
             deliver: Called with each buffered batch in order, once the comparison shows that the log is unchanged.
+
+        Returns:
+            Whether the batch was buffered. If False, the caller delivers it.
         """
         if batch.connection is self._connection and not self._waiting:
             return False

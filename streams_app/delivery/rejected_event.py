@@ -8,8 +8,10 @@ from typing import Any, Final
 from streams_app.reasons import Reason
 
 NOT_KEPT: Final = {"value": "value-bytes-not-kept", "key": "key-bytes-not-kept", "headers": "header-bytes-not-kept"}
-"""Part of a record → header of a dead letter that was sent without this part; its value is the size of the part. A dead letter with
-this header cannot be replayed."""
+"""For each part of a record, the header of a dead letter that was sent without that part.
+
+The value of the header is the size of the part in bytes. A dead letter with such a header cannot be replayed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +20,9 @@ class RejectedEvent:
 
     Attributes:
         record: The record as received: its offset, key and value are used.
-        reason: Reason of its dead letter.
-        detail: Description of the fault.
-        addressee: Processor for which the record was replayed, if that is not the one that rejects it.
+        reason: Reason of the rejection, which the dead letter names.
+        detail: Description of the fault, as text.
+        addressee: Name of the component for which the record was replayed, if another one rejects the record; else "".
         headers: Additional headers of the dead letter.
     """
 

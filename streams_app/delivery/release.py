@@ -1,4 +1,4 @@
-"""Release of partitions: their processors end concurrently, and a last commit follows. Its time limits are in ``ownership.py``."""
+"""Release of partitions: their processors end concurrently, then a last commit follows. ``ownership.py`` sets the time limits."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ class PartitionReleases:
         Args:
             partition: A claimed partition.
             seconds: Grace period for running work.
-            is_last: Whether another process may claim the partition next; :meth:`release` then makes the last commit. If not, the
-                task makes it, unless ``seconds`` is 0.
+            is_last: Whether another process may claim the partition next. If True, the caller must call :meth:`release`, which
+                makes the last commit. If False, the last commit follows as soon as the processors have ended; no commit is
+                made if ``seconds`` is 0.
         """
         partition.is_over = True
         tp = partition.tp

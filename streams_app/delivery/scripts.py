@@ -36,7 +36,7 @@ def with_included(text: str, shared: Callable[[str], str] = lambda _: "") -> str
 
     Args:
         text: The text of the script file.
-        shared: Returns the text of a Lua file of the processor's layer by name; used if this layer has no file of that name.
+        shared: Returns the text of a Lua file of the processor's layer by its name. Used if ``delivery/lua`` has no such file.
     """
     return _INCLUDE.sub(lambda found: with_included(fenced(found[1]) or shared(found[1]), shared), text)
 
@@ -56,7 +56,7 @@ class FencedError(Exception):
 
 
 class Script:
-    """A Redis script that takes its arguments as one map, and whose rejection raises :class:`FencedError`."""
+    """A Redis script that takes its arguments as one map; a call that the script rejects raises :class:`FencedError`."""
 
     def __init__(self, name: str, script: Any, timer: Timer = unmeasured) -> None:
         """Wrap a script, without loading it.
@@ -80,7 +80,7 @@ class Script:
 
         Raises:
             FencedError: The script has returned ``refused`` and a cause.
-            redis.exceptions.RedisError: The outcome is unknown unless the server answered.
+            redis.exceptions.RedisError: The call failed. Unless the server answered, it is unknown whether the script has run.
         """
         packed = self._pack(arguments)
         with self._timer(self._name):
@@ -95,4 +95,7 @@ class Scripts(Protocol):
 
     @property
     def by_name(self) -> Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]]:
-        """Script name → function that takes keys and arguments and returns the reply; it may raise :class:`FencedError`."""
+        """Function of each script by its name: takes keys and arguments, and returns the reply of the script.
+
+        The function may raise :class:`FencedError`.
+        """

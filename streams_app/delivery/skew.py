@@ -14,7 +14,7 @@ from streams_app.health.status import Status
 logger = logging.getLogger(__name__)
 
 SKEW_EVERY_SECONDS: Final = 5.0
-"""Interval of comparisons."""
+"""Interval between two comparisons of the clocks."""
 
 
 class SkewWatch:
@@ -33,7 +33,7 @@ class SkewWatch:
         self._is_unanswered = False
 
     async def check_once(self) -> None:
-        """Compare the wall clock with that of Redis once.
+        """Compare the wall clock with that of Redis once, and update the status if they begin or cease to agree.
 
         The worker calls it before its first claim: a wall clock that is ahead would close every group, and the next owner would
         inherit the advanced partition clocks.
@@ -56,7 +56,7 @@ class SkewWatch:
             logger.info("wall clock agrees with Redis TIME again")
 
     async def try_once(self) -> None:
-        """Compare the clocks once; if Redis does not answer, log that only for the first failure in a row."""
+        """Compare the clocks once. If Redis does not answer, raise no error, and log only the first of consecutive failures."""
         try:
             await self.check_once()
         except DEPENDENCY_ERRORS as error:

@@ -21,10 +21,10 @@ def run(claim: Claim, work: Coroutine[Any, Any, None], name: str, words: Mapping
     """Start a task of a processor. A FencedError in it calls :meth:`.Claim.resync`, any other error :meth:`.Claim.fatal`.
 
     Args:
-        claim: Claim of the processor, which cancels the task when it is revoked.
+        claim: Claim of the processor. The processor must cancel the task when it is revoked.
         work: The coroutine.
         name: Name of the task.
-        words: Cause of a FencedError → its explanation.
+        words: Explanations of causes of a FencedError, for logs; keys are the causes.
     """
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(partial(_ended, claim, words))

@@ -86,7 +86,10 @@ def is_behind(batches: Iterable[Batch]) -> bool:
 
 
 def view_of(consumer: AIOKafkaConsumer | None, tp: TP) -> tuple[ReaderView, int | None]:
-    """Return the end offsets in a partition's last fetch reply, and its reader's position; safe to call from any thread."""
+    """Return the end offsets in a partition's last fetch reply, and the position of its reader.
+
+    The position is None while it is unknown. Safe to call from any thread.
+    """
     subscription = consumer._subscription.subscription if consumer is not None else None
     assignment = subscription.assignment if subscription is not None else None
     if assignment is None or tp not in assignment.tps:

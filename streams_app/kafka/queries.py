@@ -60,12 +60,15 @@ class KafkaQueries(ABC):
         return "" if coordinator is None else str(coordinator.member_id)
 
     def partition_count(self, topic: str) -> int:
-        """Return the number of partitions of a topic by the cluster metadata; 1 while it is unknown."""
+        """Return the number of partitions of a topic according to the client's metadata; 1 if the metadata lacks the topic."""
         partitions = self.client.partitions_for_topic(topic) if self.client is not None else None
         return len(partitions) if partitions else 1
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        """Return the end offsets in a partition's last fetch reply, and its reader's position; safe to call from any thread."""
+        """Return the end offsets in a partition's last fetch reply, and the position of its reader.
+
+        The position is None while it is unknown. Safe to call from any thread.
+        """
         return view_of(self.client, tp)
 
     async def topic_id(self, topic: str) -> str:
@@ -77,7 +80,10 @@ class KafkaQueries(ABC):
         return (await self._asked(lambda consumer: committed_of(consumer, [tp]))).get(tp)
 
     async def commits(self, topic: str) -> dict[int, Committed]:
-        """Read the group's commits for a topic from the broker: partition number → commit, without partitions that have none."""
+        """Read the group's commits for a topic from the broker, and return them by partition number.
+
+        Partitions without a commit are left out.
+        """
 
         async def ask(consumer: AIOKafkaConsumer) -> dict[TP, Committed]:
             return await committed_of(consumer, [TP(topic, number) for number in consumer.partitions_for_topic(topic) or ()])
@@ -111,7 +117,7 @@ class KafkaQueries(ABC):
         return await self._asked(lambda consumer: incarnations(consumer._client, topic))
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:
-        """Return an offset at or below that of the first record with a timestamp >= ``time_ms``; else the end of the log."""
+        """Return an offset at or below all records with a timestamp >= ``time_ms``; the end of the log if there are none."""
         key = TopicPartition(*tp)
 
         async def ask(consumer: AIOKafkaConsumer) -> int:
