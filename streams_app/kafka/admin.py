@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 TOPIC_EXISTS = 36
 NO_RETENTION_LIMIT = -1
 ANSWER_SECONDS = 5.0
-"""Time after which a silent broker is considered down."""
+"""Time after which a broker that does not answer is considered down."""
 
 VISIBLE_SECONDS = 10.0
 """Time within which every broker must know a new topic."""
@@ -40,7 +40,7 @@ class Topic:
 
     Attributes:
         name: Name of the topic.
-        role: ``source``, ``output``, ``dead letters``, ``events`` or ``put back``.
+        role: Use of the topic: ``source``, ``output``, ``dead letters``, ``events`` or ``put back``.
         users: Names of the folds, read stores, events, subscribers, live views and journals that use it.
     """
 
@@ -50,7 +50,10 @@ class Topic:
 
 
 def topics_of(settings: Settings) -> list[Topic]:
-    """Return each topic of the folds, read stores, live views and journals in the settings once, in its first role."""
+    """Return the topics of the folds, read stores, live views and journals in the settings, each topic once.
+
+    A topic with several roles has the first of them, with the names of all its users.
+    """
     found: dict[str, tuple[str, list[str]]] = {}
     for role, attribute in (("source", "source"), ("output", "output"), ("dead letters", "dead_letters")):
         for fold in settings.folds:
@@ -84,10 +87,12 @@ def topics_of_views(views: Sequence[LiveView]) -> list[Topic]:
 
 @asynccontextmanager
 async def admin_client(kafka: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
-    """Connect an admin client and close it at the end; a silent broker is an error after :data:`ANSWER_SECONDS`.
+    """Connect an admin client, and close it at the end of the ``async with`` block.
+
+    The errors below are raised if the connection fails, and in place of errors of Kafka in the block.
 
     Raises:
-        TryAgainError: The broker cannot be reached, or does not answer.
+        TryAgainError: The broker cannot be reached, or does not answer within :data:`ANSWER_SECONDS`.
         ConfigurationError: The broker denies access, or a right is missing.
     """
     client = AIOKafkaAdminClient(
@@ -110,11 +115,11 @@ async def admin_client(kafka: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClien
 
 
 async def partition_counts(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, int]:
-    """Return topic → number of partitions, for those of the topics that exist.
+    """Return the number of partitions of each topic that exists, by the name of the topic.
 
     Raises:
-        TopicAuthorizationFailedError: The user may not describe some topics, so that their existence is unknown. The error names
-            all of them.
+        TopicAuthorizationFailedError: The user may not describe some topics, so it is unknown whether they exist. The error
+            names all of them.
     """
     existing = set(await client.list_topics())
     wanted = [name for name in names if name in existing]
@@ -129,13 +134,13 @@ async def partition_counts(client: AIOKafkaAdminClient, names: Sequence[str]) ->
 
 
 async def retention_ms(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, int]:
-    """Return topic → ``retention.ms``, -1 for unlimited; empty if the request fails, as on the embedded broker."""
+    """Return ``retention.ms`` of each topic; -1 means no limit. Return {} if the request fails, as on the embedded broker."""
     found = await topic_configs(client, names)
     return {name: int(config["retention.ms"]) for name, config in found.items() if "retention.ms" in config}
 
 
 async def topic_configs(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return topic → name of each setting → value; empty if the request fails or the broker does not support it."""
+    """Return the names and values of each topic's settings; {} if the request fails, or the broker does not support it."""
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
     try:
         replies = await client.describe_configs(resources)

@@ -14,7 +14,15 @@ logger = logging.getLogger(__name__)
 
 
 async def attempt(call: Coroutine[Any, Any, Any], seconds: float, what: str) -> None:
-    """Await ``call`` for at most ``seconds``; log a failure at debug level. It is raised only if the caller is cancelled."""
+    """Await ``call`` for at most ``seconds``. Log its failure at debug level, and return normally.
+
+    Only a cancellation of the caller is raised, not a cancellation within ``call``.
+
+    Args:
+        call: The step.
+        seconds: Timeout.
+        what: Name of the step, for the log.
+    """
     try:
         await asyncio.wait_for(call, seconds)
     except (Exception, asyncio.CancelledError) as error:  # any error: the caller's further steps must still run

@@ -25,7 +25,10 @@ _Line: TypeAlias = list[tuple[Outgoing, asyncio.Future[BaseException | None]]]
 
 
 class CoalescingProducer:
-    """Producer that coalesces single records before it sends them by :class:`AckedProducer`; no partition waits for another."""
+    """Producer that combines records of concurrent sends into larger requests of an :class:`AckedProducer`.
+
+    No partition waits for another one.
+    """
 
     def __init__(self, producer: AckedProducer, send_seconds: float) -> None:
         """Create a producer.
@@ -52,9 +55,10 @@ class CoalescingProducer:
         await self._producer.stop()
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:
-        """Send records and return an outcome for each.
+        """Send records and return an outcome for each: None if the broker has acknowledged the record, else the error.
 
-        A single record is coalesced with those of other calls, once its partition is known; several records are not.
+        If there is one record and its partition is known, it shares a request with the records of other calls. Otherwise, the
+        records are sent on their own.
         """
         place = self._producer.place_of(records[0]) if len(records) == 1 else None
         if place is None:

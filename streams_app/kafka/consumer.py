@@ -23,7 +23,10 @@ Redis."""
 
 
 ROOM_SECONDS = 1.0
-"""Interval in which a reader without room checks whether records in flight were folded, or belong to a stuck partition."""
+"""Interval at which a reader that has reached :data:`BUFFERED_RECORDS` checks whether it may fetch again.
+
+It may fetch again once records in flight were folded, or once their partition counts as stuck.
+"""
 
 
 class _ReadOffsets(dict[TP, "int | None"]):
@@ -75,9 +78,10 @@ class FoldingConsumer(Consumer):
         self.on_seek(self.app.consumer_generation_id)
 
     async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Any]]:
-        """Yield (partition, message with a fetched batch) pairs, even if the partition was paused after the fetch.
+        """Wait for fetched batches; yield the partition of each batch, and a message that holds the batch.
 
-        On delivery, a stale batch is recognised by its seek number.
+        A batch is yielded even if its partition was paused after the fetch. On delivery, a stale batch is recognised by its seek
+        number.
         """
         self._thread.room = BUFFERED_RECORDS - self._in_flight()
         if self.flow_active and self.assignment() and (self._thread.room <= 0 or not self._get_active_partitions()):
@@ -106,7 +110,7 @@ class FoldingConsumer(Consumer):
         self._thread.wake()
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
-        """Handle an assignment; also report an empty one, for which Faust does not call :meth:`perform_seek`."""
+        """Handle an assignment. Report an empty one to the ownership, because Faust calls :meth:`perform_seek` only for others."""
         await super().on_partitions_assigned(assigned, generation_id)
         if not assigned:
             self.on_seek(generation_id)

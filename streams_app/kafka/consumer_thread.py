@@ -22,14 +22,16 @@ from streams_app.kafka.queries import in_time
 T = TypeVar("T")
 
 FETCH_MAX_WAIT_MS, BUSY_FETCH_MAX_WAIT_MS = 50, 5
-"""Longest wait of a fetch, and the same while partitions are behind. Each broker has one fetch in flight: while that waits for
-records of idle partitions, busy partitions receive no records."""
+"""Longest wait of a fetch, in ms: the first while no partition is behind, the second while one is.
+
+Each broker has one fetch in flight: while it waits for records of idle partitions, busy partitions receive no records.
+"""
 
 FETCH_MAX_BYTES = 4 * 1024 * 1024
 """Maximum bytes of a fetch reply, so that memory does not grow with the number of partitions."""
 
 METADATA_MAX_AGE_MS = 30_000
-"""Maximum time until added partitions are noticed."""
+"""Maximum time, in ms, until the client notices added partitions."""
 
 
 class FoldingThread(AIOKafkaConsumerThread):
@@ -38,7 +40,7 @@ class FoldingThread(AIOKafkaConsumerThread):
     consumer: Any
     """The :class:`streams_app.kafka.consumer.FoldingConsumer` that owns the thread; a type would be a circular import."""
     room: int
-    """Number of records that are wanted now; a few more may be returned, because the batch of a partition is not split."""
+    """Number of records that the next fetch may return; it may return a few more, because the batch of a partition is not split."""
 
     def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, thread_loop=ReceivingLoop(), **options)
@@ -123,7 +125,7 @@ class FoldingThread(AIOKafkaConsumerThread):
 
     @property
     def client(self) -> aiokafka.AIOKafkaConsumer | None:
-        """The aiokafka consumer, or None before it is created; other threads may only read its state."""
+        """The aiokafka consumer; None before it is created. Other threads may only read the state of the consumer."""
         return self._consumer
 
     def wake(self) -> None:
@@ -132,7 +134,7 @@ class FoldingThread(AIOKafkaConsumerThread):
             self.thread_loop.call_soon_threadsafe(notify_waiters, self._consumer)
 
     async def run(self, work: Callable[[aiokafka.AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine in this thread and await its result, with the timeout of :func:`.queries.in_time`.
+        """Run a coroutine in this thread and await its result, for at most :data:`.queries.CALL_SECONDS`.
 
         mode's method queue is not used, because its two workers may be busy with a fetch and a slow commit.
 

@@ -20,7 +20,12 @@ class FaustGroupConsumer(KafkaQueries):
     """A :class:`streams_app.delivery.group_consumer.GroupConsumer` on Faust's consumer; calls of aiokafka run in its thread."""
 
     def __init__(self, consumer: Callable[[], FoldingConsumer], generation: Callable[[], int]) -> None:
-        """Take getters, because Faust creates its consumer when it starts and knows the generation only then."""
+        """Create the member. Both arguments are functions, because Faust has no consumer and no generation before it starts.
+
+        Args:
+            consumer: Returns Faust's consumer.
+            generation: Returns the generation of the last assignment.
+        """
         self._consumer = consumer
         self._generation = generation
 
@@ -42,7 +47,7 @@ class FaustGroupConsumer(KafkaQueries):
         return await self._consumer().thread.run(question)
 
     async def seek(self, tp: TP, offset: int) -> int:
-        """Seek a partition and return the number of this seek; batches that were fetched before it carry another number.
+        """Seek a partition and return the number of this seek. Batches that were fetched before have another number.
 
         Raises:
             NotOwnerError: The partition is not assigned to this member.

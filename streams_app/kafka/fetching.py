@@ -21,17 +21,18 @@ from streams_app.kafka.patches.records import taken
 def take_fetched(
     fetcher: Any, active: Collection[TP], seek_numbers: Mapping[TP, int], room: int, max_records: int | None = None
 ) -> dict[TP, Batch]:
-    """Remove fetched records from an aiokafka consumer, and return partition → batch.
+    """Take fetched records out of an aiokafka consumer; return one batch for each partition whose position has moved.
 
     A range begins at the position of the fetch that returned its records. No await separates reading the position from taking the
     records, so a seek cannot intervene.
 
     Args:
         fetcher: The fetcher of an aiokafka consumer.
-        active: Partitions to take records of; fetched records of other assigned partitions remain in the consumer.
+        active: Partitions to take records of. Fetched records of other assigned partitions remain in the consumer; those of
+            partitions that are no longer assigned are discarded.
         seek_numbers: Number of the last seek of each partition.
         room: Maximum number of records; a few more may be returned, because the batch of a partition is not split.
-        max_records: Maximum number of records of one partition.
+        max_records: Maximum number of records of one partition; None for no limit.
 
     Raises:
         KafkaError: The broker answered with an error, or a record cannot be read.
@@ -76,7 +77,7 @@ def take_fetched(
 
 
 def connection_of(client: Any, tp: TopicPartition) -> object:
-    """Return the connection over which a partition is fetched; None if there is none."""
+    """Return the connection to the leader of a partition, over which the partition is fetched; None if there is none."""
     return client._conns.get((client.cluster.leader_for_partition(tp), ConnectionGroup.DEFAULT))
 
 
@@ -102,7 +103,10 @@ def view_of(consumer: AIOKafkaConsumer | None, tp: TP) -> tuple[ReaderView, int 
 
 
 def stable_offset(state: Any) -> int | None:
-    """Return the last stable offset in a partition's last fetch reply, or else its high watermark; None before the first."""
+    """Return the last stable offset in a partition's last fetch reply; None before the first reply.
+
+    If the reply has no last stable offset, return its high watermark.
+    """
     lso, highwater = state.lso, state.highwater
     if lso is not None and lso >= 0:
         return int(lso)
@@ -113,7 +117,7 @@ def moved(consumer: AIOKafkaConsumer, seek_numbers: MutableMapping[TP, int], tp:
     """Seek a partition to an offset, and count the seek.
 
     Returns:
-        The number of this seek; batches that were fetched before it carry another number.
+        The number of this seek. Batches that were fetched before have another number.
 
     Raises:
         NotOwnerError: The partition is not assigned to this member.

@@ -40,14 +40,16 @@ MAX_RECORDS: Final = 5_000
 """Maximum number of records taken from the client at once, in all partitions; the rest stays unparsed."""
 
 FETCH_MAX_WAIT_MS, BUSY_FETCH_MAX_WAIT_MS = 500, 50
-"""Longest wait of a fetch, and the same while partitions are behind. Each broker has one fetch in flight: while that waits at the
-end of a partition, a resumed partition that is behind receives no records."""
+"""Longest wait of a fetch, in ms: the first while no partition is behind, the second while one is.
+
+Each broker has one fetch in flight: while it waits at the end of a partition, a resumed partition that is behind receives nothing.
+"""
 
 REBALANCE_MS: Final = 10_000
 POLL_INTERVAL_MS: Final = 300_000
 
 METADATA_MAX_AGE_MS: Final = 5_000
-"""Time within which a member notices that a topic was created, created again, or got more partitions."""
+"""Time, in ms, within which a member notices that a topic was created, created again, or got more partitions."""
 
 RELEASE_SECONDS: Final = 3.0
 LEAVE_SECONDS: Final = 1.5
@@ -77,7 +79,8 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             release_seconds: Timeout of the release of partitions before the client is recreated. The rebalance timeout is at least
                 twice as long.
             stop_seconds: Timeout of the release at the shutdown of the worker; None for ``release_seconds``.
-            fetch_wait_ms: Longest wait of a fetch at the end of all partitions, and so the maximum age of the known ends.
+            fetch_wait_ms: Longest wait of a fetch while no partition is behind. Each reply contains the end offsets, so this is
+                also their approximate maximum age.
         """
         self._fetch_wait_ms = fetch_wait_ms
         self._stop_seconds = release_seconds if stop_seconds is None else stop_seconds
@@ -116,7 +119,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             await wait(stop, wait_ms / 1000)
 
     def fail(self, error: BaseException) -> None:
-        """End the current client because of an error; it is recreated after a growing backoff. No effect while none is running."""
+        """End the current client because of an error; it is recreated after a growing backoff. No effect while no client runs."""
         if self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)
 
@@ -159,7 +162,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             one.result()
 
     async def _leave(self, ownership: Ownership, seconds: float) -> None:
-        """Commit and leave the group; errors are logged, not raised."""
+        """Release all partitions, commit, and leave the group; errors are logged, not raised."""
         consumer = self._consumer
         await attempt(ownership.stop(seconds), seconds, "release")
         self._consumer = None
@@ -221,7 +224,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
 
     @property
     def generation(self) -> int:
-        """Generation of the group by the client's last information; -1 without a client, or while it is starting."""
+        """Generation of the group that the client last joined; -1 if there is no client, or while the client is starting."""
         coordinator = self._consumer._coordinator if self._consumer is not None else None
         return NO_GENERATION if coordinator is None else int(coordinator.generation)
 
@@ -236,7 +239,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
         return {TP(*tp) for tp in consumer.assignment()} if consumer is not None else set()
 
     async def seek(self, tp: TP, offset: int) -> int:
-        """Seek a partition and return the number of this seek; batches that were fetched before it carry another number.
+        """Seek a partition and return the number of this seek. Batches that were fetched before have another number.
 
         Raises:
             NotOwnerError: The partition is not assigned to this member.
@@ -257,10 +260,11 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             notify_waiters(consumer)
 
     async def places(self, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
-        """Return partition → (position, high watermark).
+        """Return the position and the high watermark of each partition.
 
         Args:
-            positions: Known positions. A negative one is replaced by the committed offset or, without a commit, the first offset.
+            positions: Position of each partition. A negative position is replaced by the committed offset, or by the first offset
+                if there is no commit.
 
         Raises:
             NotOwnerError: The member is not connected.

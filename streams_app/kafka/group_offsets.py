@@ -45,7 +45,7 @@ async def in_group(kafka: KafkaSettings, group: str) -> AsyncIterator[AIOKafkaCo
 
 
 async def commits_in(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, tps: Iterable[TP]) -> dict[TP, Committed]:
-    """Return partition → commit of a group; partitions without a commit are left out.
+    """Return the commit of a group in each partition; partitions without a commit are left out.
 
     Args:
         kafka: Settings of the broker.
@@ -77,7 +77,7 @@ async def move(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, off
         kafka: Settings of the broker.
         consumer: A consumer from :func:`in_group`.
         group: Name of its group, for messages.
-        offsets: Offsets with metadata.
+        offsets: Offset and metadata to commit in each partition; if it is empty, nothing is sent.
 
     Raises:
         ConfigurationError: The group has members, or a right is missing.

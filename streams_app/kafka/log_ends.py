@@ -1,4 +1,4 @@
-"""Queries the leaders of partitions for the ends of logs.
+"""Queries the leaders of partitions for the first and end offsets of their logs.
 
 This is a separate module because clients of every kind use it. A log has two ends: the last stable offset, up to which consumers
 with ``read_committed`` read, and the high watermark, the end of acknowledged records. Open transactions hide records in between.
@@ -34,14 +34,15 @@ async def ask_offsets(
     found: dict[TP, int],
     isolation: Literal[0, 1] = READ_COMMITTED,
 ) -> None:
-    """Query all leaders for the first offset or the end of their partitions; store replies even if another leader fails.
+    """Query all leaders for the first or the end offset of their partitions. Store each reply even if another leader fails.
 
     Args:
         client: An aiokafka client of any kind.
-        leaders: Partition → node id of its leader.
+        leaders: Node id of the leader of each partition; None or negative if it has no leader.
         which: :data:`LATEST` or :data:`EARLIEST`.
-        found: Receives partition → offset.
-        isolation: Whether the latest offset is the last stable offset or the high watermark.
+        found: Receives the offset of each partition.
+        isolation: Which end offset is returned for :data:`LATEST`: the last stable offset for :data:`READ_COMMITTED`, the high
+            watermark for :data:`READ_UNCOMMITTED`.
 
     Raises:
         KafkaError: A leader has not answered, or returned an error.
@@ -56,7 +57,7 @@ async def ask_offsets(
 
 
 async def high_watermarks(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return partition → high watermark, regardless of the isolation level of the consumer.
+    """Return the high watermark of each partition, regardless of the isolation level of the consumer.
 
     Raises:
         KafkaError: The broker does not answer, or returned an error.

@@ -1,4 +1,4 @@
-"""Requests of a group member to the broker, through an aiokafka consumer. Await them on the event loop of the consumer."""
+"""Requests of a group member to the broker, through an aiokafka consumer. Await the functions on the consumer's event loop."""
 
 from __future__ import annotations
 
@@ -30,24 +30,28 @@ from streams_app.delivery.group_consumer import Committed, Member, NotOwnerError
 from streams_app.kafka.log_ends import high_watermarks
 
 _UNANSWERED: Final = (KafkaConnectionError, RequestTimedOutError, CorrelationIdError)
-"""Errors of a closed connection. A request that was sent on it may still be executed, even after later requests."""
+"""Errors of a request whose connection was closed. The broker may still execute the request, even after later requests."""
 
 _NOT_OWNER: Final = (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError)
 
 
 async def committed_of(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> dict[TP, Committed]:
-    """Return partition → commit of the group, from the broker, not the client's cache; without partitions that have none."""
+    """Read the group's commit in each partition from the broker, not from the client's cache.
+
+    Partitions without a commit are left out.
+    """
     asked = [TopicPartition(*tp) for tp in tps]
     found = await consumer._coordinator.fetch_committed_offsets(asked)
     return {TP(*tp): Committed(present.offset, present.metadata or "") for tp, present in found.items() if present.offset >= 0}
 
 
 async def places_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
-    """Return partition → (position, high watermark).
+    """Return the position and the high watermark of each partition.
 
     Args:
         consumer: A connected consumer.
-        positions: Known positions. A negative one is replaced by the committed offset or, without a commit, the first offset.
+        positions: Position of each partition. A negative position is replaced by the committed offset, or by the first offset
+            if there is no commit.
 
     Raises:
         KafkaError: The broker does not answer.
@@ -69,9 +73,9 @@ async def commit_as(consumer: AIOKafkaConsumer, positions: Mapping[TP, Committed
     """Commit as a member of a given generation; while the coordinator moves, retry.
 
     aiokafka's own commit uses the current generation and is repeated after a rejoin, so the broker would accept the offset of a
-    partition that was revoked in between. This request always carries the given generation. It is repeated only if the broker has
-    rejected it or it was not sent: if an unanswered request were repeated, it might be executed twice, the second time after a
-    newer one.
+    partition that was revoked in between. This request always contains the given generation. It is repeated only if the broker has
+    rejected it or it was not sent. If an unanswered request were repeated, the broker might execute it twice, the second time after
+    a newer commit.
 
     Raises:
         NotOwnerError: The broker rejected the commit because the group rebalances, or has continued without this member.
@@ -115,7 +119,7 @@ def _commit_request(group: str, positions: Mapping[TP, Committed], member: Membe
 
 
 def _check(response: Any, coordinator: Any, member: Member) -> None:
-    """Raise the first error of a commit response, if it has one."""
+    """Raise the first error of a commit response, if there is one; before that, let the coordinator react to the error."""
     rejected = [(code, topic) for topic, partitions in response.topics for _, code in partitions if code]
     if not rejected:
         return

@@ -30,7 +30,10 @@ COMMAND_SECONDS: Final = 30.0
 """Timeout of a token command."""
 
 REUSED_SHARE: Final = 0.8
-"""Part of its lifetime for which a token is used for new connections; ``sasl.login.refresh.window.factor`` of the Java client."""
+"""Fraction of its lifetime for which a token is used for new connections.
+
+The Java client has the setting ``sasl.login.refresh.window.factor`` for this.
+"""
 
 MAX_TOKEN_CHARACTERS: Final = 65_536
 MAX_ERROR_CHARACTERS: Final = 300
@@ -136,8 +139,8 @@ def rejected_text(kafka: KafkaSettings, error: BaseException) -> tuple[str, bool
     """Explain why the broker may have rejected the token.
 
     Returns:
-        The explanation, with the setting to check and the claims of the token, and whether the settings are wrong. They are not
-        if the token has expired, because its issuer replaces it.
+        The explanation, which contains the setting to check and the claims of the token; and whether the settings are wrong. The
+        settings are not wrong if the token has expired, because its issuer replaces it.
 
     Raises:
         TokenUnavailableError: The provider returned no usable token.
@@ -154,7 +157,7 @@ def rejected_text(kafka: KafkaSettings, error: BaseException) -> tuple[str, bool
 
 
 def setting_text(kafka: KafkaSettings) -> str:
-    """Return the setting that provides tokens, with its value. The value of a command is omitted: its arguments may be secrets."""
+    """Return the name and value of the setting that provides tokens. The value of a command is omitted: it may contain secrets."""
     if kafka.sasl_oauth_token_file:
         return f"{FILE_SETTING} = {kafka.sasl_oauth_token_file}"
     if kafka.sasl_oauth_token_provider:
@@ -245,7 +248,7 @@ def _checked(text: object, label: str) -> str:
 
 
 def _with_expiry(token: str, expires_ms: int | None) -> Token:
-    """Return a token with the given expiry; if that is None, with the one in the claims of the token."""
+    """Return a token with the given expiry; if that is None, with the expiry in the claims of the token, if they contain one."""
     seconds = None if expires_ms is not None else _claims(token).get("exp")
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     return Token(token, int(seconds * 1000) if is_number and seconds else expires_ms)

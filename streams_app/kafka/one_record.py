@@ -13,10 +13,10 @@ from streams_app.delivery.fingerprints import GONE, OTHER, checksum_of
 from streams_app.kafka.patches.record_batches import RecordBatches
 
 READ_UNCOMMITTED: Final = 0
-"""Isolation level. A record that was read before is committed, so the fetch need not wait for the end of open transactions."""
+"""Isolation level of the fetch. The record was read before, so it is committed; the fetch need not wait for open transactions."""
 
 FIRST_BATCH: Final = 1
-"""Maximum bytes of the reply. A broker sends the first batch whole, regardless of its size."""
+"""Maximum bytes of the reply. A broker sends the first batch even if it is larger, so the reply is as short as possible."""
 
 MAX_WAIT_MS: Final = 100
 
@@ -24,8 +24,8 @@ MAX_WAIT_MS: Final = 100
 async def checksum_at(consumer: AIOKafkaConsumer, tp: TP, offset: int) -> int:
     """Return the checksum of the record at an offset; :data:`.GONE` if it was removed.
 
-    Return :data:`.OTHER` if the log ends before it or has a transaction marker there. Call this function on the event loop of the
-    consumer.
+    Return :data:`.OTHER` if the log ends before the offset, or has a transaction marker there. Call this function on the event loop
+    of the consumer.
 
     Raises:
         KafkaError: The broker does not answer, or returned an error.
@@ -55,7 +55,7 @@ async def checksum_at(consumer: AIOKafkaConsumer, tp: TP, offset: int) -> int:
 
 
 def _found(data: bytes | None, offset: int) -> int | None:
-    """Find a record in fetched batches by its offset (pure): return its checksum, GONE or OTHER; None without a batch."""
+    """Find a record by its offset in fetched batches (pure). Return its checksum, GONE or OTHER; None if there is no batch."""
     batches = RecordBatches(data or b"")
     is_empty = True
     while (batch := batches.open_batch()) is not None:

@@ -40,7 +40,7 @@ class _Open:
 
 
 class TopicReader(NamedTuple):
-    """A consumer group and a topic that it reads: the labels of the gauges of open transactions."""
+    """A consumer group and a topic that the group reads; both are labels of the gauges of open transactions."""
 
     name: str
     topic: str
@@ -65,7 +65,7 @@ class OpenTransactions:
 
         Args:
             reader: Name of the consumer group within the application.
-            views: Partition of the group → end offsets in its last fetch reply.
+            views: End offsets in the last fetch reply of each partition of the group.
             now_ms: Wall clock.
         """
         of_reader = self._open[reader]

@@ -27,7 +27,7 @@ START_SECONDS = 15.0
 
 
 def _nobody(_: str, __: str | None) -> None:
-    """Do nothing; as the default of ``report_fault``, this ignores the faults of topics."""
+    """Ignore the fault of a topic; this is the default of ``report_fault``."""
 
 
 class AckedProducer:
@@ -47,7 +47,7 @@ class AckedProducer:
         Args:
             kafka: Settings of the connection.
             client_id: Name of this client in the broker's log.
-            report_fault: Called with a topic and its fault; with None once the topic has no fault.
+            report_fault: Called with a topic and a text about its fault; with None once the topic has no fault.
             send_seconds: Deadline of every send.
             linger_ms: Time for which a send waits for records of other partitions, to share a request with them.
         """
@@ -72,7 +72,7 @@ class AckedProducer:
             topic.forget_trouble()
 
     def place_of(self, record: Outgoing) -> TP | None:
-        """Return the partition for a record; None before the first send to its topic, or if the broker does not know the topic."""
+        """Return the partition for a record; None before the first send to its topic, or if the topic does not exist."""
         topic = self._topics.get(record.topic)
         partition = None if topic is None else topic.partition_of(record)
         return None if partition is None else TP(record.topic, partition)

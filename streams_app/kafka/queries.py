@@ -43,7 +43,7 @@ class KafkaQueries(ABC):
     @property
     @abstractmethod
     def client(self) -> AIOKafkaConsumer | None:
-        """The aiokafka consumer, or None if there is none; its state may be read from any thread."""
+        """The aiokafka consumer; None if there is none. The state of the consumer may be read from any thread."""
 
     @abstractmethod
     async def _asked(self, question: Callable[[AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
@@ -100,7 +100,7 @@ class KafkaQueries(ABC):
         await self._asked(lambda consumer: commit_as(consumer, positions, claim))
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
-        """Return the first offset and the last stable offset of a partition's log."""
+        """Return the first offset and the last stable offset of a partition's log, in this order."""
         key = TopicPartition(*tp)
 
         async def ask(consumer: AIOKafkaConsumer) -> tuple[int, int]:
@@ -109,11 +109,14 @@ class KafkaQueries(ABC):
         return await self._asked(ask)
 
     async def checksum_at(self, tp: TP, offset: int) -> int:
-        """Return the checksum of the record at an offset; :data:`.GONE` or :data:`.OTHER` if there is no record."""
+        """Return the checksum of the record at an offset; :data:`.GONE` if the record was removed.
+
+        Return :data:`.OTHER` if the log ends before the offset, or has a transaction marker there.
+        """
         return await self._asked(lambda consumer: checksum_at(consumer, tp, offset))
 
     async def incarnations(self, topic: str) -> dict[int, Incarnation]:
-        """Return partition number → topic id and leader epoch; empty before Kafka 2.8."""
+        """Return the topic id and leader epoch of each partition, by partition number; empty before Kafka 2.8."""
         return await self._asked(lambda consumer: incarnations(consumer._client, topic))
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:

@@ -1,7 +1,7 @@
 """Queries the broker for the rights of this Kafka user on topics and groups.
 
-A broker without an authorizer grants every right. Brokers before Kafka 2.8 and the embedded one do not report rights; then they are
-unknown, and no right counts as missing.
+A broker without an authorizer grants every right. Brokers before Kafka 2.8 and the embedded broker do not report rights; the rights
+are then unknown, and none counts as missing.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def grant_command(kafka: KafkaSettings, right: Right, kind: str, name: str) -> s
 
 
 async def missing_of(client: AIOKafkaAdminClient, needed: Iterable[Needed]) -> list[Needed]:
-    """Return those of the needed rights that are certainly missing, each once with all its purposes.
+    """Return the needed rights that are certainly missing. Each right is returned once, with all its purposes.
 
     Raises:
         KafkaError: The broker does not answer.
@@ -99,9 +99,10 @@ async def missing_of(client: AIOKafkaAdminClient, needed: Iterable[Needed]) -> l
 
 
 async def rights_on_topics(client: Client, topics: Sequence[str]) -> dict[str, Granted]:
-    """Return topic → rights of this user, empty for a topic that the broker hides, None if unknown.
+    """Return the rights of this user on each topic, by the name of the topic.
 
-    Missing topics are left out; before Kafka 2.8, all are.
+    The rights are empty for a topic that the broker hides from this user, and None if they are unknown. Topics that do not exist
+    are left out. Before Kafka 2.8, the result is empty.
 
     Raises:
         KafkaError: The broker does not answer.
@@ -115,7 +116,7 @@ async def rights_on_topics(client: Client, topics: Sequence[str]) -> dict[str, G
 
 
 async def rights_on_groups(client: AIOKafkaAdminClient, groups: Sequence[str]) -> dict[str, Granted]:
-    """Return group → rights of this user, None if unknown; groups without members or commits are included."""
+    """Return the rights of this user on each group; None if they are unknown. Groups without members or commits are included."""
     return dict(zip(groups, await asyncio.gather(*(_on_group(client, group) for group in groups)), strict=True))
 
 
@@ -145,13 +146,13 @@ async def _coordinator(client: AIOKafkaAdminClient, group: str) -> int:
 
 
 def _granted(operations: int) -> Granted:
-    """Return the rights in a bit field of operations (pure); None without Describe, when the broker hides the others."""
+    """Return the rights in a bit field of operations (pure); None without Describe, because the broker then hides the others."""
     found = frozenset(right for right in Right if operations >= 0 and operations & 1 << right)
     return found if Right.DESCRIBE in found else None
 
 
 class _DescribeGroupStruct(RequestStruct):
-    """aiokafka's request with the response type of its version; aiokafka itself parses the response as an older version."""
+    """A DescribeGroups request of version 3. Its response is parsed as version 3, which aiokafka's own request does not do."""
 
     API_KEY = DescribeGroupsRequest_v3.API_KEY
     API_VERSION = DescribeGroupsRequest_v3.API_VERSION

@@ -26,11 +26,14 @@ from streams_app.settings import KafkaSettings
 REQUEST_MS: Final = 5_000
 CLOSE_SECONDS: Final = 2.0
 THOROUGH_EVERY: Final = 5
-"""Ends are read every time; partitions, leaders, first offsets and commits, which seldom change, every fifth time."""
+"""The first and every fifth call of :meth:`SourceEnds.ask_once` also query partitions, leaders, first offsets and commits.
+
+The other calls only query the end offsets.
+"""
 
 
 class SourceEnds:
-    """Ends and commits of the partitions of some topics; the last replies are retained while the broker is down.
+    """End offsets, first offsets and commits of the partitions of some topics, as the broker last reported them.
 
     Attributes:
         ends: Last stable offset of each partition.
@@ -41,7 +44,7 @@ class SourceEnds:
     """
 
     def __init__(self, kafka: KafkaSettings, group: str, topics: Sequence[str]) -> None:
-        """Create a client, without connecting. Without topics, it only checks that the broker answers."""
+        """Create a client, without connecting. If ``topics`` is empty, the client only checks that the broker answers."""
         self.ends: dict[TP, int] = {}
         self.high: dict[TP, int] = {}
         self.begins: dict[TP, int] = {}
@@ -55,7 +58,9 @@ class SourceEnds:
         self._asked = 0
 
     async def ask_once(self) -> None:
-        """Query the broker once and update the attributes; after a failure, the next call opens a new connection.
+        """Query the broker once and update the attributes.
+
+        After a failure, the attributes retain the last replies, and the next call opens a new connection.
 
         Raises:
             KafkaError, OSError, TimeoutError: The broker has not answered for every existing partition.
@@ -90,7 +95,7 @@ class SourceEnds:
         return self._client
 
     async def _ask_thoroughly(self, client: AIOKafkaClient) -> None:
-        """Read which topics exist, and their partitions with leader, first offset and commit."""
+        """Read which topics exist, and the leader, the first offset and the commit of each of their partitions."""
         client.cluster.update_metadata(await client.send(client.get_random_node(), MetadataRequest(self._topics, False)))
         in_cluster = client.cluster.topics(exclude_internal_topics=False) | client.cluster.unauthorized_topics
         self.missing = set(self._topics) - in_cluster

@@ -124,14 +124,14 @@ class Client(Protocol):
 
 
 async def topic_ids(client: Client, topics: Sequence[str]) -> dict[str, str]:
-    """Return topic → the id that the broker gave it, as text; no topic is created.
+    """Return the id that the broker gave each topic when the topic was created, as text. The query creates no topic.
 
     Args:
         client: A connected client: the ``_client`` of a consumer or of an admin client.
         topics: Names of the topics.
 
     Returns:
-        Name → id; :data:`UNKNOWN` where the broker has no ids (older than Kafka 2.8).
+        Id of each topic by its name; :data:`UNKNOWN` if the broker is older than Kafka 2.8 and has no topic ids.
 
     Raises:
         KafkaError: The broker is not available, or a topic does not exist.
@@ -140,7 +140,7 @@ async def topic_ids(client: Client, topics: Sequence[str]) -> dict[str, str]:
 
 
 async def incarnations(client: Client, topic: str) -> dict[int, Incarnation]:
-    """Return partition number → topic id and leader epoch; empty before Kafka 2.8.
+    """Return the topic id and leader epoch of each partition, by partition number; empty before Kafka 2.8.
 
     Raises:
         KafkaError: The broker is not available, or the topic does not exist.
@@ -150,7 +150,7 @@ async def incarnations(client: Client, topic: str) -> dict[int, Incarnation]:
 
 
 async def _asked(client: Client, topics: Sequence[str]) -> dict[str, tuple[str, dict[int, int]]]:
-    """Return topic → (its id, partition number → leader epoch)."""
+    """Return for each topic its id, and the leader epoch of each of its partitions by partition number."""
     answer = await described(client, topics)
     if answer is None:
         return {topic: (UNKNOWN, {}) for topic in topics}

@@ -34,7 +34,7 @@ LOOKUPS, LOOKUP_PAUSE_SECONDS = 10, 0.2
 """Number and interval of metadata requests for an unknown topic before a send fails; a broker may not know a new topic at once."""
 
 POLL_SECONDS, SLOW_POLLS = 1.0, 5
-"""Interval in which a pending send checks that the topic exists, and the number of checks after which it reports that it waits."""
+"""Interval at which a pending send checks that the topic exists, and the number of checks after which it reports a fault."""
 
 
 class ProducerBatch:
@@ -62,7 +62,7 @@ class Opened:
 
     Attributes:
         producer: The started producer.
-        places: Partition → lock that allows one batch at a time to wait for buffer space of that partition.
+        places: Lock for each partition, which allows only one batch of the partition at a time to wait for buffer space.
         users: Number of pending sends.
         is_retired: Whether new sends must not use it; it is closed when its last pending send ends.
     """
@@ -88,7 +88,7 @@ class TopicProducer:
         Args:
             topic: Name of the topic.
             opener: Creates and starts an aiokafka producer.
-            report_fault: Called with the topic and its fault; with None once the topic has no fault.
+            report_fault: Called with the topic and a text about its fault; with None once the topic has no fault.
             send_seconds: Deadline of every send.
         """
         self._topic = topic
@@ -102,7 +102,10 @@ class TopicProducer:
         self._turn = 0
 
     def partition_of(self, record: Outgoing) -> int | None:
-        """Return the partition for a record; round robin if it has no key. None before a send has queried the broker."""
+        """Return the partition for a record; None before a send has queried the broker.
+
+        Records without a key and a partition are distributed in rotation; each call advances the rotation.
+        """
         if record.partition is not None or self._opened is None:
             return record.partition
         numbers = self._opened.producer.client.cluster.partitions_for_topic(self._topic)

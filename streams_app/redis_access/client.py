@@ -35,24 +35,24 @@ REDIS_ERRORS: Final = (RedisError, RedisClusterException, OSError)
 """Errors of an unavailable Redis; the cluster client has its own class hierarchy."""
 
 ANSWER_SECONDS: Final = 5.0
-"""Timeout of commands."""
+"""Timeout of connecting to Redis, and of each reply, for interactive commands."""
 
 RIGHTS: Final = "resetchannels -@all +@read +@write +@scripting +@connection -@dangerous +info +time"
 """Rights of a Redis user that suffice for workers and commands, on keys that begin with ``{APP_ID/``."""
 
 CLUSTER_RIGHTS: Final = "+cluster|slots"
-"""Rights needed in a Redis Cluster, beside :data:`RIGHTS`."""
+"""Rights that a user needs in a Redis Cluster in addition to :data:`RIGHTS`."""
 _SCRIPT_LACKS_A_RIGHT: Final = ("ACL failure in script", "The user executing the script can't")
 
 WANTS_PASSWORD: Final = ("NOAUTH", "HELLO must be called", "Authentication required")
-"""Parts of the reply to a client without a password; the second one is for RESP3."""
+"""Parts of the reply of a server that requires a password from a client that has sent none; the second is that of RESP3."""
 
 
 def connect(settings: RedisSettings, *, retries: int = 2, **overrides: Any) -> Redis:
     """Create a client that retries after a lost connection, and reconnects after a failover; replies are bytes.
 
-    If the reply of a script is lost, redis-py sends the script again, although it may have run. So every script distinguishes
-    "already done by this claim" from "done by another" by its token and fence.
+    If the reply to a script is lost, redis-py sends the script again, although it may have run. So every script determines by token
+    and fence whether this claim has already done its work, or another claim has.
 
     Args:
         settings: The ``[redis]`` section.
@@ -101,7 +101,10 @@ def connect_briefly(settings: RedisSettings) -> Redis:
 
 
 async def servers_of(redis: Redis) -> dict[str, dict[str, Any]]:
-    """Return server address → its ``INFO``, for each primary of a cluster; for a single server, the address is empty."""
+    """Return the reply to ``INFO`` of each primary of a cluster, by its address.
+
+    For a single server, the result has one entry with the key "".
+    """
     client: Any = redis  # another class for a cluster, see connect()
     if isinstance(client, RedisCluster):
         found: dict[str, dict[str, Any]] = await client.info(target_nodes=RedisCluster.PRIMARIES)
@@ -151,7 +154,7 @@ def _password_fault(settings: RedisSettings, error: BaseException) -> str | None
 
 
 def missing_right(error: BaseException) -> str | None:
-    """Return the message of Redis about a missing right, also within a script; None for another error."""
+    """Return the message of Redis if the user lacks a right for a command or for a call within a script; None for other errors."""
     for cause in causes(error):
         if isinstance(cause, SentinelError):
             return None  # the command has not reached Redis
@@ -191,7 +194,10 @@ def trouble_text(error: BaseException, settings: RedisSettings | None = None) ->
 
 
 def answered_trouble(error: BaseException) -> str | None:
-    """Return a text to follow the name of Redis, such as "is read-only: …", if it answered with an error; else None."""
+    """Describe an error that Redis returned, as the end of a sentence that begins with "Redis", such as "is read-only: …".
+
+    Return None if Redis did not answer.
+    """
     for cause in causes(error):
         if is_no_primary(cause):
             return f"is read-only: {error}"
@@ -204,7 +210,7 @@ def answered_trouble(error: BaseException) -> str | None:
 
 
 async def require_rights(redis: Redis, key: str, *, writes: bool = True) -> None:
-    """Check the rights of the user by a read, a script and a write on a missing key; a full or read-only Redis passes.
+    """Check the rights of the user by a read, a script and a write on an unused key. A full or read-only Redis is no error.
 
     Args:
         redis: Client of the application.
@@ -235,7 +241,7 @@ async def require_access(settings: RedisSettings, key: str, *, writes: bool = Tr
         writes: Whether the process writes.
 
     Returns:
-        Why Redis cannot be reached; None if it can.
+        The error that explains why Redis cannot be reached; None if it can.
 
     Raises:
         ConfigurationError: The settings are wrong, or the user lacks a right.
@@ -254,7 +260,7 @@ async def require_access(settings: RedisSettings, key: str, *, writes: bool = Tr
 
 
 async def drop_idle_connections(redis: Redis) -> None:
-    """Close idle connections, so that the name of the server is resolved again; those of a cluster client stay open."""
+    """Close idle connections, so that the server name is resolved again. No effect on the connections of a cluster client."""
     pool: Any = getattr(redis, "connection_pool", None)
     if pool is not None:
         await pool.disconnect(inuse_connections=False)

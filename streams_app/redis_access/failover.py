@@ -35,7 +35,7 @@ def is_no_primary(error: BaseException) -> bool:
 
 
 class PrimaryRetry(Retry):
-    """Retry policy that closes the connection and retries if a server is not the primary, as after a lost connection."""
+    """Retry policy that treats a reply of a server that is not the primary like a lost connection: it reconnects and retries."""
 
     def __init__(self, backoff: AbstractBackoff, retries: int) -> None:
         """Take the arguments of :class:`redis.asyncio.retry.Retry`."""
@@ -48,7 +48,7 @@ class PrimaryRetry(Retry):
         is_retryable: Callable[[Exception], bool] | None = None,
         with_failure_count: bool = False,
     ) -> T:
-        """Call ``do`` until it succeeds, fails for another reason, or no retries are left."""
+        """Call ``do`` until it succeeds, it fails with an error that is not retried, or no retries are left."""
         return await super().call_with_retry(do, fail, is_retryable or _is_retryable, with_failure_count)
 
 
@@ -89,7 +89,10 @@ class FailoverCluster(RedisCluster):
 
     @contextmanager
     def as_lost_connection(self) -> Iterator[None]:
-        """Convert internal errors of the cluster client into a lost connection; the next command first reads the slots again."""
+        """Convert internal errors of the cluster client into the error of a lost connection.
+
+        Before the next command, the client discovers the nodes again.
+        """
         try:
             yield
         except CLIENT_ERRORS as error:

@@ -29,7 +29,7 @@ SENTINEL_SECONDS: Final = 1.0
 """Timeout of connections to Sentinels and of their replies."""
 
 FOLLOW_MS: Final = 1_000
-"""Interval in which a client in use checks whether the primary has changed."""
+"""Interval at which a client in use checks whether the primary has changed."""
 
 SENTINEL_RIGHTS: Final = "-@all +@connection +sentinel|masters +sentinel|ckquorum"
 """Rights of a user of a Sentinel that suffice for workers and commands."""
@@ -55,7 +55,7 @@ class SentinelReply:
 
     Attributes:
         sentinel: Client of this Sentinel.
-        services: Name of each service → state of its primary, as ``SENTINEL MASTERS`` returns it.
+        services: State of the primary of each service, by the name of the service, as ``SENTINEL MASTERS`` returns it.
         error: Error if the Sentinel did not answer, in which case ``services`` is empty.
     """
 
@@ -71,8 +71,9 @@ class SentinelReply:
 
 
 class PrimaryFinder(Sentinel):
-    """Queries all Sentinels concurrently; uses the newest configuration in the replies of a majority, or of all that answer.
+    """Finds the primary of a service by queries to all Sentinels.
 
+    It uses the newest configuration in the replies of a majority or, if no majority answers, of all Sentinels that answer.
     A Sentinel that is disconnected from the others may name a former primary. The configuration of a later failover has a
     higher epoch.
     """
@@ -92,10 +93,10 @@ class PrimaryFinder(Sentinel):
         raise await self._error(service_name, replies)
 
     async def ask(self, *, is_majority_enough: bool = False) -> list[SentinelReply]:
-        """Query the Sentinels; return replies in the order of arrival, with an error for each one that fails or is too slow.
+        """Query all Sentinels concurrently, and return the reply or the error of each in the order of arrival.
 
         Args:
-            is_majority_enough: Whether to return as soon as more than half of them have answered.
+            is_majority_enough: Whether to return as soon as more than half of the Sentinels have answered.
         """
         asked = [asyncio.create_task(_reply_of(sentinel)) for sentinel in self.sentinels]
         replies: list[SentinelReply] = []
@@ -155,7 +156,7 @@ def _trouble(service: str, reply: SentinelReply) -> str:
 
 
 async def _quorum_fault(reply: SentinelReply, service: str) -> str | None:
-    """Return why too few Sentinels are available to promote a replica, as one of them reports it; None if it does not."""
+    """Ask a Sentinel whether enough Sentinels are available for a failover. Return the reason if it denies this, else None."""
     try:
         await reply.sentinel.execute_command("SENTINEL", "CKQUORUM", service)  # type: ignore[no-untyped-call]  # no types
     except NoPermissionError:
@@ -193,9 +194,10 @@ class _PrimaryTlsConnection(_PrimaryConnection, SSLConnection):
 
 
 class _PrimaryPool(SentinelConnectionPool):
-    """Connection pool that queries the Sentinels while its connections are in use.
+    """Connection pool that queries the Sentinels for the primary while its connections are in use.
 
-    After a requested failover, the former primary accepts writes for about ten seconds, and those writes are lost.
+    This shortens the time in which writes are lost: after a requested failover, the former primary still accepts writes for about
+    ten seconds, but discards them later.
     """
 
     _asking: asyncio.Task[None] | None = None
@@ -203,7 +205,7 @@ class _PrimaryPool(SentinelConnectionPool):
     _clock: Clock = SystemClock()
 
     async def get_master_address(self) -> tuple[str, int]:
-        """Return host and port of the primary; a connection to another one is closed before its next command.
+        """Return host and port of the primary. A connection to any other server is closed before its next command.
 
         Unlike redis-py, this method does not close idle connections, because another task could take one from the pool meanwhile.
         """
@@ -264,7 +266,7 @@ class SentinelState:
     Attributes:
         service: Name of the service.
         primary: HOST:PORT of the primary.
-        troubles: Descriptions of what would prevent a failover, one for each Sentinel with a fault.
+        troubles: For each Sentinel with a fault, a description of what would prevent a failover; empty if there is none.
     """
 
     service: str

@@ -18,7 +18,7 @@ from streams_app.kafka.patches.record_batches import use_record_batches
 
 
 def install() -> None:
-    """Patch the Kafka clients of this process: they can run on uvloop, create no topics, read any header and raise all errors.
+    """Patch all Kafka clients of this process; the modules of this folder describe the patches.
 
     Further calls have no effect.
 

@@ -1,4 +1,4 @@
-"""Patch of aiokafka's connections on uvloop: a write to a lost connection raises an error of the connection.
+"""Patch of aiokafka's connections on uvloop: a write to a lost connection raises ``KafkaConnectionError``.
 
 After the loss of a connection, until aiokafka notices it, asyncio drops written data. uvloop raises ``RuntimeError`` instead, which
 aiokafka does not expect (0.14, ``conn.py``): the task that sends requests or fetches metadata would end.

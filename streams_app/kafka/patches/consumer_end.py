@@ -21,7 +21,7 @@ async def end(consumer: AIOKafkaConsumer, leave_seconds: float) -> None:
     """End a consumer that has a group; wait for the reply to its leave request for at most ``leave_seconds``.
 
     Raises:
-        CancelledError: The caller was cancelled. It is not raised because of tasks that the client cancels while it closes.
+        CancelledError: The caller was cancelled. Cancellations of tasks of the client are not raised.
     """
     try:
         async with asyncio.timeout(leave_seconds):

@@ -18,7 +18,10 @@ from aiokafka.conn import AIOKafkaProtocol
 _LENGTH: Final = struct.Struct(">i")
 LEAST_BUFFER_BYTES: Final = 256 * 1024
 KEPT_BUFFER_BYTES: Final = 8 * 1024 * 1024
-"""Buffers of at least this size are not reused; they come from replies that exceed the requested size (KIP-74) or claim to."""
+"""Buffers of at least this size are not reused.
+
+They come from replies that exceed the requested size (KIP-74), or whose length field says so.
+"""
 
 KEPT_BUFFERS: Final = 2
 
@@ -122,11 +125,11 @@ class Frames(asyncio.BufferedProtocol):
             self._wake()
 
     def connection_made(self, transport: Any) -> None:
-        """Forward to aiokafka's protocol that the connection is open."""
+        """Tell aiokafka's protocol that the connection is open."""
         self._protocol.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forward the end of the connection to aiokafka's protocol, and wake the reader, which raises the error."""
+        """Tell aiokafka's protocol that the connection has ended, and wake the reader, which raises the error."""
         if exc is not None:
             exc.__traceback__ = None  # the traceback refers to a view of the buffer, and the reader retains the error
         if self._buffer is not None:
@@ -136,17 +139,17 @@ class Frames(asyncio.BufferedProtocol):
         self._wake()
 
     def eof_received(self) -> bool | None:
-        """Forward to aiokafka's protocol that the broker has closed its side."""
+        """Tell aiokafka's protocol that the broker has closed its side; return whether the connection stays open for writing."""
         keeps_open: bool | None = self._protocol.eof_received()
         self._wake()
         return keeps_open
 
     def pause_writing(self) -> None:
-        """Forward to aiokafka's protocol that the write buffer is full."""
+        """Tell aiokafka's protocol that the write buffer is full."""
         self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        """Forward to aiokafka's protocol that the write buffer has space."""
+        """Tell aiokafka's protocol that the write buffer has space."""
         self._protocol.resume_writing()
 
     def _wake(self) -> None:

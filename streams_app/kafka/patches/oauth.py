@@ -1,4 +1,4 @@
-"""Patch of aiokafka's SASL/OAUTHBEARER: if the broker rejects a token, the connection fails with its error.
+"""Patch of aiokafka's SASL/OAUTHBEARER: if the broker rejects a token, the connection fails with the broker's error.
 
 A broker that rejects a token answers with a challenge that names the reason, and waits for the client to end the exchange (RFC
 7628, section 3.2.3). aiokafka 0.14 (``conn.py``, ``OAuthAuthenticator``) ignores the challenge and logs that it is authenticated.
@@ -18,7 +18,7 @@ END_OF_EXCHANGE = b"\x01"
 def answer_rejections() -> None:
     """Patch the clients of this process to end the exchange after a challenge, so that the broker sends its error.
 
-    Further calls have no effect.
+    The token provider also discards the rejected token. Further calls of this function have no effect.
     """
     step = OAuthAuthenticator.step
     if hasattr(step, "__wrapped__"):

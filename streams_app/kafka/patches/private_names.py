@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 DISTRIBUTIONS: Final = {"aiokafka": "aiokafka", "faust": "faust-streaming", "mode": "mode-streaming"}
-"""Package → name of its distribution for pip; asyncio is part of Python."""
+"""Name of the distribution of each package, as pip knows it; asyncio is part of Python."""
 
 TOUCHED: Final[dict[str, tuple[str, ...]]] = {
     "aiokafka.admin:AIOKafkaAdminClient": ("_client", "_send_request(self, request, node_id)"),
@@ -104,7 +104,7 @@ TOUCHED: Final[dict[str, tuple[str, ...]]] = {
     "mode.services:Service": ("_crashed",),
     "mode.threads:ServiceThread": ("_start_thread(self)", "_stopped_set(self)", "thread_loop"),
 }
-"""``module:class`` → names that the project relies on: private ones, and public ones whose use inside the library matters.
+"""For each ``module:class``, the names that the project relies on: private ones, and public ones whose use in the library matters.
 
 The parentheses after a name contain the parameters with which the project calls or replaces it; further ones must have defaults.
 """
@@ -113,13 +113,13 @@ _NOT_THERE: Final = object()
 
 
 def faults() -> list[str]:
-    """Return a text for each name in :data:`TOUCHED` that is missing or has other parameters; only loaded modules are checked."""
+    """Return a message for each name in :data:`TOUCHED` that is missing or has other parameters, in loaded modules only."""
     return [fault for owner in TOUCHED if owner.partition(":")[0] in sys.modules for fault in faults_of(owner)]
 
 
 @cache
 def faults_of(owner: str) -> tuple[str, ...]:
-    """Return a text for each name of one key of :data:`TOUCHED` that is missing or has other parameters.
+    """Return a message for each name under one key of :data:`TOUCHED` that is missing or has other parameters.
 
     The result is cached, because a client is created for each topic.
     """
@@ -146,7 +146,10 @@ def _fault(module_name: str, what: str, name: str) -> str:
 
 
 def has(owner: Any, name: str) -> bool:
-    """Return whether a module, a class or its instances have a name, which is declared or assigned in ``__init__``."""
+    """Return whether a module or class has an attribute, or instances of the class have it.
+
+    Attributes of instances are recognised if a class declares them, or uses the name in ``__init__``.
+    """
     if inspect.getattr_static(owner, name, _NOT_THERE) is not _NOT_THERE:
         return True
     return any(

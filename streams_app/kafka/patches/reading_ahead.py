@@ -12,9 +12,12 @@ from typing import Final
 from aiokafka import conn
 
 READER_BYTES: Final = 4 * 1024 * 1024
-"""A reader pauses its transport at twice this size, which exceeds the requested replies of four partitions with 1 MB each."""
+"""A reader pauses its transport once it has buffered twice this size.
+
+Most replies are smaller: a reply for four partitions, with the default of at most 1 MB each, has 4 MB.
+"""
 
 
 def read_ahead() -> None:
-    """Patch the connections of this process to read a whole reply before they pause. Further calls have no effect."""
+    """Patch the connections of this process to pause reading only above 8 MB. Further calls have no effect."""
     conn.READER_LIMIT = READER_BYTES

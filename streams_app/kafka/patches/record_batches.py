@@ -25,14 +25,17 @@ _MAGIC_AT: Final = 16
 _MAGIC_OF_BATCHES: Final = 2
 _CHECKED_FROM: Final = 21
 _LEAST_LENGTH: Final = {0: 26, 1: 34, 2: 61}
-"""Magic (format version) → minimum bytes: of a batch without records, or of a record without key and value."""
+"""Minimum length in bytes by magic, the format version.
+
+For version 2, it is that of a batch without records; for older ones, that of a record without key and value.
+"""
 
 _NOT_RELEASED: Final = 0
 """Mode of ``crc32c`` that retains Python's global lock: a checksum takes less time than acquiring it from a folding thread."""
 
 
 class _WithAnyNames(bytearray):
-    """Bytes of records that decode as text even if they are not UTF-8; the parser decodes only names of headers."""
+    """Bytes of records that can be decoded as text even if they are not UTF-8; the parser decodes only names of headers."""
 
     def __getitem__(self, at: Any) -> Any:
         found = super().__getitem__(at)
@@ -53,9 +56,9 @@ class ForgivingBatch(_DefaultRecordBatchPy):
 
 
 class WholeBatch:
-    """A batch for aiokafka's own consumers, which parses all its records when the first one is read.
+    """A batch for aiokafka's own consumers; when the first record is read, all records are parsed.
 
-    All attributes are delegated to the underlying batch.
+    So a header name that is not UTF-8 is noticed before any record is returned. All attributes are those of the underlying batch.
     """
 
     def __init__(self, batch: Any, reopen: Any) -> None:
@@ -102,7 +105,7 @@ class RecordBatches:
         return None if batch is None else WholeBatch(batch, self.reopened)
 
     def reopened(self) -> ForgivingBatch:
-        """Return the batch that was opened last once more, with a parser that accepts header names that are not UTF-8."""
+        """Return the batch that was opened last again, with a parser that accepts header names that are not UTF-8."""
         return ForgivingBatch(self._data[self._begin : self._end])
 
     def open_batch(self) -> Any:

@@ -34,11 +34,11 @@ class FetchedRecords:
         self._records: Iterator[Any] = iter(())
 
     def take(self, most: int) -> list[Any]:
-        """Return the next records in offset order; fewer than ``most`` only if no further ones are left.
+        """Return the next records in offset order; fewer than ``most`` only if no more are left.
 
         Raises:
-            CorruptRecordException: A checksum is wrong. Records that this call has read before are not returned, but are still in
-                the log. So every later call raises the error, too, because it must not skip those records.
+            CorruptRecordException: A checksum is wrong. The records that this call had read by then are not returned. Every later
+                call raises the error as well, because it must not skip those records.
         """
         self._raise_if_corrupt()
         taken: list[Any] = []
@@ -101,9 +101,14 @@ class FetchedRecords:
 
 
 def taken(result: FetchResult, tp: TopicPartition, most: int | None) -> list[Any]:
-    """Take up to ``most`` records (None: all) as ``result.getall(most)`` does, without creating a ``ConsumerRecord`` for each.
+    """Take records of one partition as ``result.getall(most)`` does, but without creating a ``ConsumerRecord`` for each.
 
-    While the partition is paused, return none.
+    While the partition is paused, return no records, and keep the fetched ones.
+
+    Args:
+        result: Fetched records of the partition.
+        tp: The partition.
+        most: Maximum number of records; None for all.
 
     Raises:
         CorruptRecordException: A checksum is wrong.
