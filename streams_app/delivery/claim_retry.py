@@ -36,7 +36,7 @@ class ReclaimBackoff:
 
         Args:
             tp: The partition.
-            at: Offset below which all its records are applied. If it has changed since the last claim, the partition made progress.
+            at: Offset below which the partition's records are applied. A change since the last claim means that there was progress.
 
         Returns:
             Seconds to wait before the claim, and the number of earlier consecutive claims without progress.

@@ -38,8 +38,8 @@ class ReaderView:
 class AcknowledgedUntil:
     """Tracks the time until which all acknowledged records are applied, including those that open transactions hide.
 
-    While transactions hide records, it stores the current high watermark with its time. Once all records below that high watermark
-    are applied, it advances to the stored time, and stores the next high watermark. So the time lags by at most two such rounds
+    While transactions hide records, it stores the current high watermark and time. Once all records below that high watermark are
+    applied, it advances to the stored time, and stores the next high watermark. So the time lags by at most two such rounds
     while transactions open and close, and does not advance while one transaction stays open.
     """
 

@@ -35,7 +35,7 @@ class RejectingComponent(NamedTuple):
     """The component that rejects records, as the headers of its dead letters identify it.
 
     Attributes:
-        kind: Kind of the component: ``fold``, ``store``, ``subscriber`` or ``view``. The header of that key contains the name.
+        kind: Kind of the component: ``fold``, ``store``, ``subscriber`` or ``view``. It is the key of the header with the name.
         name: Name of the component. It is recorded because other components may have accepted the same record.
         app_id: Application of the component. Other applications may use the same names and the same dead-letter topic.
         topic: Dead-letter topic of the component.

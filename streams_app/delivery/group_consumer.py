@@ -15,7 +15,7 @@ from streams_app.errors import TryAgainError
 class GroupConsumer(Protocol):
     """A member of a consumer group: Faust's consumer, a bare aiokafka consumer, or one in memory.
 
-    Each one has its own :class:`streams_app.delivery.ownership.Ownership`, so that a rebalance of one group never delays another.
+    Each has its own :class:`streams_app.delivery.ownership.Ownership`, so that a rebalance of one group never delays another group.
     An implementation has three duties towards the ownership:
 
     * **Membership.** After each assignment it pauses the assigned partitions and calls ``ownership.assigned(generation)``, even
@@ -72,7 +72,7 @@ class GroupConsumer(Protocol):
         """Commit under the generation *and the member id* of a claim, even if this member has rejoined since.
 
         A client commits under its current generation and may repeat the request after a rejoin, so that Kafka would accept an
-        offset from before the rejoin. So this request carries the generation and member id of the claim, and is sent once.
+        offset from before the rejoin. So this request contains the generation and member id of the claim, and is sent once.
 
         Raises:
             NotOwnerError: Kafka rejected the commit, because the group no longer has this generation or member.

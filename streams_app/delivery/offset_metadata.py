@@ -93,7 +93,7 @@ MAX_METADATA_BYTES: Final = 4_096
 """Default of the broker setting ``offset.metadata.max.bytes``."""
 
 PREFIX: Final = "~"
-"""First character of packed metadata; JSON never begins with it."""
+"""First character of metadata in the compact form; JSON never begins with it."""
 
 _ENTRY: Final = re.compile(r"(?:([0-9]+)\*)?([a-z0-9_-]*)=([0-9]+)(?:/([^,;/=]+))?")
 
@@ -110,7 +110,7 @@ def packed(positions: Mapping[str, int], metadata_by_name: Mapping[str, str]) ->
 
 
 def text_of(lowest: int, differences: Mapping[str, int], metadata_by_name: Mapping[str, str]) -> str:
-    """Format compact commit metadata from the lowest offset and the difference of each processor's offset to it."""
+    """Format compact commit metadata from the lowest offset and each processor's difference to the lowest offset."""
     entries = []
     before = ""
     for name in sorted(differences):

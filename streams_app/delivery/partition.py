@@ -192,7 +192,7 @@ class Partition:
 
         Returns:
             None if no change was found. Else the offset from which to read again; the processor's offset in the next commit is then
-            at most this one.
+            at most that offset.
         """
         common = await fingerprints.common_end(kept, partial(self._host.checksum_at, self.tp))
         if common is None:

@@ -56,7 +56,7 @@ class FirstCommitBarrier:
     """Delays the first commit of a new processor until the initial offsets of all new processors are known.
 
     A broker without commit metadata stores only the lowest offset. If one processor committed alone, the others would start
-    at its offset, which may be above their own.
+    at the offset of that processor, which may be above their own.
     """
 
     def __init__(self) -> None:

@@ -82,7 +82,7 @@ class ClaimedPartition(Protocol):
 
         Returns:
             None if no change was found. Else the offset from which to read again; the processor's offset in the next commit is then
-            at most this one.
+            at most that offset.
         """
 
     async def offset_at(self, time_ms: int) -> int:
@@ -242,8 +242,8 @@ class Processor(Protocol):
     async def claim(self, claim: Claim) -> int:
         """Take over the processor's state under ``claim.token``. After a timeout, the call is cancelled.
 
-        A processor without state starts at ``claim.committed``. If that is None, it chooses where it starts and commits the offset
-        by :meth:`Claim.commit_now` before it writes anything.
+        A processor without state starts at ``claim.committed``. If that is None, it chooses where it starts, and commits that
+        offset by :meth:`Claim.commit_now` before it writes anything.
 
         Returns:
             The first offset that the processor needs: fence + 1, which may be below or above the committed offset.

@@ -74,7 +74,7 @@ class Ranges:
         return min(served.next for served in self.served.values()) - self.in_flight
 
     def is_stuck(self, monotonic_ms: int) -> bool:
-        """Return whether no record was delivered or applied for :data:`STUCK_MS`; then other partitions do not wait for it."""
+        """Return whether no record was delivered or applied for :data:`STUCK_MS`; other partitions do not wait for a stuck one."""
         return monotonic_ms - self.progress_ms > STUCK_MS
 
     def deliver(self, batch: Batch, monotonic_ms: int) -> str | None:

@@ -95,7 +95,7 @@ class Scripts(Protocol):
 
     @property
     def by_name(self) -> Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]]:
-        """Function of each script by its name: takes keys and arguments, and returns the reply of the script.
+        """Functions by the names of their scripts.
 
-        The function may raise :class:`FencedError`.
+        A function takes keys and arguments, and returns the reply of the script. It may raise :class:`FencedError`.
         """

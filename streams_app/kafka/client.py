@@ -17,7 +17,7 @@ from streams_app.settings import KafkaSettings
 def client_options(kafka: KafkaSettings) -> dict[str, Any]:
     """Return the connection options of consumers, producers and admin clients.
 
-    Every client is created with them, so this function also patches aiokafka, see :mod:`streams_app.kafka.patches`.
+    Every client is created with these options, so this function also patches aiokafka (:mod:`streams_app.kafka.patches`).
 
     Args:
         kafka: The ``[kafka]`` section.

@@ -1,8 +1,8 @@
 """The consumer that Faust runs: it delivers batches with their ranges, and seeks only on request of the ownership of partitions.
 
 Faust's own driver (faust-streaming 0.15, ``transport/drivers/aiokafka.py``) seeks to the committed offset after a rebalance, counts
-acknowledged offsets, reads uncommitted records and delivers single messages. This subclass uses its group membership and replaces
-the rest. The thread is in :mod:`streams_app.kafka.consumer_thread`.
+acknowledged offsets, reads uncommitted records and delivers single messages. The subclass in this module uses the driver's group
+membership and replaces the rest. The thread is in :mod:`streams_app.kafka.consumer_thread`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from streams_app.kafka.consumer_thread import FoldingThread
 from streams_app.settings import Settings
 
 BUFFERED_RECORDS = 40_000
-"""Maximum number of parsed records in flight, in all partitions: one batch is processed while another one waits for
-Redis."""
+"""Maximum number of parsed records in flight, in all partitions.
+
+It allows one batch to be processed while another one waits for Redis.
+"""
 
 
 ROOM_SECONDS = 1.0

@@ -57,7 +57,7 @@ class FoldingThread(AIOKafkaConsumerThread):
             self.thread_loop.close()  # mode only closes loops that it has created
 
     def _stopped_set(self) -> None:
-        """Wake tasks that wait for the end of this thread. After a crash, its loop may already be closed, without such tasks."""
+        """Wake tasks that wait for the end of this thread. After a crash, its loop may already be closed; then no task waits."""
         try:
             super()._stopped_set()
         except RuntimeError:

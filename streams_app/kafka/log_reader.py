@@ -46,7 +46,7 @@ async def log_reader(
     *,
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """Connect a consumer that reads partitions of a topic without a group, and stop it at the end.
+    """Connect a consumer that reads partitions of a topic without a group; stop it at the end of the ``async with`` block.
 
     Raises:
         TryAgainError: Kafka does not answer.

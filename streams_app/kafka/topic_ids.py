@@ -164,7 +164,7 @@ async def _asked(client: Client, topics: Sequence[str]) -> dict[str, tuple[str, 
 
 
 async def described(client: Client, topics: Sequence[str], *, with_rights: bool = False) -> list[Any] | None:
-    """Return a tuple with the fields of ``_TOPIC`` for each topic, without creating any; None before Kafka 2.8.
+    """Return a tuple with the fields of ``_TOPIC`` for each topic; None before Kafka 2.8. The query creates no topic.
 
     Raises:
         KafkaError: The broker is not available.

@@ -104,7 +104,7 @@ class TopicProducer:
     def partition_of(self, record: Outgoing) -> int | None:
         """Return the partition for a record; None before a send has queried the broker.
 
-        Records without a key and a partition are distributed in rotation; each call advances the rotation.
+        Records with neither a partition nor a key go to the partitions in rotation; each call advances the rotation.
         """
         if record.partition is not None or self._opened is None:
             return record.partition
@@ -308,7 +308,7 @@ class TopicProducer:
                 self._report_fault(self._topic, None)
 
     def _report_trouble(self, partition: int | None, error: BaseException) -> None:
-        """Record and report that a partition does not acknowledge records; None means the whole topic."""
+        """Record and report that a partition does not acknowledge records; None means all partitions."""
         self._troubled.add(partition)
         is_missing = isinstance(error, UnknownTopicOrPartitionError)
         self._report_fault(

@@ -282,7 +282,7 @@ async def _tls_fault(settings: RedisSettings, error: BaseException) -> str | Non
 
 WriteRejection = Literal["memory", "read-only", "other"]
 WRITE_REJECTIONS: Final[tuple[WriteRejection, ...]] = ("memory", "read-only", "other")
-"""Why Redis rejects writes: it is full, it is a replica, or another reason, such as a failed snapshot."""
+"""Reasons for which Redis rejects writes: it is full; it is read-only, as a replica is; or any other, such as a failed snapshot."""
 
 _SCRIPT: Final = (files("streams_app.delivery") / "lua" / "takes_writes.lua").read_text("utf-8")
 

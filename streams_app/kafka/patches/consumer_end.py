@@ -1,7 +1,7 @@
 """Ends an aiokafka consumer whose broker may not answer; no task or connection of the consumer remains.
 
-``AIOKafkaConsumer.stop`` (0.14) waits for the reply to its leave request before it ends its tasks and connections. If it is
-cancelled, they continue, and heartbeats maintain a group member that reads no records (``consumer/group_coordinator.py``).
+``AIOKafkaConsumer.stop`` (0.14) waits for the reply to its leave request before it ends its tasks and connections. If ``stop``
+is cancelled, they continue, and heartbeats maintain a group member that reads no records (``consumer/group_coordinator.py``).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 If ``Fetcher._proc_fetch_request`` of aiokafka (0.14, ``consumer/fetcher.py``) is cancelled while it waits for a reply, it returns.
 If it is cancelled while it waits after a failure, it raises ``CancelledError``, which ``Fetcher.close`` passes on. Then
-connections stay open, and the thread of Faust's consumer ends without notice to the worker, which waits for it until its deadline.
+connections stay open, and the thread of Faust's consumer ends without notice: the worker waits for it until the shutdown deadline.
 """
 
 from __future__ import annotations

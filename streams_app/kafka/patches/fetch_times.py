@@ -1,7 +1,7 @@
 """Patch of a fetcher: the time of a fetch reply is that of its request.
 
 aiokafka records when it *processed* a reply. If the process was suspended (SIGSTOP, a frozen machine), a reply may have waited for
-minutes: its end of the partition was current when the broker sent it, not when it was processed.
+minutes: the end offset in the reply was current when the broker sent it, not when the process handled it.
 """
 
 from __future__ import annotations

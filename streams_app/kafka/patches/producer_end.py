@@ -1,6 +1,6 @@
 """Ends an aiokafka producer that may have failed, within a time limit and without leaving tasks behind.
 
-``AIOKafkaProducer.stop`` (0.14) waits until all records are acknowledged. If it is cancelled, its tasks and connections remain.
+``AIOKafkaProducer.stop`` (0.14) waits until all records are acknowledged. If it is cancelled, the tasks and connections remain.
 Once the connections are closed, a request in flight waits for metadata that is no longer fetched (``producer/sender.py``).
 """
 
