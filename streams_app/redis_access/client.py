@@ -52,7 +52,7 @@ def connect(settings: RedisSettings, *, retries: int = 2, **overrides: Any) -> R
     """Create a client that retries after a lost connection, and reconnects after a failover; replies are bytes.
 
     If the reply to a script is lost, redis-py sends the script again, although it may have run. So every script determines by token
-    and fence whether this claim has already done its work, or another claim has.
+    and fence whether its work was already done, by this claim or by another one.
 
     Args:
         settings: The ``[redis]`` section.
@@ -101,7 +101,7 @@ def connect_briefly(settings: RedisSettings) -> Redis:
 
 
 async def servers_of(redis: Redis) -> dict[str, dict[str, Any]]:
-    """Return the reply to ``INFO`` of each primary of a cluster, by its address.
+    """Return the reply to ``INFO`` of each primary of a cluster, by the address of the primary.
 
     For a single server, the result has one entry with the key "".
     """
