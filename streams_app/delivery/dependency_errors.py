@@ -13,7 +13,7 @@ DEPENDENCY_ERRORS: Final = (KafkaError, *REDIS_ERRORS, TimeoutError)
 
 
 def waiting_for_label(error: BaseException) -> str:
-    """Map an error of a dependency to the `waiting_for` label of the metrics: broker, redis or redis-memory.
+    """Return which dependency an error makes the worker wait for, as the metrics name it: broker, redis or redis-memory.
 
     Every error except a ``KafkaError`` counts as one of Redis.
     """

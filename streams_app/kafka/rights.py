@@ -26,7 +26,7 @@ from streams_app.kafka.topic_ids import Client, described
 from streams_app.settings import KafkaSettings
 
 COORDINATOR_SECONDS: Final = 5.0
-"""Time within which the coordinator of an unused group must be found."""
+"""Timeout for finding the coordinator of a group; afterwards, the rights on the group count as unknown."""
 
 TOPIC: Final = "topic"
 GROUP: Final = "group"
