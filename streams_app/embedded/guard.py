@@ -8,8 +8,8 @@ A server started by ``subprocess`` alone survives a parent that is killed: after
 * ``pipe`` (macOS and others): a small watcher process blocks on a pipe whose other end only the parent has; at the
   end of file it kills the server.
 
-In both cases this process becomes the server by ``exec``, so the parent knows the server's own process id. It imports only the
-standard library and nothing of this package, and runs with ``-I -S``, so that it starts in milliseconds.
+In both cases this process becomes the server by ``exec``, so the parent knows the server's own process id. The script imports only
+the standard library and nothing of this package, and runs with ``-I -S``, so that it starts in milliseconds.
 
 Usage: ``guard.py signal PARENT_PID COMMAND...`` or ``guard.py pipe READ_FD COMMAND...``
 """
@@ -24,7 +24,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Request SIGKILL from the kernel at the parent's death; exit at once if the parent is already dead.
+    """Request that the kernel sends SIGKILL to this process when the parent dies; exit at once if the parent is already dead.
 
     Raises:
         OSError: The kernel rejects the request.
@@ -40,7 +40,7 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def watch_pipe(read_fd: int) -> None:
-    """Fork a watcher that kills this process when the other end of the pipe is closed."""
+    """Fork a watcher process that kills this process when the other end of the pipe is closed."""
     server_pid = os.getpid()
     if os.fork() != 0:
         os.close(read_fd)

@@ -1,8 +1,8 @@
-"""Free ports on the loopback address, chosen so that conflicts are rare; if one occurs, callers choose another port.
+"""Finds free ports on the loopback address, so that conflicts are rare. After a conflict, callers choose another port.
 
-On Linux, a port stays reserved for the process that received it until that process has received many more. The reservation
-is a socket that is bound and does not listen: in every process, :func:`free_port` skips the port, but the server can bind it,
-because both set ``SO_REUSEADDR``.
+On Linux, a port stays reserved for the process that received it until that process has received many more ports. A reservation
+is a socket that is bound and does not listen. In every process, :func:`free_port` skips a reserved port; the server can bind it,
+because the server and the reservation set ``SO_REUSEADDR``.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def is_free(port: int) -> bool:
 def free_port() -> int:
     """Return a free port that this process has not received before.
 
-    On Linux, no other process receives it either, until this one has received 64 more ports.
-    A program that does not use this function may still bind the port first.
+    On Linux, no other process receives this port until this process has received 64 more ports. A program that does not use this
+    function may still bind the port first.
 
     Raises:
         TryAgainError: No port was free after 1 000 attempts.
@@ -64,9 +64,9 @@ def free_port() -> int:
 
 
 def _reserve(port: int) -> bool:
-    """Reserve a port and return whether it was free.
+    """Reserve a port if it is free; return whether it was free.
 
-    On Linux, the reservation lasts until this process ends or has received many more ports; elsewhere, there is none.
+    On Linux, the reservation lasts until this process ends or has received 64 more ports. On other systems, nothing is reserved.
     """
     if sys.platform != "linux":
         return is_free(port)

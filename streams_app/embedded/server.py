@@ -13,7 +13,7 @@ INSTALL = "pip install 'streams_app[embedded]'"
 """Command that installs the embedded servers; in a checkout, it is ``pip install '.[embedded]'``."""
 
 START_LIMIT_MS = 20_000
-"""Time within which a server must respond after its start."""
+"""Time within which a server must respond after its start, in ms."""
 
 _TRIES = 5
 
@@ -21,7 +21,10 @@ T = TypeVar("T")
 
 
 class EmbeddedServer:
-    """Base class of a running server; a context manager that stops it. The system also ends it when this process dies."""
+    """Base class of a running server. As a context manager, it stops the server at the end of the block.
+
+    The operating system also ends the server when this process dies.
+    """
 
     description: str
 
@@ -59,13 +62,13 @@ def start_on_a_port(port: int | None, start_once: Callable[[int], T], taken: str
     If another process takes a free port before the server binds it, another port is tried, up to five in all.
 
     Args:
-        port: Port to listen on; None for a free one.
-        start_once: Starts the server on a port.
-        taken: Text in the server's log if the port is taken.
+        port: Port on which the server listens; None for a free one.
+        start_once: Starts the server on a port; raises :class:`.EmbeddedServerError` with the end of the log if it does not start.
+        taken: Text that the log of the server contains if another process uses the port.
 
     Raises:
-        EmbeddedServerError: The server did not start: the given port was taken, several free ports were taken, or it failed for
-            another reason.
+        EmbeddedServerError: The server did not start. For example, another process uses the given port, or has taken each of the
+            free ports.
         TryAgainError: No port is free.
     """
     if port is not None:

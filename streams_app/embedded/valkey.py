@@ -18,8 +18,9 @@ class Valkey(EmbeddedServer):
     """A running Valkey in a child process; use it as a context manager, or call `stop`.
 
     Attributes:
+        port: Port on which the server listens.
         url: URL for `redis.url` in the settings, or for any Redis client.
-        description: Name, version and durability, for messages.
+        description: Name and version of the server, and whether it has an append-only file; for messages.
     """
 
     def __init__(self, child: Child, port: int, version: str, *, appendonly: bool) -> None:
@@ -39,9 +40,9 @@ class Valkey(EmbeddedServer):
         """Start a Valkey and return when it responds.
 
         Args:
-            port: Port to listen on; None for a free one.
-            directory: Folder of its log and its append-only file, which is retained; None for a temporary one.
-            appendonly: Whether its data survives a restart in the same directory.
+            port: Port on which the server listens; None for a free one.
+            directory: Folder of the log and the append-only file, which is not removed at the end; None for a temporary one that is.
+            appendonly: Whether data is written to a file, so that it survives a restart in the same directory.
             extra_args: Further arguments of `valkey-server`.
 
         Raises:
@@ -76,7 +77,11 @@ def _program() -> str:
 
 
 def _info(port: int) -> dict[str, str]:
-    """Return field → text of ``INFO server``; the request blocks, so that it needs no event loop."""
+    """Return the fields of the reply to ``INFO server``, by name. The function blocks until the reply has arrived.
+
+    Raises:
+        OSError: The server does not accept the connection, or does not respond within a second.
+    """
     with socket.create_connection((LOOPBACK, port), timeout=1) as connection:
         connection.sendall(b"INFO server\r\n")
         answer = connection.makefile("rb")

@@ -17,7 +17,7 @@ from streams_app.local.group import ConsumerGroup
 
 @dataclass(frozen=True, slots=True)
 class LocalRecord:
-    """One record of a log; its attributes have the names that aiokafka uses."""
+    """One record of a log, with the attribute names of aiokafka; ``timestamp`` is in ms since 1970."""
 
     offset: int
     timestamp: int
@@ -30,11 +30,15 @@ class LocalBroker:
     """In-memory broker with all topics and consumer groups.
 
     Attributes:
-        groups: Consumer groups by name.
+        groups: Consumer groups by name. A group exists as soon as its name is looked up.
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Create an empty log; ``clock`` sets the timestamp of records that have none."""
+        """Create a broker without records.
+
+        Args:
+            clock: Determines the timestamp of each record that is appended without one.
+        """
         self.groups: defaultdict[str, ConsumerGroup] = defaultdict(ConsumerGroup)
         self._clock = clock
         self._logs: defaultdict[str, list[LocalRecord]] = defaultdict(list)
@@ -42,7 +46,7 @@ class LocalBroker:
         self._lock = threading.Lock()
 
     def append(self, record: Outgoing) -> None:
-        """Append a record and notify the readers of its topic."""
+        """Append a record to its topic, then call the listeners of the topic in this thread."""
         at_ms = self._clock.now_ms() if record.timestamp_ms is None else record.timestamp_ms
         with self._lock:
             log = self._logs[record.topic]
@@ -52,7 +56,13 @@ class LocalBroker:
             listener()
 
     def records(self, topic: str, begin: int = 0, most: int | None = None) -> list[LocalRecord]:
-        """Return the records of a topic from an offset on, up to ``most``."""
+        """Return the records of a topic in the order of their offsets.
+
+        Args:
+            topic: Name of the topic.
+            begin: First offset.
+            most: Maximum number of records; None: no limit.
+        """
         with self._lock:
             return self._logs[topic][begin : None if most is None else begin + most]
 
@@ -62,7 +72,7 @@ class LocalBroker:
             return len(self._logs[topic])
 
     def listen(self, topic: str, listener: Callable[[], object]) -> None:
-        """Call ``listener`` after each record that is appended to a topic, in the appending thread."""
+        """Call ``listener`` after each append to a topic, in the thread that appends."""
         with self._lock:
             self._listeners[topic].append(listener)
 
@@ -80,7 +90,7 @@ class MemoryProducer:
         self._broker = broker
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:
-        """Append records; return None for each, because all are acknowledged."""
+        """Append records. Return None for each record, which means that it was acknowledged."""
         for record in records:
             self._broker.append(record)
         return [None] * len(records)

@@ -37,18 +37,18 @@ REASSIGN_SECONDS: Final = 1.0
 class LocalEvents(Events):
     """Publishes as :class:`streams_app.Events` does, and calls the subscribers of the catalogue in this process.
 
-    Each subscriber receives each event, with retries, timeouts, order and dead letters as in production; dead letters are logged.
-    All state is in memory and lost with the process. Events are not folded, so subscribers to the records of a fold are never
-    called.
+    Each subscriber receives all events of its topic, with retries, timeouts, order and dead letters as in production. Dead letters
+    are also logged. All state is in memory and lost with the process. Events are not folded, so subscribers to the records of a
+    fold are never called.
     """
 
     def __init__(self, catalogue: Catalogue, settings: Settings | None = None, *, clock: Clock | None = None) -> None:
-        """Create the events of a catalogue, without starting its subscribers.
+        """Create a publisher for the events of a catalogue, without starting the subscribers.
 
         Args:
             catalogue: The declared events and subscribers.
             settings: Limits and overrides of subscribers; None: the defaults.
-            clock: Clock for the times of events.
+            clock: Clock for the times of events; None: the clock of this machine.
 
         Raises:
             ConfigurationError: The catalogue does not match the settings.
@@ -65,7 +65,7 @@ class LocalEvents(Events):
         """Start the subscribers, in separate threads.
 
         Raises:
-            RuntimeError: It has already been entered.
+            RuntimeError: This object has already been entered.
         """
         await super().__aenter__()
         logger.warning("events are kept in memory and lost with this process: LocalEvents is for development")
@@ -78,7 +78,7 @@ class LocalEvents(Events):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Stop the subscribers; running attempts have ``worker.grace`` to end, and waiting events are lost."""
+        """Stop the subscribers. Running attempts have ``worker.grace`` to end; events that are not finished are lost."""
         worker, self._worker = self._worker, None
         if worker is not None:
             await worker.stop()
@@ -92,7 +92,7 @@ class LocalEvents(Events):
 
 
 class _Inside(Events):
-    """Publisher for the functions of subscribers, which appends to the log in memory."""
+    """Publisher that functions of subscribers use; it appends to the log in memory."""
 
     def __init__(self, settings: Settings, catalogue: Catalogue, broker: LocalBroker, clock: Clock) -> None:
         super().__init__(settings, catalogue, clock=clock)
@@ -137,7 +137,7 @@ class _Worker:
         await _aside(self._own.close)
 
     async def _there(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine on the event loop of the worker."""
+        """Run a coroutine on the event loop of the worker, and wait until it has ended."""
         await asyncio.wrap_future(self._own.begin(work))
 
     async def _start(self) -> None:
@@ -171,7 +171,7 @@ class _Worker:
         asyncio.get_running_loop().call_later(REASSIGN_SECONDS, member.assign)
 
     def _log_dead_letters(self, one: Subscription) -> None:
-        """Log new dead letters, because a topic in memory cannot be inspected."""
+        """Log the new dead letters of a subscriber, because a topic in memory cannot be inspected."""
         dead_letters = self._broker.records(one.dead_letters, self._logged_until[one.dead_letters])
         self._logged_until[one.dead_letters] += len(dead_letters)
         for dead_letter in dead_letters:
@@ -182,7 +182,10 @@ class _Worker:
 
 
 async def _aside(act: Callable[[], None]) -> None:
-    """Run a blocking function in a thread; during interpreter shutdown, when executors accept no work, in this thread."""
+    """Run a blocking function in another thread and wait for it.
+
+    During interpreter shutdown, when executors accept no work, run the function in this thread.
+    """
     try:
         running = asyncio.get_running_loop().run_in_executor(None, act)
     except RuntimeError:

@@ -21,9 +21,9 @@ class ConsumerGroup:
     """A consumer group as its coordinator sees it: one member owns all partitions.
 
     Attributes:
-        generation: Increases each time the group gets an owner.
-        owner: Id of the current member.
-        committed: Last commit of each partition.
+        generation: Number that increases by one each time the group gets an owner; 0: it has never had one.
+        owner: Id of the member that owns the partitions; "" if the group has never had an owner.
+        committed: Last commit of each partition; a partition without a commit is missing.
     """
 
     generation: int = 0
@@ -36,13 +36,17 @@ class ConsumerGroup:
         return self.generation
 
     def rejection(self, claim: Member) -> type[KafkaError] | None:
-        """Return the error with which the coordinator rejects a commit under a claim; None if it accepts the commit."""
+        """Return the type of error with which the coordinator rejects a commit under ``claim``; None if it accepts the commit."""
         if claim.member_id != self.owner:
             return UnknownMemberIdError
         return None if claim.generation == self.generation else IllegalGenerationError
 
     def commit(self, offsets: Mapping[TP, Committed], claim: Member) -> None:
-        """Accept a commit of the current owner.
+        """Store the commit of the current owner.
+
+        Args:
+            offsets: The commit of each partition.
+            claim: Identity of the member that commits.
 
         Raises:
             NotOwnerError: The commit comes from another member or generation.
@@ -59,9 +63,9 @@ class PartitionReader:
     Attributes:
         tp: The partition.
         position: Offset of the next record; None if the group has no commit and the reader has not been moved.
-        seek_number: Number of the last seek, which each batch carries.
+        seek_number: Number of the last seek, which is copied to each batch; 0: there was no seek.
         is_paused: Whether fetching is paused.
-        view: The last fetch reply.
+        view: End offsets and time of the last fetch reply of this assignment.
     """
 
     tp: TP
@@ -71,7 +75,11 @@ class PartitionReader:
     view: ReaderView = NOTHING_FETCHED
 
     def assign(self, committed: Committed | None) -> None:
-        """Begin a new assignment, paused at the committed offset and without a fetch reply."""
+        """Begin a new assignment: the reader is paused at the committed offset, and has no fetch reply.
+
+        Args:
+            committed: Last commit of the partition; None: the reader has no position.
+        """
         self.position = committed.offset if committed else None
         self.is_paused, self.view = True, NOTHING_FETCHED
 
@@ -85,10 +93,10 @@ class PartitionReader:
         """Process the reply to a fetch that began at the position.
 
         Args:
-            records: Records between the position and ``end``.
-            end: The position after the fetch.
+            records: Records in the reply, from the position up to ``end``.
+            end: Position of the reader after the fetch.
             stable_offset: Last stable offset of the log.
-            now_ms: When the request was sent.
+            now_ms: Wall-clock time at which the request was sent, in ms.
 
         Returns:
             The batch to deliver; None if the fetch has not moved the position.

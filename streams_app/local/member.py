@@ -18,22 +18,30 @@ from streams_app.local.broker import LocalBroker
 from streams_app.local.group import NO_GENERATION, PartitionReader
 
 MAX_RECORDS: Final = 500
-"""Maximum number of records delivered at once, before other tasks run."""
+"""Maximum number of records that are delivered before other tasks of the event loop can run."""
 
 IN_TIMER: Final = ContextVar("in_timer", default=False)
-"""Whether the current code was called by a timer of a member or of an executor, and not by an event."""
+"""Whether the current code was called by a timer of a member or an executor, and not by an event.
+
+A test kit ignores timers that such code sets while every event is finished.
+"""
 
 
 class LocalMember:
-    """One member of a consumer group. No method blocks, because the log is in the memory of the same process."""
+    """One member of a consumer group. No method blocks, because the log is in the memory of the same process.
+
+    Attributes:
+        member_id: Id of this member in the group.
+        generation: Generation of the group at the last assignment; -1 before the member joins.
+    """
 
     def __init__(self, broker: LocalBroker, group: str, member_id: str, topics: Collection[str], clock: Clock) -> None:
         """Create a member that has not joined its group.
 
         Args:
-            broker: Log and groups.
+            broker: The log and the consumer groups.
             group: Name of the group.
-            member_id: Id that distinguishes it from other members of the group.
+            member_id: Id that distinguishes the member from other members of the group.
             topics: Topics to read.
             clock: Clock of the process.
         """
@@ -56,8 +64,8 @@ class LocalMember:
 
         Args:
             ownership: Claims the partitions and receives their records.
-            tick_seconds: Interval of ticks.
-            commit_seconds: Interval of commits.
+            tick_seconds: Interval at which the ownership's timers are checked.
+            commit_seconds: Interval at which the ownership commits.
         """
         self._ownership = ownership
         self._timers = [
@@ -79,10 +87,10 @@ class LocalMember:
         self._ownership.assigned(self.generation)
 
     async def leave(self, seconds: float | None = None) -> None:
-        """Release all partitions, with a last commit if it is still accepted.
+        """Release all partitions after a last commit, and stop reading. If the group has another owner, nothing is committed.
 
         Args:
-            seconds: Grace period; None: the grace period of a rebalance.
+            seconds: Grace period for running work; None: the grace period of a rebalance.
         """
         if self._ownership is not None:
             await self._ownership.stop(seconds)
@@ -113,7 +121,7 @@ class LocalMember:
     # ---- reading
 
     def _fetch(self, tp: TP) -> None:
-        """Deliver the available records, unless the partition is paused."""
+        """Deliver the available records, unless the partition is paused or not assigned."""
         reader = self._readers[tp]
         begin = reader.position
         if self._ownership is None or begin is None or not self._is_assigned or reader.is_paused:
@@ -141,11 +149,11 @@ class LocalMember:
         return "local"
 
     async def committed(self, tp: TP) -> Committed | None:
-        """Return the last commit of a partition."""
+        """Return the last commit of a partition; None if the group has not committed any."""
         return self._broker.groups[self._group].committed.get(tp)
 
     async def commits(self, topic: str) -> Mapping[int, Committed]:
-        """Return the last commit of each partition of a topic."""
+        """Return the last commit for each partition number of a topic; without partitions that have no commit."""
         committed = self._broker.groups[self._group].committed
         return {tp.partition: commit for tp, commit in committed.items() if tp.topic == topic}
 
@@ -153,21 +161,21 @@ class LocalMember:
         """Commit under the generation and member id of a claim.
 
         Raises:
-            NotOwnerError: The group has another owner now.
+            NotOwnerError: The group has another owner or generation now.
         """
         self._broker.groups[self._group].commit(positions, claim)
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
-        """Return the first offset, which is always 0, and the end of the log."""
+        """Return the first offset of a partition, which is always 0, and the end of its log."""
         return 0, self._broker.end(tp.topic)
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:
-        """Return the offset of the first record that is not older than a time, or the end of the log if there is none."""
+        """Return the offset of the first record whose timestamp is at least ``time_ms``; the end of the log if there is none."""
         records = self._broker.records(tp.topic)
         return next((record.offset for record in records if record.timestamp >= time_ms), len(records))
 
     async def checksum_at(self, tp: TP, offset: int) -> int:
-        """Return the checksum of the record at an offset; ``OTHER`` beyond the end of the log."""
+        """Return the checksum of the record at an offset; ``OTHER`` if the log ends before the offset."""
         records = self._broker.records(tp.topic)
         return checksum_of(records[offset]) if offset < len(records) else OTHER
 
@@ -186,16 +194,19 @@ class LocalMember:
         return self._readers[tp].seek(offset)
 
     def pause(self, tps: Collection[TP]) -> None:
-        """Stop delivering from partitions."""
+        """Stop delivering records of some partitions."""
         for tp in tps:
             self._readers[tp].is_paused = True
 
     def resume(self, tps: Collection[TP]) -> None:
-        """Continue delivering from partitions, in a later iteration of the event loop."""
+        """Continue delivering records of some partitions, beginning in the next iteration of the event loop."""
         for tp in tps:
             self._readers[tp].is_paused = False
             self._loop.call_soon(self._fetch, tp)
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        """Return the last fetch reply of a partition, and the offset of the next record to read."""
+        """Return the end offsets in a partition's last fetch reply, and the offset of the next record to read.
+
+        That offset is None if the group has no commit and the reader has not been moved.
+        """
         return self._readers[tp].view, self._readers[tp].position

@@ -1,4 +1,4 @@
-"""Runs subscribers as in a worker, on a broker in memory, for tests and for programs without servers."""
+"""Runs subscribers as a worker does, on a broker in memory, for tests and for programs without servers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ MakeSlots: TypeAlias = Callable[[Subscription, OnEnded], Executor]
 
 
 class LocalProcess:
-    """Calls subscribers in this process. It owns their groups from :meth:`start` until it stops or another process starts."""
+    """Calls subscribers in this process.
+
+    It owns the consumer groups of the subscribers from :meth:`start` until it is stopped, or until another process starts.
+    """
 
     def __init__(
         self,
@@ -51,18 +54,18 @@ class LocalProcess:
         """Create the process on its event loop, without starting it.
 
         Args:
-            name: Name that distinguishes it from other processes.
+            name: Name that distinguishes this process from other processes.
             settings: Settings of the application.
             subscriptions: Subscriptions whose functions are called.
-            broker: Log and groups.
+            broker: The log and the consumer groups.
             scripts: Replacement for the scripts in Redis.
             producer: Sends dead letters.
             events: Publishes events from within functions.
             clock: Clock of the process.
             slots: Creates the executor of a subscriber.
             users: Event loop on which ``async`` functions run.
-            lifespan: Lifespan of the catalogue.
-            on_fatal: Called with an error after which a member cannot continue.
+            lifespan: Lifespan of the catalogue; None if the catalogue has none.
+            on_fatal: Called with a member and the error after which it cannot continue.
         """
         self._settings = settings
         self._clock = clock
@@ -93,10 +96,10 @@ class LocalProcess:
             member.join(served.ownership, worker.tick_ms / 1000, worker.commit_every_ms / 1000)
 
     async def stop(self, seconds: float | None = None) -> None:
-        """Wait for running attempts, commit, and exit the lifespan.
+        """Wait for running attempts, commit, release the consumer groups, and exit the lifespan.
 
         Args:
-            seconds: Grace period; None: the grace period of a rebalance.
+            seconds: Grace period for running attempts; None: the grace period of a rebalance.
         """
         await asyncio.gather(*(member.leave(seconds) for member, _ in self._served))
         for _, served in self._served:
@@ -112,7 +115,7 @@ class LocalProcess:
 
 
 def _place(broker: LocalBroker, one: Subscription, topics: Sequence[str]) -> None:
-    """Commit the initial offset of an at-most-once subscriber that has no commit, as ``topics create`` does."""
+    """Commit the initial offset of an at-most-once subscriber for each topic without a commit, as ``topics create`` does."""
     for topic in topics:
         begin = 0 if one.subscriber.start == "earliest" else broker.end(topic)
         broker.groups[one.group].committed.setdefault(TP(topic, 0), initial_commit(one.subscriber.name, begin, ""))

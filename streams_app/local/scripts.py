@@ -17,13 +17,17 @@ Hash = dict[str, str]
 
 
 class MemoryScripts:
-    """Replaces :class:`streams_app.subscribers.state.store.SubscriberScripts`, for the subscribers of one or more processes."""
+    """Replaces :class:`streams_app.subscribers.state.store.SubscriberScripts`, for the subscribers of one or more processes.
+
+    Attributes:
+        by_name: For each name of a script, a function that is called with the keys and the arguments of the script.
+    """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         """Create the replacement of an empty Redis.
 
         Args:
-            now_ms: Clock for the expiry of event ids and for rate limits.
+            now_ms: Returns the current time in ms, for the expiry of event ids and for rate limits.
         """
         self._now_ms = now_ms
         self._hashes: dict[str, Hash] = {}
@@ -38,7 +42,7 @@ class MemoryScripts:
         self._expire_ms.clear()
 
     def lose(self, key: str) -> None:
-        """Delete one key, as if somebody had deleted it in Redis."""
+        """Delete one key, like DEL."""
         self._hashes.pop(key, None)
         self._expire_ms.pop(key, None)
 
@@ -127,7 +131,13 @@ class MemoryScripts:
         return _bytes("ok", str(got.granted), str(got.wait_us), str(len(entries) - 1))
 
     def _first(self, keys: Sequence[str], event_id: str, offset: str) -> str:
-        """Return the offset at which an event id was first seen; if the id is new, store and return the given offset."""
+        """Return the offset at which an event id was first seen; if the id is new, store and return ``offset``.
+
+        Args:
+            keys: Keys of the hashes that may have the id; a new id is stored in the first one.
+            event_id: Id of the event.
+            offset: Offset of the event.
+        """
         known = next((found for key in keys if (found := self._hash(key).get(event_id)) is not None), None)
         if known is None:
             self._hashes.setdefault(keys[0], {})[event_id] = offset

@@ -15,7 +15,8 @@ def settings_of(app_id: str, catalogue: Catalogue, folds: Sequence[Fold] = ()) -
 
     Args:
         app_id: Name of the application.
-        catalogue: The declared subscribers. Each fold whose records they receive, and that is not in ``folds``, gets a placeholder.
+        catalogue: The declared subscribers. If they receive the records of a fold that is not in ``folds``, a placeholder of that
+            fold is added.
         folds: The declared folds.
     """
     declared = {fold.name for fold in folds}

@@ -1,7 +1,7 @@
 """Test kit for folds: send events, advance a virtual clock, check the records. It needs neither Kafka nor Redis.
 
 The kit reads events, closes groups and renders records with the code of the worker. Open groups are in memory, in
-:class:`streams_app.folding.core.model.MemoryShard`; integration tests compare it with the worker's scripts on a real Redis.
+:class:`streams_app.folding.core.model.MemoryShard`; integration tests compare this class with the worker's scripts on a real Redis.
 
 ::
 
@@ -44,10 +44,10 @@ class Record:
     """A folded record that a test kit has emitted.
 
     Attributes:
-        key: Group key, in bytes.
-        value: Value, decoded from JSON.
+        key: Key of the record: the group key as bytes.
+        value: Value of the record, decoded from JSON.
         fold_id: Value of the header ``fold-id``.
-        emitted_ms: Virtual time of the emission.
+        emitted_ms: Virtual wall clock when the record was emitted, in ms since 1970.
     """
 
     key: bytes
@@ -58,7 +58,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """An event that could not be processed, as it was sent, with the reason."""
+    """An event that a test kit has rejected, as it was sent.
+
+    Attributes:
+        key: Key of the event's record; None if it has no key.
+        value: Value of the event's record; None for a tombstone.
+        reason: Reason of the dead letter, such as ``not-json``.
+        detail: Description of the fault.
+    """
 
     key: bytes | None
     value: bytes | None
@@ -75,12 +82,12 @@ class _Raw:
 
 
 class FoldTester:
-    """One partition of one fold under a virtual clock.
+    """Folds the events of one partition by one fold, under a virtual clock.
 
     Attributes:
-        now_ms: Virtual wall clock.
-        records: All emitted records.
-        dead_letters: All rejected events.
+        now_ms: Current time of the virtual wall clock, in ms since 1970.
+        records: All records that were emitted so far, in order.
+        dead_letters: All events that were rejected so far, in the order in which they were sent.
     """
 
     def __init__(
@@ -92,14 +99,14 @@ class FoldTester:
         limits: Limits | None = None,
         partitions: int = 1,
     ) -> None:
-        """Create an empty partition at ``start_ms``.
+        """Create a kit whose partition is empty.
 
         Args:
             fold: The declaration under test.
-            start_ms: Wall clock at the beginning, ms since 1970.
-            tick: How often due groups are emitted, like the setting ``worker.tick``.
-            limits: Like the settings ``[limits]``; None: the defaults.
-            partitions: Number of partitions of the source, which is part of the version of records.
+            start_ms: Initial time of the virtual wall clock, in ms since 1970.
+            tick: Interval at which due groups are emitted, like the setting ``worker.tick``.
+            limits: Replaces the settings ``[limits]``; None: their defaults.
+            partitions: Number of partitions of the source. The versions of records are computed from this number.
         """
         self.now_ms = start_ms
         self.records: list[Record] = []
@@ -118,33 +125,33 @@ class FoldTester:
 
     @property
     def fold(self) -> Fold:
-        """Declaration of the fold under test."""
+        """The declaration under test."""
         return self._fold
 
     @property
     def open_groups(self) -> list[bytes]:
-        """Keys of the open groups, oldest first."""
+        """Keys of the open groups, in the order of their first events."""
         in_order = sorted(self._shard.open.items(), key=lambda item: item[1].first_offset)
         return [canonical_bytes(group) for group, _ in in_order]
 
     def send(self, value: Any, *, key: bytes | None = None, at_ms: int | None = None) -> list[Record]:
-        """Produce one event to a worker that has caught up.
+        """Fold one event, as a worker does that has caught up. A rejected event is added to :attr:`dead_letters`.
 
         Args:
             value: Value of the record: bytes or None are sent unchanged, other objects as JSON.
-            key: Record key.
-            at_ms: Record timestamp; None: now.
+            key: Record key; None: the record has no key.
+            at_ms: Record timestamp, in ms since 1970; None: now.
 
         Returns:
-            Records that were emitted at once, because the event closed its group.
+            Records that were emitted at once, because the event closed its group or, with ``leading``, began one.
         """
         return self._receive([(value, key, self.now_ms if at_ms is None else at_ms)], is_behind=False)
 
     def catch_up(self, events: Iterable[tuple[int, Any]]) -> list[Record]:
-        """Read a backlog of events that were waiting when the worker started, then emit due groups once.
+        """Fold a backlog of events that were waiting when the worker started, then emit the due groups once.
 
         Args:
-            events: (record timestamp in ms, value) in the order of the log.
+            events: For each event its record timestamp, in ms since 1970, and its value; in the order of the log.
 
         Returns:
             Records that were emitted, in order.
@@ -153,20 +160,20 @@ class FoldTester:
         return emitted + self._emit_due()
 
     def advance(self, by: str | timedelta) -> list[Record]:
-        """Let time pass without events, tick by tick.
+        """Advance the virtual clock by a duration, and emit due groups at each tick.
 
         Returns:
             Records that were emitted, in order.
 
         Raises:
-            RuntimeError: The fold is connected to a :class:`.SubscriberTester`, and uses its clock.
+            RuntimeError: The fold is connected to a :class:`.SubscriberTester`, whose clock must be advanced instead.
         """
         if self._on_record is not None:
             raise RuntimeError("this fold is connected to a SubscriberTester: advance that one")
         return self.advance_to(self.now_ms + milliseconds(parse_duration(by)))
 
     def advance_to(self, until_ms: int) -> list[Record]:
-        """Let time pass until ``until_ms``, in ms since 1970; return the records that were emitted, in order."""
+        """Advance the virtual clock to ``until_ms``, in ms since 1970; return the records that were emitted, in order."""
         emitted: list[Record] = []
         while (tick_ms := self.next_due_ms()) is not None and tick_ms <= until_ms:
             self.now_ms = tick_ms
@@ -175,12 +182,16 @@ class FoldTester:
         return emitted
 
     def next_due_ms(self) -> int | None:
-        """Return the time of the next tick that may emit a group; None if no group is open."""
+        """Return the time of the next tick that may emit a group, in ms since 1970; None if no group is open."""
         due_ms = self._shard.next_due_ms()
         return None if due_ms is None else self._tick_at(max(due_ms, self.now_ms + 1))
 
     def follow(self, now_ms: int, on_record: Callable[[FoldedRecord], None]) -> None:
-        """Use the clock of another kit, and pass each record to it, see :meth:`.SubscriberTester.connect`.
+        """Connect this kit to another one, which then advances its clock; see :meth:`.SubscriberTester.connect`.
+
+        Args:
+            now_ms: Current time of the other kit, in ms since 1970.
+            on_record: Called with each record that is emitted.
 
         Raises:
             ValueError: Events were sent to this kit before.
@@ -195,7 +206,7 @@ class FoldTester:
         return self._emit(self._shard.seal(self.now_ms, everything=True))
 
     def drop(self, key: bytes) -> int:
-        """Discard the open groups with this key, like ``streams-app groups drop``; return their number of events."""
+        """Discard the open groups with this key, like ``streams-app groups drop``; return how many events they contained."""
         members = [member for member in self._shard.open if canonical_bytes(member) == key]
         dropped = [self._shard.drop(member, self._shard.open[member].first_offset) for member in members]
         return sum(group.events for group in dropped if group is not None)

@@ -12,7 +12,12 @@ from streams_app.subscribers.declaration.subscriber import Subscriber
 
 
 def given_faults(declared: Sequence[object], settings: object) -> list[str]:
-    """Return the faults of the arguments of a test kit, one sentence each."""
+    """Check the arguments of a :class:`.SubscriberTester`; return a sentence for each fault, none if they are valid.
+
+    Args:
+        declared: The subscribers, or one catalogue.
+        settings: The settings; None: the defaults.
+    """
     faults = [
         f"{one!r} is neither a subscriber nor a Catalogue" for one in declared if not isinstance(one, (Subscriber, Catalogue))
     ]

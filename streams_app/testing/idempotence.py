@@ -1,7 +1,8 @@
-"""Checks that a function is idempotent: compares one call with two calls, and with an interrupted call followed by a full one.
+"""Checks that the function of a subscriber is idempotent.
 
-A function is interrupted before each ``await`` in its own module, and before and after each publication. The interruption is an
-exception that it does not expect, as at a crash. Then it is called a second time, as by a worker.
+The effects of one call are compared with those of two calls, and with those of an interrupted call that is followed by a complete
+one. A call can be interrupted at each ``await`` in the module of the function, and before and after each publication. An
+exception that the function does not expect interrupts it, to simulate a crash.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ _AWAIT: Final = dis.opmap["GET_AWAITABLE"]
 
 
 class Cut(BaseException):
-    """Raised in a function to interrupt its attempt; a ``BaseException``, so that ``except Exception`` does not catch it."""
+    """Raised within a function to interrupt its attempt.
+
+    It is a ``BaseException``, so that an ``except Exception`` in the function does not catch it.
+    """
 
 
 class State(NamedTuple):
@@ -37,7 +41,7 @@ class State(NamedTuple):
 
     Attributes:
         observed: The result of ``observe()`` after the attempts.
-        published: Id → event and payload.
+        published: Key and payload of each published event, by the id of the event.
     """
 
     observed: Any
@@ -45,22 +49,29 @@ class State(NamedTuple):
 
 
 class AttemptCutter:
-    """Counts the points at which an attempt can be interrupted, and interrupts it at one of them.
+    """Counts the points at which an attempt can be interrupted, and interrupts the attempt at one of them.
 
     Attributes:
-        places: Descriptions of the points that were passed.
+        places: Descriptions of the points that the attempt has reached, in order.
     """
 
     def __init__(self, at: int | None) -> None:
-        """Create a cutter that interrupts at point number ``at``, starting at 0; None: it never interrupts."""
+        """Create a cutter for one attempt.
+
+        Args:
+            at: Number of the point at which the attempt is interrupted; the first point is number 0. None: it is not interrupted.
+        """
         self.places: list[str] = []
         self._at = at
 
     def passes(self, place: str) -> None:
-        """Record that the attempt passes a point.
+        """Record that the attempt has reached a point.
+
+        Args:
+            place: Description of the point.
 
         Raises:
-            Cut: The attempt is interrupted at this point.
+            Cut: The attempt must be interrupted at this point.
         """
         self.places.append(place)
         if len(self.places) - 1 == self._at:
@@ -71,7 +82,13 @@ class Recorder:
     """Publisher that records the events of a function instead of sending them."""
 
     def __init__(self, cutter: AttemptCutter, published: dict[str, tuple[str, Any]], *, is_async: bool) -> None:
-        """Create a publisher that records into ``published``; ``is_async``: whether the function is ``async``."""
+        """Create a publisher for one attempt.
+
+        Args:
+            cutter: May interrupt the attempt before and after each publication.
+            published: Receives key and payload of each published event, by the id of the event.
+            is_async: Whether the function of the subscriber is ``async``.
+        """
         self._cutter = cutter
         self._published = published
         self._is_async = is_async
@@ -79,7 +96,7 @@ class Recorder:
     def publish_child(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> Coroutine[Any, Any, str]:
-        """Return an awaitable that records an event and returns its id, like :meth:`.Publisher.publish_child`.
+        """Return a coroutine that records an event and returns the id of the event, like :meth:`.Publisher.publish_child`.
 
         Raises:
             RuntimeError: The function of the subscriber is not ``async``.
@@ -91,7 +108,7 @@ class Recorder:
     def publish_child_sync(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> str:
-        """Record an event and return its id, like :meth:`.Publisher.publish_child_sync`."""
+        """Record an event and return the id of the event, like :meth:`.Publisher.publish_child_sync`."""
         return self._record(parent, event, data)
 
     async def _recording_async(self, parent: Parent, event: Event[Any, Any], data: Any) -> str:
@@ -118,14 +135,24 @@ def assert_idempotent(
     Args:
         subscriber: The subscriber that has the function.
         data: Payload of the event.
-        now_ms: Wall clock.
-        run: Runs an attempt to its end.
+        now_ms: Returns the current time, in ms since 1970.
+        run: Runs the coroutine of an attempt until it ends.
         observe: Returns the state to compare.
-        reset: Restores the initial state; None: the state of earlier calls is not reset.
+        reset: Restores the initial state; None: each call begins with the state that earlier calls have left.
+
+    Raises:
+        AssertionError: The effects differ. With ``reset``, also if a call has no effect.
     """
 
     def left(*cuts: int | None) -> tuple[State, AttemptCutter]:
-        """Make one attempt for each of ``cuts``, interrupted at that point or not; return the effects of all of them."""
+        """Reset the state, and make one attempt for each item of ``cuts``.
+
+        Args:
+            cuts: Number of the point at which the attempt is interrupted; None: the attempt is not interrupted.
+
+        Returns:
+            The effects of all attempts together, and the cutter of the last attempt.
+        """
         if reset is not None:
             reset()
         published: dict[str, tuple[str, Any]] = {}
@@ -149,7 +176,10 @@ def assert_idempotent(
 
 
 def _copied(observed: object) -> object:
-    """Return a copy of the observed state, because a test may return the same list to which its function appends."""
+    """Return a copy of the observed state, because a test may return the same list to which its function appends.
+
+    If the state cannot be copied, or its copy is not equal, return the state itself.
+    """
     try:
         copied = copy.deepcopy(observed)
     except (TypeError, copy.Error):  # such as rows of a database, which do not change afterwards
@@ -159,7 +189,7 @@ def _copied(observed: object) -> object:
 
 
 async def _attempt(function: Callable[[Any], Any], event: Any, cutter: AttemptCutter, *, is_async: bool) -> None:
-    """Call a function once, with interruption points before each ``await`` if it is ``async``.
+    """Call a function once. If it is ``async``, the call can be interrupted at each ``await`` in the module of the function.
 
     Raises:
         Cut: The attempt was interrupted.
@@ -172,7 +202,7 @@ async def _attempt(function: Callable[[Any], Any], event: Any, cutter: AttemptCu
 
 @contextmanager
 def _cutting() -> Iterator[None]:
-    """Suppress the errors of an interrupted attempt, and warnings about coroutines that it has not awaited."""
+    """Suppress the errors of an interrupted attempt, and the warnings about coroutines that the attempt has not awaited."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         with suppress(Cut, Exception):
@@ -184,8 +214,14 @@ def _cutting() -> Iterator[None]:
 def _compare(subscriber: Subscriber[Any, Any, Any], expected: State, found: State, when: str) -> None:
     """Compare the effects of several attempts with those of one call of the function.
 
+    Args:
+        subscriber: The subscriber that has the function.
+        expected: Effects of one call.
+        found: Effects of the attempts.
+        when: Description of the attempts, for the message.
+
     Raises:
-        AssertionError: They differ; the message has a diff.
+        AssertionError: The effects differ; the message has a diff.
     """
     pairs = [
         ("another state", expected.observed, found.observed),
@@ -199,7 +235,7 @@ def _compare(subscriber: Subscriber[Any, Any, Any], expected: State, found: Stat
 
 
 def _tracer(function: Callable[[Any], Any], cutter: AttemptCutter) -> Callable[[FrameType, str, Any], Any]:
-    """Create a trace function that records each ``await`` in the module of a function."""
+    """Create a trace function that reports each ``await`` in the module of ``function`` to a cutter."""
     module, codes = function.__globals__, dict[CodeType, bytes]()
 
     def in_frame(frame: FrameType, kind: str, _: Any) -> Any:
@@ -220,7 +256,7 @@ def _tracer(function: Callable[[Any], Any], cutter: AttemptCutter) -> Callable[[
 
 @coroutine
 def _traced(work: Awaitable[Any], tracer: Callable[[FrameType, str, Any], Any]) -> Generator[Any, Any, Any]:
-    """Await an object with a trace function that is set only while its coroutine runs, and not while other tasks run."""
+    """Await ``work`` with a trace function. The trace function is set only while ``work`` runs, and not while other tasks run."""
     steps = work.__await__()
     error: BaseException | None = None
     while True:

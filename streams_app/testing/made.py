@@ -25,15 +25,15 @@ def record_of(source: Records[Any], data: Any, number: int, now_ms: int, fold_id
     """Return a folded record with a given payload, as if a fold had made it from one event.
 
     Args:
-        source: The fold of the record.
+        source: Names the fold, and declares the type of the payload.
         data: Payload of the record.
-        number: Position of the record among those of the fold; becomes its version.
-        now_ms: Time of its event.
-        fold_id: Its fold id; None: one is derived from the number.
-        group: Its key; None: an empty key.
+        number: Number of earlier records of the fold; it becomes the version of the record.
+        now_ms: Time of the event, in ms since 1970.
+        fold_id: Fold id of the record; None: an id that contains ``number``.
+        group: Group key of the record; None: an empty key.
 
     Raises:
-        BadEventError: JSON cannot represent the payload, or the id is empty.
+        BadEventError: JSON cannot represent the payload, or ``fold_id`` is an empty string.
     """
     if fold_id == "":
         raise BadEventError("not-valid", "event_id = '' must have 1 byte or more")
@@ -52,14 +52,14 @@ def record_of(source: Records[Any], data: Any, number: int, now_ms: int, fold_id
 def made_event(
     subscriber: Subscriber[Any, Any, Any], data: Any, attempt: int, now_ms: int, publisher: Publisher
 ) -> Received[Any, Any]:
-    """Return an event as the argument of a subscriber's function, after encoding and decoding it like a worker.
+    """Encode an event, decode it like a worker, and return it as the argument of a subscriber's function.
 
     Args:
-        subscriber: The subscriber.
-        data: The payload.
-        attempt: Number of the attempt.
-        now_ms: Current time.
-        publisher: Publishes the events of the function.
+        subscriber: Declares the event or the folded record.
+        data: Payload of the event.
+        attempt: Number of the attempt, starting at 1.
+        now_ms: Time of the event and beginning of the attempt, in ms since 1970.
+        publisher: Publishes the events that the function publishes.
 
     Raises:
         BadEventError: The payload does not match the declaration.

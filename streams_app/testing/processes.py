@@ -38,11 +38,11 @@ class VirtualEvents(Events):
     def __init__(
         self, settings: Settings, catalogue: Catalogue, producer: MemoryProducer, time: VirtualTime, *, knows_all: bool
     ) -> None:
-        """Create a publisher that appends to the log of a kit.
+        """Create a publisher.
 
         Args:
             settings: Settings of the kit.
-            catalogue: The events that may be published.
+            catalogue: Declares events.
             producer: Appends records to the log.
             time: Clock for the times of events.
             knows_all: Whether to reject events that the catalogue does not declare, as in production.
@@ -56,7 +56,7 @@ class VirtualEvents(Events):
         return self._producer_of_ours
 
     def _new_schemas(self) -> None:
-        """Return no registry, so that values are plain JSON."""
+        """Use no schema registry, so that values are plain JSON."""
 
     def _faults(self, event: Event[Any, Any], metadata: Any, context: Mapping[str, str], event_id: Any) -> list[str]:
         if not self._knows_all:
@@ -65,7 +65,7 @@ class VirtualEvents(Events):
         return super()._faults(event, metadata, context, event_id)
 
     def call_inline(self, function: Callable[[Any], Any], event: Any) -> None:
-        """Call a function without ``async`` in such a way that it finds no running event loop, as in a thread.
+        """Call a function that is not ``async``. The function finds no running event loop, as in a thread.
 
         Raises:
             TypeError: The function returned an awaitable.
@@ -105,7 +105,7 @@ class DyingProducer(MemoryProducer):
         self._process = process
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:
-        """Append records to the log and return their outcomes; never return if the process was killed."""
+        """Append records to the log and return their outcomes. If the process was killed, append nothing and never return."""
         await self._process.living()
         return await super().send(records)
 
@@ -114,12 +114,13 @@ class Process:
     """Simulated process that runs the subscribers of a worker.
 
     Attributes:
-        is_alive: False after it was killed.
-        is_frozen: Whether it is stopped for a time, as by SIGSTOP.
-        silences: Number of times it was killed or frozen.
-        loop: Its event loop.
+        is_alive: True until the process is killed.
+        is_frozen: Whether the process is stopped for a time, as by SIGSTOP.
+        silences: How many times the process was killed or frozen.
+        starting: Task that starts the process and takes over the consumer groups.
+        loop: Event loop of the process.
         events: Publishes the events of functions.
-        runs: Attempts of all processes by the name of their subscriber.
+        runs: Attempts of all processes of the kit, as a list for each name of a subscriber.
     """
 
     def __init__(
@@ -142,15 +143,16 @@ class Process:
         Args:
             name: Name of the process.
             settings: Settings of the kit.
-            catalogue: The catalogue, whose lifespan is entered.
-            subscriptions: Its subscriptions.
+            catalogue: Catalogue of the application; the process enters its lifespan.
+            subscriptions: Subscriptions whose functions are called.
             broker: The log and the consumer groups, in memory.
             scripts: The scripts and their state, in memory instead of Redis.
             time: Clock of the kit.
             knows_all: Whether to reject events that the catalogue does not declare, as in production.
-            runs: Name of a subscriber → list to which its attempts are appended.
-            dies: Called when an attempt has ``begun`` or is ``done``, with that word, its subscriber and this process. If it
-                returns True, the process is being killed, and the attempt does not continue.
+            runs: For each name of a subscriber, the list to which its attempts are appended.
+            dies: Returns whether an attempt kills its process; if so, the attempt does not continue. Called when an attempt has
+                begun and when its function has returned. The arguments are ``begun`` or ``done``, the name of the subscriber, and
+                this process.
             on_fatal: Called with unexpected errors.
         """
         self.is_alive, self.is_frozen = True, False
@@ -178,7 +180,7 @@ class Process:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a function is running."""
+        """Whether a function, or a coroutine that :meth:`apart` has started, is running."""
         return bool(self._running or self._beside)
 
     @property
@@ -187,11 +189,11 @@ class Process:
         return self.is_alive and not self.is_frozen
 
     def stop(self) -> asyncio.Task[None]:
-        """Start to release all partitions, as on SIGTERM or when another member takes over; return the task."""
+        """Start a task that releases all partitions, as on SIGTERM or when another member takes over; return the task."""
         return self.loop.create_task(self._local.stop())
 
     def apart(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
-        """Start a coroutine on the loop of the process, outside any attempt; return its task."""
+        """Start a coroutine on the loop of the process, outside any attempt; return the task."""
         task = self.loop.create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
@@ -207,7 +209,7 @@ class Process:
         self.loop.stop()
 
     async def living(self) -> None:
-        """Return at once if the process is alive; otherwise never return."""
+        """Return at once if the process is alive; wait forever if it was killed."""
         if not self.is_alive:
             await self.loop.create_future()
 

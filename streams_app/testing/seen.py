@@ -16,8 +16,9 @@ class Run:
 
     Attributes:
         attempt: Number of the attempt, starting at 1.
-        outcome: ``done``; ``retry``: it raised ``Retry``; ``error``: it raised another exception; ``timeout``; ``interrupted``: its
-            partition was revoked; ``crash``: its process crashed; ``running``.
+        outcome: ``running`` until the attempt ends. Then ``done`` if the function returned, ``retry`` if it raised ``Retry``,
+            ``error`` if it raised another exception, ``timeout`` if it exceeded its time limit, ``interrupted`` if the partition
+            was revoked, or ``crash`` if the process was killed.
         event_id: Id of the event.
         data: Payload of the event.
         error: The exception that the function raised; None if it raised none.
@@ -37,12 +38,12 @@ class SubscriberDeadLetter:
     Attributes:
         reason: One of the documented reasons, such as ``failed``.
         detail: Description of the fault.
-        event_id: Id of the event; its position if it has no readable id.
-        attempts: Number of attempts.
-        exception: Class of the last error; "" if there was none.
-        trace: End of the traceback of that error.
-        key: Key as received.
-        value: Value as received.
+        event_id: Id of the event. If the event has no readable id, its position as ``topic:partition:offset``.
+        attempts: Number of attempts; 0 if the function was not called.
+        exception: Class of the last error; "" if no error was raised.
+        trace: End of the traceback of that error; "" if no error was raised.
+        key: Record key as received; None if the record had no key.
+        value: Record value as received; None for a tombstone.
     """
 
     reason: str

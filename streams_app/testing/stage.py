@@ -15,11 +15,12 @@ from streams_app.testing.virtual_time import SHORT_SECONDS, VirtualLoop, Virtual
 TICK_SECONDS: Final = 1.0
 """Interval at which loops are stepped while no function runs, because a worker checks for due retries only in its ticks.
 
-If every event is finished, the clock advances directly to the next timer of users' code, fold or timed call."""
+If every event is finished, the timers of the worker are ignored: the clock advances directly to the next timer of users' code, due
+group of a fold or timed call."""
 
 
 class Stage:
-    """Steps all loops, folds and timed calls by the virtual clock.
+    """Runs the event loops and folds of a kit, and timed calls, by one virtual clock.
 
     Attributes:
         is_running: Whether loops are being stepped.
@@ -31,7 +32,7 @@ class Stage:
         Args:
             time: The virtual clock.
             loops: Loops that do not belong to a process.
-            is_quiet: Whether every event is finished.
+            is_quiet: Returns whether every event is finished.
         """
         self.is_running = False
         self._time = time
@@ -51,13 +52,13 @@ class Stage:
         self._folds.append(fold)
 
     def at(self, seconds: float, act: Callable[[], None]) -> None:
-        """Schedule a call at a virtual time, in seconds."""
+        """Schedule a call of ``act`` at a time of the monotonic virtual clock, in seconds."""
         heapq.heappush(self._arranged, (seconds, next(self._numbers), act))
 
     def settle(self) -> None:
         """Run all callbacks that can run without advancing the virtual clock.
 
-        A call from such a callback does nothing, because the loops are already being stepped.
+        If such a callback calls this method, the call does nothing, because the loops are already being stepped.
         """
         if self.is_running:
             return
@@ -72,8 +73,8 @@ class Stage:
         """Advance the virtual clock, and run everything that becomes due.
 
         Args:
-            until_seconds: Virtual time at which to stop.
-            is_done: Stops earlier if this returns True.
+            until_seconds: Time of the monotonic virtual clock at which to stop.
+            is_done: Returns whether to stop earlier.
         """
         self.settle()
         while not is_done():
@@ -92,7 +93,7 @@ class Stage:
         return [*self._loops, *(process.loop for process in self._processes if process.can_run)]
 
     def _next(self) -> float:
-        """Return the virtual time to which the clock advances next."""
+        """Return the time to which the clock advances next; infinity if nothing is scheduled."""
         loops, now = self._stepped(), self._time.seconds
         is_busy = any(process.is_busy for process in self._processes if process.can_run)
         is_quiet = not is_busy and self._is_quiet()

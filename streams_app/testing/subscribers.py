@@ -1,7 +1,7 @@
 """Test kit for subscribers: publish events, advance a virtual clock, check the attempts. It needs neither Kafka nor Redis.
 
-Between a record and the function runs the code of a worker: codec, offset tracker, commit metadata, retries, time-outs, order, and
-the protocol of claims and commits. The log, the consumer groups and the state in Redis are in memory; events are encoded to bytes.
+Events are encoded to bytes, and processed by the code of a worker: codec, offset tracker, commit metadata, retries, time-outs,
+order, and the protocol of claims and commits. The log, the consumer groups and the state in Redis are in memory.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ class SubscriberTester:
             kit.advance("1m")
             assert [(run.attempt, run.outcome) for run in kit.runs(ship)] == [(1, "retry"), (2, "done")]
 
-    Each method returns when all work that is due at the current time is done. Only :meth:`advance` and simulated faults that take
-    time advance the clock. ``async`` functions run on the virtual loop: ``asyncio.sleep`` takes no real time and ends during
-    :meth:`advance`; until then the attempt is ``running``. Other functions run inline.
+    Each method returns when all work that is due at the current time is done. Only :meth:`advance`, simulated faults that take
+    time, and :meth:`assert_idempotent` with a function that waits advance the clock. ``async`` functions run on a virtual event
+    loop: ``asyncio.sleep`` takes no real time and ends during :meth:`advance`; until then the attempt is ``running``. Functions
+    without ``async`` are called directly, and not in a thread as in a worker.
 
     The end of the block raises :class:`UnseenDeadLettersError` if events became dead letters that the test has not read.
     """
@@ -67,10 +68,10 @@ class SubscriberTester:
             declared: Subscribers, or a catalogue with its lifespan. With a catalogue, only its events can be published, as in
                 production; without one, any event can.
             clock: Initial time in ISO 8601, in UTC unless it contains a time zone.
-            settings: Settings with overrides of subscribers, limits and folds; None: defaults.
+            settings: Settings with overrides of subscribers, limits and folds; None: the defaults.
 
         Raises:
-            ConfigurationError: The declarations contradict each other.
+            ConfigurationError: An argument has a wrong type, or the declarations contradict each other or the settings.
         """
         if faults := given_faults(declared, settings):
             raise ConfigurationError(faults)
@@ -136,18 +137,18 @@ class SubscriberTester:
         """Publish an event like a producer, and return its id.
 
         Args:
-            event: Its declaration; or ``records_of(…)``, for a folded record without a :class:`FoldTester`.
-            data: Its payload.
-            before: The previous payload.
-            metadata: Metadata of the type that the event declares.
-            context: Text entries that are copied to the events that subscribers publish.
-            event_id: Its id; None: a new id.
-            group: Key of a folded record.
+            event: Declaration of the event; or ``records_of(…)``, for a folded record without a :class:`FoldTester`.
+            data: Payload of the event.
+            before: Payload before the change that the event reports; None: the event has none.
+            metadata: Metadata of the type that the event declares; None: the event has none.
+            context: Text entries of the event, which are copied to the events that its subscribers publish.
+            event_id: Id of the event; None: a new id.
+            group: Group key of a folded record; None: an empty key.
 
         Raises:
-            BadEventError: It does not match its declaration.
-            ConfigurationError: The catalogue of the kit does not declare it.
-            ValueError: It is a folded record, and no subscriber handles the records of its fold.
+            BadEventError: The event does not match its declaration.
+            ConfigurationError: The catalogue of the kit does not declare the event.
+            ValueError: The event is a folded record, and no subscriber handles the records of its fold.
         """
         workers, outside = self._workers, self._workers.outside
         if isinstance(event, Records):
@@ -161,12 +162,12 @@ class SubscriberTester:
     def produce(
         self, event: Event[Any, Any], value: bytes | None, *, key: bytes | None = None, headers: Sequence[tuple[str, bytes]] = ()
     ) -> None:
-        """Append a record with these bytes to the topic of an event, like a producer without its declaration."""
+        """Append a record with any bytes to the topic of an event, like a producer that does not know the event's declaration."""
         self._workers.broker.append(Outgoing(event.topic, key, value, list(headers)))
         self._workers.settle()
 
     def advance(self, by: str | timedelta) -> None:
-        """Let time pass, and run everything that becomes due, in order."""
+        """Advance the virtual clock by a duration, and run everything that becomes due, in order."""
         self._workers.advance(_seconds(by))
 
     # ---- results
@@ -180,10 +181,10 @@ class SubscriberTester:
         return list(self._workers.runs[self._subscription_of(subscriber).subscriber.name])
 
     def published(self, event: Event[T, M]) -> list[Received[T, M]]:
-        """Return all events of one kind in the log, in order, regardless of their publisher.
+        """Return all events of one kind in the log, in order, whether subscribers or the test have published them.
 
         Raises:
-            BadEventError: A record of the topic is no such event, such as one that :meth:`produce` appended.
+            BadEventError: A record of the topic is not such an event; :meth:`produce` may have appended it.
         """
 
         @subscriber(event, idempotent="yes", description="Reads the published events.")
@@ -195,7 +196,7 @@ class SubscriberTester:
         return [one.event for one in found if one is not None]
 
     def dead_letters(self, subscriber: Declared) -> list[SubscriberDeadLetter]:
-        """Return the dead letters of a subscriber, in order; they count as read afterwards.
+        """Return all dead letters of a subscriber, in order, and mark them as read by the test.
 
         Raises:
             ValueError: The kit does not have this subscriber.
@@ -208,15 +209,15 @@ class SubscriberTester:
     # ---- simulated faults
 
     def crash(self, at: Literal["now", "begun", "done"] = "now", of: Declared | None = None) -> None:
-        """Kill the process of the subscribers like SIGKILL; another one takes over after a session timeout.
+        """Kill the process of the subscribers like SIGKILL; another process takes over after a session timeout.
 
         Args:
-            at: ``now``; ``begun``: when the next attempt has begun, before its function runs; ``done``: when the next function has
-                returned, before its outcome is recorded.
-            of: The subscriber whose attempt counts for ``begun`` and ``done``; None: any.
+            at: When the process is killed: ``now``; with ``begun``, when the next attempt has begun, before its function runs; with
+                ``done``, when the next function has returned, before its outcome is recorded.
+            of: The subscriber whose attempt counts for ``begun`` and ``done``; None: an attempt of any subscriber.
 
         Raises:
-            ValueError: ``at`` is not one of these, or the kit does not have the subscriber ``of``.
+            ValueError: ``at`` is none of these words, or the kit does not have the subscriber ``of``.
         """
         self._workers.crash(at, None if of is None else self._subscription_of(of).subscriber.name)
 
@@ -226,13 +227,14 @@ class SubscriberTester:
         self._workers.settle()
 
     def rebalance(self) -> None:
-        """Move the subscribers to a new process after the former one has released them."""
+        """Let the current process release its partitions, then move the subscribers to a new process."""
         self._workers.hand_over()
 
     def freeze(self, lasting: str | timedelta) -> None:
-        """Stop the process like SIGSTOP, and continue it after a time.
+        """Stop the process of the subscribers like SIGSTOP, let time pass, and continue the process.
 
-        After a session timeout another process owns its subscribers, and all writes of the frozen process are rejected.
+        If the time is longer than the session timeout, another process takes over the subscribers, and all later writes of the
+        frozen process are rejected.
         """
         self._workers.freeze(_seconds(lasting))
 
@@ -259,7 +261,8 @@ class SubscriberTester:
                 error that only a first call makes is not found.
 
         Raises:
-            AssertionError: The effects differ; the message has a diff. Or, with ``reset``, a call has no effect.
+            AssertionError: The effects differ; the message has a diff. With ``reset``, also if a call has no effect.
+            ValueError: The kit does not have this subscriber.
         """
         self._subscription_of(subscriber)
         if not self._is_open:
@@ -271,7 +274,7 @@ class SubscriberTester:
     # ---- folds
 
     def connect(self, tester: FoldTester) -> FoldTester:
-        """Pass the events of a fold's source to the fold, and its records to its subscribers; return ``tester``.
+        """Pass the events of a fold's source to the fold, and the folded records to their subscribers; return ``tester``.
 
         From then on the fold uses the clock of this kit.
 
@@ -279,7 +282,7 @@ class SubscriberTester:
             tester: Kit of the fold, to which no events have been sent.
 
         Raises:
-            ValueError: Events were sent to ``tester`` before; or no subscriber handles its records.
+            ValueError: Events were sent to ``tester`` before, or no subscriber handles the records of the fold.
         """
         workers, source = self._workers, tester.fold.source
         topic = self._topic_of(tester.fold.name)
@@ -304,7 +307,7 @@ class SubscriberTester:
         """Return the topic of the records of a fold.
 
         Raises:
-            ValueError: No subscriber handles them.
+            ValueError: No subscriber handles these records.
         """
         topics = {
             source.fold: one.topic for one in self._subscriptions.values() if isinstance(source := one.subscriber.source, Records)

@@ -1,7 +1,7 @@
 """Test kit for live views: send events, advance a virtual clock, check the content of a page. It needs neither Kafka nor Redis.
 
 The kit applies events with the code of the worker. The items are in memory, in :mod:`streams_app.live.core.model`; integration
-tests compare it with the worker's scripts on a real Redis.
+tests compare this module with the worker's scripts on a real Redis.
 
 ::
 
@@ -33,7 +33,7 @@ from streams_app.testing.folds import START_MS, DeadLetter
 
 @dataclass(frozen=True, slots=True)
 class SentEvent:
-    """Record of an event in the log of the kit."""
+    """Record of an event, with the attributes of an aiokafka record that the code of the worker reads."""
 
     offset: int
     timestamp: int
@@ -43,11 +43,11 @@ class SentEvent:
 
 
 class ViewTester:
-    """One partition of one live view under a virtual clock, with a worker that has caught up.
+    """Applies the events of one partition to one live view under a virtual clock, like a worker that has caught up.
 
     Attributes:
-        now_ms: Virtual wall clock.
-        dead_letters: All rejected events.
+        now_ms: Current time of the virtual wall clock, in ms since 1970.
+        dead_letters: All events that were rejected so far, in the order in which they were sent.
     """
 
     def __init__(self, view: LiveView, *, start_ms: int = START_MS, limits: Limits | None = None) -> None:
@@ -55,8 +55,8 @@ class ViewTester:
 
         Args:
             view: The declaration under test, a view of a topic.
-            start_ms: Wall clock at the beginning, ms since 1970.
-            limits: Like the settings ``[limits]``; None: the defaults.
+            start_ms: Initial time of the virtual wall clock, in ms since 1970.
+            limits: Replaces the settings ``[limits]``; None: their defaults.
 
         Raises:
             ValueError: The view is a presence view, which has no events.
@@ -70,15 +70,15 @@ class ViewTester:
         self._meant: list[Put | Removal | None] = []
 
     def send(self, value: Any, *, type: str | None = None, at_ms: int | None = None) -> Put | Removal | None:  # as in ce_type
-        """Produce one event to the topic of the view.
+        """Produce one event to the topic of the view. A rejected event is added to :attr:`dead_letters`.
 
         Args:
             value: Value of the record: bytes or None are sent unchanged, other objects as JSON.
-            type: Header ``ce_type``, to which conditions refer as ``@type``.
-            at_ms: Record timestamp; None: now.
+            type: Header ``ce_type``, to which conditions refer as ``@type``; None: no header.
+            at_ms: Record timestamp, in ms since 1970; None: now.
 
         Returns:
-            Its effect on the view; None if the view ignores it, or it became a dead letter.
+            The effect of the event on the view; None if the view ignores the event or the event was rejected.
         """
         raw = value if value is None or isinstance(value, bytes) else orjson.dumps(value)
         headers = () if type is None else ((TYPE_RECORD_HEADER, type.encode()),)
@@ -93,11 +93,11 @@ class ViewTester:
         return meant
 
     def advance(self, by: str | timedelta) -> None:
-        """Let time pass without events."""
+        """Advance the virtual clock by a duration."""
         self.now_ms += milliseconds(parse_duration(by))
 
     def shown(self, page: str) -> ViewState:
-        """Return the current state of a page."""
+        """Return what a page shows at the current time of the virtual clock."""
         view = self._view
         items = items_by_page(self._meant, self.now_ms, view.expiry_ms, view.keeps).get(page)
         one = EMPTY_PAGE if items is None else shard_page(items, view.show if view.kind == "list" else 0)

@@ -1,4 +1,4 @@
-"""Event loops under one virtual clock. The caller that steps the loops advances it; a loop that never waits does so, too.
+"""Event loops under one virtual clock. The caller that steps the loops advances the clock, and so does a loop that never waits.
 
 Each simulated process of the kit has its own loop, and all loops run in one thread. A killed process is a loop that is no longer
 stepped; a frozen process is a loop that is stepped later.
@@ -22,22 +22,22 @@ START_SECONDS: Final = 1.0
 
 SHORT_SECONDS: Final = 1e-6
 REAL_SECONDS: Final = 0.01
-"""Real time for which each step waits for a connection that a function may use, before the virtual clock advances."""
+"""Real time that a step waits for data on the connections of a running function, before the virtual clock advances."""
 
 
 SPINS: Final = 2_000
 SPIN_SECONDS: Final = 0.1
-"""The virtual clock advances by this much after each :data:`SPINS` iterations of a loop without a wait.
+"""Time by which the virtual clock advances after each :data:`SPINS` iterations of a loop that does not wait.
 
 Otherwise a function that only yields to the loop, such as with ``asyncio.sleep(0)``, would never time out.
 """
 
 
 class VirtualTime:
-    """Virtual clock of all loops of a kit.
+    """Virtual clock of all event loops of a kit: a wall clock and a monotonic clock that advance together.
 
     Attributes:
-        seconds: Monotonic time, in seconds.
+        seconds: Time of the monotonic clock, in seconds.
     """
 
     def __init__(self, start_ms: int) -> None:
@@ -54,12 +54,12 @@ class VirtualTime:
         return round(self.seconds * 1000)
 
     def seconds_at(self, wall_ms: int) -> float:
-        """Convert a wall-clock time to :attr:`seconds`."""
+        """Convert a wall-clock time, in ms since 1970, to a time of the monotonic clock, in seconds."""
         return (wall_ms - self._wall_ms) / 1000
 
 
 class _Selector(selectors.DefaultSelector):
-    """Selector that stops its loop instead of waiting."""
+    """Selector that stops its loop instead of waiting, except for threads and network connections."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,13 +114,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @property
     def next_seconds(self) -> float | None:
-        """Time of the next timer; None if there is none."""
+        """Time at which the loop must run next, in seconds of the monotonic clock; None if it has nothing scheduled."""
         return self._time_of_all.seconds if self._is_woken else self._next_seconds
 
     def next_of_users(self) -> float | None:
-        """Return the time of the next timer of users' code; None if there is none.
+        """Return the time of the next timer of users' code, in seconds of the monotonic clock; None if there is none.
 
-        The other timers, of group members and executors, do nothing while every event is finished.
+        The other timers, which belong to group members and executors, do nothing while every event is finished.
         """
         self._timers = [timer for timer in self._timers if not timer.cancelled() and timer.when() > self.time()]
         if self._is_woken:
@@ -157,7 +157,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Schedule a callback for a virtual time, in seconds; may also be called while the loop does not run."""
+        """Schedule a callback for a time of the monotonic clock, in seconds; may also be called while the loop does not run."""
         self._is_woken = True
         timer = super().call_at(when, callback, *args, context=context)
         if not IN_TIMER.get():
@@ -165,7 +165,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return timer
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]  # its stub has type variables that nobody else needs
-        """Run a function in a thread; the virtual clock stops until it has ended."""
+        """Run a function in a thread; the virtual clock stops until the function has ended."""
         future = super().run_in_executor(executor, func, *args)
         self._selector_of_ours.in_threads += 1
         future.add_done_callback(self._left_thread)

@@ -21,10 +21,13 @@ from streams_app.testing.virtual_time import VirtualLoop, VirtualTime
 R = TypeVar("R")
 
 LONGEST_SECONDS: Final = 600.0
-"""A wait that takes longer than this, by the virtual clock, fails with a ``TimeoutError``."""
+"""Maximum duration of a wait, by the virtual clock; a longer one fails with a ``TimeoutError``."""
 
 DYING_SECONDS: Final = 0.1
-"""Delay of a simulated crash after an attempt has begun or ended, so that Redis has already stored the attempt, as may happen."""
+"""Time from the beginning or end of an attempt to the simulated crash that it causes.
+
+In this time, the state in Redis is updated, as may also happen before a real crash.
+"""
 
 
 class Workers:
@@ -34,9 +37,9 @@ class Workers:
         time: The virtual clock.
         broker: The log and the consumer groups, in memory.
         scripts: The scripts and their state, in memory instead of Redis.
-        stage: The scheduler of all loops.
+        stage: Runs the event loops of all simulated processes, and connected folds, by the virtual clock.
         events: Publishes like a producer outside the application.
-        runs: Name of a subscriber → its attempts.
+        runs: Attempts of each subscriber, by the name of the subscriber.
     """
 
     def __init__(
@@ -47,8 +50,8 @@ class Workers:
         Args:
             settings: Settings of the kit.
             catalogue: Catalogue of the application.
-            subscriptions: Its subscriptions.
-            start_ms: Wall clock at the beginning, ms since 1970.
+            subscriptions: Subscriptions whose functions are called.
+            start_ms: Initial time of the virtual wall clock, in ms since 1970.
             knows_all: Whether to reject events that the catalogue does not declare, as in production.
         """
         self.time = VirtualTime(start_ms)
@@ -68,7 +71,7 @@ class Workers:
 
     @property
     def outside(self) -> VirtualLoop:
-        """Event loop of the producer outside the application.
+        """Event loop of :attr:`events`, the producer outside the application.
 
         Raises:
             RuntimeError: The application is not started.
@@ -77,7 +80,7 @@ class Workers:
 
     @property
     def stage(self) -> Stage:
-        """Scheduler of all loops.
+        """Scheduler that runs the event loops of all simulated processes, and connected folds, by the virtual clock.
 
         Raises:
             RuntimeError: The application is not started.
@@ -86,7 +89,7 @@ class Workers:
 
     @property
     def owner(self) -> Process:
-        """Process that owns the consumer groups, or owned them until it was killed or frozen."""
+        """The process that owns the consumer groups, or the last owner if it was killed or frozen."""
         return self._processes[-1]
 
     def open(self) -> None:
@@ -112,10 +115,10 @@ class Workers:
     # ---- time
 
     def settle(self) -> None:
-        """Run all callbacks that can run at the current virtual time; if a crash is scheduled, advance the clock to it.
+        """Run all callbacks that can run at the current virtual time. If a crash is scheduled, advance the clock to it.
 
         Raises:
-            BaseException: An unexpected error of the worker's code.
+            BaseException: The code of the worker raised an unexpected error.
         """
         self.stage.settle()
         if self._dies_at is not None:
@@ -123,15 +126,19 @@ class Workers:
         self._raise_errors()
 
     def advance(self, seconds: float) -> None:
-        """Advance the virtual clock; raises the errors of :meth:`settle`."""
+        """Advance the virtual clock, and run everything that becomes due.
+
+        Raises:
+            BaseException: The code of the worker raised an unexpected error.
+        """
         self.stage.run_until(self.time.seconds + seconds)
         self._raise_errors()
 
     def wait_for(self, task: asyncio.Task[R]) -> R:
-        """Advance the virtual clock until a task has ended; return its result, or raise its error.
+        """Advance the virtual clock until a task has ended; return the result of the task, or raise its error.
 
         Raises:
-            TimeoutError: The task does not end.
+            TimeoutError: The task has not ended within :data:`LONGEST_SECONDS`.
         """
         self._run_until(task.done, task.get_name())
         self._errors[:] = [error for error in self._errors if task.cancelled() or error is not task.exception()]
@@ -140,9 +147,9 @@ class Workers:
         return result
 
     def apart(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine on the loop of the process, outside any attempt, and advance the clock until it has ended.
+        """Run a coroutine on the loop of the owner, outside any attempt; advance the clock until it has ended, return its result.
 
-        If the process was killed, the process that takes over runs the coroutine.
+        If the owner was killed or frozen, the process that takes over runs the coroutine.
         """
         if not self.owner.can_run:
             self._run_until(lambda: self.owner.can_run, "the session of a process that was killed")
@@ -152,14 +159,14 @@ class Workers:
     # ---- processes
 
     def crash(self, at: str, subscriber: str | None) -> None:
-        """Kill the process like SIGKILL, now or when the next attempt has begun or is done.
+        """Kill the owner like SIGKILL, now or at an attempt. After a session timeout, another process takes over.
 
         Args:
-            at: ``now``, ``begun`` or ``done``.
-            subscriber: Name of the subscriber whose attempt counts; None: any.
+            at: ``now``; ``begun`` for when the next attempt has begun; ``done`` for when the next function has returned.
+            subscriber: Name of the subscriber whose attempt counts for ``begun`` and ``done``; None: an attempt of any subscriber.
 
         Raises:
-            ValueError: ``at`` is not one of these.
+            ValueError: ``at`` is none of these words.
         """
         if at == "now":
             self._kill(self.owner)
@@ -176,7 +183,10 @@ class Workers:
         self.wait_for(self._start())
 
     def freeze(self, seconds: float) -> None:
-        """Stop the process like SIGSTOP, and continue it like SIGCONT after ``seconds``."""
+        """Stop the owner like SIGSTOP, and continue it like SIGCONT after ``seconds``.
+
+        If another process has taken over in the meantime, the continued process releases its partitions and ends.
+        """
         frozen = self.owner
         frozen.is_frozen = True
         self._take_over_later(frozen)
@@ -189,7 +199,7 @@ class Workers:
             self.settle()
 
     def _start(self) -> asyncio.Task[None]:
-        """Start a process that takes over the consumer groups."""
+        """Start a process that takes over the consumer groups; return the task that starts it."""
         process = Process(
             f"p{len(self._processes)}", self._settings, self._catalogue, self._subscriptions, broker=self.broker,
             scripts=self.scripts, time=self.time, knows_all=self._knows_all, runs=self.runs, dies=self._dies,
@@ -208,7 +218,15 @@ class Workers:
         self.settle()
 
     def _dies(self, where: str, subscriber: str, process: Process) -> bool:
-        """Return whether an attempt crashes its process at this point; if so, the caller must not continue it."""
+        """Return whether an attempt kills its process at this point, as :meth:`crash` has requested.
+
+        If so, schedule the crash; the caller must not continue the attempt.
+
+        Args:
+            where: ``begun`` or ``done``.
+            subscriber: Name of the subscriber.
+            process: The process that runs the attempt.
+        """
         if self._crash_at is None or where != self._crash_at[0] or self._crash_at[1] not in (None, subscriber):
             return False
         self._crash_at = None
@@ -222,7 +240,7 @@ class Workers:
         self._take_over_later(process)
 
     def _take_over_later(self, former: Process) -> None:
-        """Move the groups to another process after a session timeout, unless the former one runs by then."""
+        """Move the groups to another process after a session timeout, unless ``former`` runs again by then."""
         former.silences += 1
         silence = former.silences
 
