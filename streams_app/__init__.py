@@ -71,7 +71,7 @@ def __getattr__(name: str) -> Any:
 
 
 def create_app(settings: Settings) -> FoldingApp:
-    """Create the Faust application for settings, see :func:`streams_app.worker.faust_app.create_app`."""
+    """Create the Faust application that runs the given settings, see :func:`streams_app.worker.faust_app.create_app`."""
     # Imported late: Faust and aiokafka take a second to import, and a module that only declares folds does not need them.
     from streams_app.worker.faust_app import create_app as create
 

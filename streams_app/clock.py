@@ -17,7 +17,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The clocks of this machine."""
+    """Implements :class:`Clock` with the clocks of this machine."""
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970-01-01 UTC."""

@@ -1,6 +1,6 @@
 """Decodes the JSON of events, and encodes group keys as canonical bytes.
 
-An event that cannot be decoded raises :class:`BadEventError`, and its record goes to the dead-letter topic as received.
+If an event cannot be decoded, :class:`BadEventError` is raised, and the record of the event becomes a dead letter as received.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ import orjson
 from streams_app.errors import BadEventError, BeyondDoubleError
 
 MAX_SAFE_INTEGER: Final = 2**53
-"""Largest integer: larger JSON numbers lose digits in Lua, JavaScript and other readers that use doubles."""
+"""Largest integer in a group key. Larger ones lose digits in Lua, JavaScript and other readers that decode numbers as doubles."""
 
 TEXT_TAG: Final = b"s"
 JSON_TAG: Final = b"j"
 
 _TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|-?\d[\d.eE+-]*+', re.DOTALL)
-"""Matches numbers, and whole strings, so that digits within a string do not match. No byte is matched twice."""
+"""Matches each number and each string of JSON. Strings match as a whole, so that digits in a string do not match as a number.
+
+The quantifiers are possessive: the time is proportional to the length of the text.
+"""
 _NUMBER: Final = re.compile(rb"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 
@@ -31,8 +34,8 @@ def decode_object(value: bytes) -> dict[str, Any]:
     """Decode the JSON object of one event.
 
     Raises:
-        BeyondDoubleError: ``not-json``, only because of a number beyond a double.
-        BadEventError: ``not-json`` or ``not-an-object``.
+        BeyondDoubleError: The JSON is an object, but has a number that is too large for a double (reason ``not-json``).
+        BadEventError: The value is not JSON (reason ``not-json``), or not a JSON object (``not-an-object``).
     """
     try:
         decoded = orjson.loads(value)
@@ -47,7 +50,10 @@ def decode_object(value: bytes) -> dict[str, Any]:
 
 
 def _without_numbers_beyond(value: bytes) -> Any:
-    """Decode JSON with null instead of each number beyond a double; None if the JSON has another fault."""
+    """Decode JSON with null instead of each number that is too large for a double.
+
+    Return None if there is no such number, or the JSON has another fault.
+    """
     mended = _TOKENS.sub(_null_if_beyond, value)
     if mended == value:
         return None
@@ -63,9 +69,13 @@ def _null_if_beyond(found: re.Match[bytes]) -> bytes:
 
 
 def at_path(value: Any, path: Sequence[str]) -> Any:
-    """Return the value at a dotted path, split at its dots; None if there is none.
+    """Return the value at a dotted path; None if there is no value.
 
-    A field whose name is the whole path, dots included, precedes the path.
+    If the object has a field whose name is the whole path, including the dots, the value of this field is returned instead.
+
+    Args:
+        value: The object in which the path begins.
+        path: The parts of the path between its dots.
     """
     if len(path) > 1 and type(value) is dict and (name := ".".join(path)) in value:
         return value[name]
@@ -78,15 +88,17 @@ def at_path(value: Any, path: Sequence[str]) -> Any:
 
 
 def member_of(scalars: tuple[Any, ...], fields: tuple[str, ...] = ()) -> bytes:
-    """Return the bytes that identify a group in Redis (its member): a type tag and JSON or text, so that ``1`` and ``"1"`` differ.
+    """Return the bytes that identify a group in Redis, called its member.
+
+    They are a type tag, followed by the group key as text or JSON. Because of the tag, the groups ``1`` and ``"1"`` differ.
 
     Args:
-        scalars: Values of the group fields in the declared order; each a string, an integer, a float or a boolean.
-        fields: Names of the group fields, for messages.
+        scalars: Values of the group fields in the declared order. Each is a string, an integer, a float or a boolean.
+        fields: Names of the group fields, for messages; empty if a function returns the group key.
 
     Raises:
-        BadEventError: ``no-group``: a field is not a scalar, or an integer beyond 2^53. ``user-error``: a user's function has
-            returned a value that JSON cannot represent.
+        BadEventError: A value is not a scalar or is an integer beyond 2^53 (reason ``no-group``), or a user's function has returned
+            a value that JSON cannot represent (``user-error``).
     """
     try:
         if len(scalars) == 1 and type(scalars[0]) is str:
@@ -117,10 +129,10 @@ def _checked_scalar(value: Any, field: str) -> str | int | float | bool:
 
 
 def keys_typed(text: str) -> list[bytes]:
-    """Return the Redis members of all group keys that an argument on the command line may mean.
+    """Return the members, see :func:`member_of`, of all group keys that an argument on the command line may mean.
 
-    Text in quotes means the text within them, as ``groups list`` prints it. Other text means itself, or the JSON value that it
-    represents (``1``, ``["a",1]``).
+    Text in quotes, as ``groups list`` prints it, means the text between the quotes. Other text means a group key that is this text
+    and, if the text is JSON such as ``1`` or ``["a",1]``, also a group key with this value.
     """
     typed = text.encode("utf-8", "surrogateescape")  # as Python decodes process arguments
     try:
@@ -137,12 +149,12 @@ def keys_typed(text: str) -> list[bytes]:
 
 
 def canonical_bytes(member: bytes) -> bytes:
-    """Return the record key of a group: its member without the type tag."""
+    """Return the record key of a group, which is the member of the group without the type tag."""
     return member[1:]
 
 
 def scalars_of(member: bytes) -> tuple[Any, ...]:
-    """Return the values of the group fields of a member, the inverse of :func:`member_of`."""
+    """Return the values of the group fields that a member contains; this is the inverse of :func:`member_of`."""
     if member[:1] == TEXT_TAG:
         return (member[1:].decode(),)
     decoded = orjson.loads(member[1:])

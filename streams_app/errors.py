@@ -1,10 +1,12 @@
-"""Defines the common exceptions of this project, with the exit code of a process that each of them ends.
+"""Defines the common exceptions of this project, and the exit code of a process that ends because of them.
+
+``-``: the exception does not end a process.
 
 ::
 
     StreamsAppError            70  internal failure
     ├── ConfigurationError      1  settings, topics, rights or arguments are wrong; every fault is listed
-    ├── BehindError             3  a comparison is meaningless: the store is behind and makes no progress
+    ├── BehindError             3  a comparison is meaningless: the read store is behind and makes no progress
     ├── CursorError             2  a cursor of a journal cannot be read
     ├── JournalGoneError        1  a journal has removed the events after a cursor
     ├── TryAgainError          75  a dependency is unavailable, or another worker is the owner; a supervisor restarts the process
@@ -12,7 +14,7 @@
     ├── UnknownFoldError        -  a request names a fold that is not declared
     ├── InternalError          70  a bug, or a dependency that violates its guarantees
     ├── BadEventError           -  one event cannot be folded, handled or published; a received event becomes a dead letter
-    │   └── BeyondDoubleError   -  its JSON has a number beyond a double; only readers of this number fail
+    │   └── BeyondDoubleError   -  the JSON of an event has a number beyond a double; only readers of this number fail
     └── NotDecodedError         -  an event could not be decoded when the function of its subscriber was about to be called
 """
 
@@ -25,7 +27,10 @@ from streams_app.reasons import Reason
 
 
 def text_of(error: BaseException) -> str:
-    """Return class and message of an error, or only the class. Used because the ``repr`` of redis-py's errors omits the message."""
+    """Return the class and the message of an error as text; only the class if the message is empty.
+
+    Unlike ``repr``, it always contains the message: the ``repr`` of redis-py's errors omits it.
+    """
     try:
         text = str(error)
     except Exception as broken:  # noqa: BLE001  # __str__ of a user's class may raise anything
@@ -34,13 +39,17 @@ def text_of(error: BaseException) -> str:
 
 
 class StreamsAppError(Exception):
-    """Base of the exceptions that end a command with their message and exit code, and of :class:`BadEventError` and others."""
+    """Base class of this project's exceptions. Most of them end a command with their message and :attr:`exit_code`."""
 
     exit_code = 70
 
 
 class ConfigurationError(StreamsAppError):
-    """Wrong settings, topics, rights or arguments of a command; lists all faults."""
+    """Settings, topics, rights or arguments of a command are wrong.
+
+    Attributes:
+        faults: A sentence about each fault.
+    """
 
     exit_code = 1
 
@@ -50,7 +59,7 @@ class ConfigurationError(StreamsAppError):
 
 
 class BehindError(StreamsAppError):
-    """A store is behind and makes no progress: records that it has not applied cannot be compared."""
+    """A read store is behind and makes no progress; records that it has not applied cannot be compared with it."""
 
     exit_code = 3
 
@@ -62,13 +71,13 @@ class CursorError(StreamsAppError):
 
 
 class JournalGoneError(StreamsAppError):
-    """A journal has removed the events after a cursor; stored events begin at the floor.
+    """A journal has removed the events of a partition that follow a cursor.
 
     Attributes:
-        partition: The partition.
-        floor: First stored offset of the partition.
-        lost: First and last removed offset.
-        next: Cursor that continues at the floor.
+        partition: Number of the partition.
+        floor: First offset of the partition whose events are not removed.
+        lost: First and last offset after the cursor whose events are removed.
+        next: Cursor with which a reader continues at ``floor``.
     """
 
     exit_code = 1
@@ -91,9 +100,11 @@ class TryAgainError(StreamsAppError):
 class NotPublishedError(TryAgainError):
     """The broker has not acknowledged events; the log may or may not have them.
 
+    To repeat the call, publish the events under the same ids.
+
     Attributes:
-        event_id: Id of the first one; publish it again under this id.
-        event_ids: Ids of all events that were published together, acknowledged or not, in order.
+        event_id: Id of the first event of the call, acknowledged or not.
+        event_ids: Ids of all events of the call in order, acknowledged or not.
     """
 
     def __init__(self, event_key: str, event_ids: Sequence[str], unknown: int, why: str) -> None:
@@ -106,7 +117,7 @@ class NotPublishedError(TryAgainError):
 
 
 class UnknownFoldError(StreamsAppError):
-    """A request names a fold that is not declared; the message lists the declared ones."""
+    """A request names a fold that is not declared; the message lists the declared folds."""
 
     def __init__(self, name: str, declared: Sequence[str]) -> None:
         super().__init__(f"there is no fold {name!r}; declared: {', '.join(declared)}")
@@ -122,7 +133,7 @@ class BadEventError(StreamsAppError):
     """One event that cannot be folded, handled or published.
 
     Attributes:
-        reason: Reason of its dead letter.
+        reason: Reason of the dead letter that a received event becomes.
         detail: Description of the fault.
     """
 
@@ -136,7 +147,7 @@ class NotDecodedError(StreamsAppError):
     """An event cannot be decoded when the function of its subscriber is about to be called; not an error of the function.
 
     Attributes:
-        bad: The decoding error.
+        bad: The error of decoding the event.
     """
 
     def __init__(self, bad: BadEventError) -> None:
@@ -145,10 +156,10 @@ class NotDecodedError(StreamsAppError):
 
 
 class BeyondDoubleError(BadEventError):
-    """JSON with a number too large for a double, which matters only to readers of this number.
+    """The JSON of an event has a number that is too large for a double; only readers of this number must reject the event.
 
     Attributes:
-        rest: The event, with null instead of such numbers.
+        rest: The event, with null instead of each such number.
     """
 
     def __init__(self, detail: str, rest: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """The declaration of a fold: how events are grouped, what a record contains, and when it is emitted (pure).
 
-It is immutable and validated when it is created; all faults are reported at once.
+A declaration is immutable, and is validated when it is created; all faults are reported at once.
 """
 
 from __future__ import annotations
@@ -32,19 +32,23 @@ FOLD_NAME: Final = re.compile(r"^[a-z0-9][a-z0-9_-]{0,62}$")
 RECORD_KEY: Final = "@key"
 
 EVENTS: Final = "events"
-"""Field of a record with its events, with ``keep = "events"``."""
+"""Name of the field of a record that contains the events of the group, with ``keep = "events"``."""
 
 MAX_AGGREGATED: Final = 1_500
-"""Maximum of ``max_changed`` with aggregates, because one command writes all values of a group."""
+"""Maximum of ``max_changed`` if ``keep`` is a table of aggregates, because one Redis command writes all values of a group."""
 
 Aggregate = Literal["sum", "last", "max", "min", "count"]
 
 MAX_CLOSING_VALUES: Final = 1_000
-"""Maximum number of values of one field of ``close_when``."""
+"""Maximum number of values that ``close_when`` may list for one field."""
 
 
 def _checked_keep(keep: Any) -> Any:
-    """Validate the setting ``keep``: ``names``, ``last``, ``events``, or a table name → aggregate."""
+    """Validate and return the setting ``keep``.
+
+    Raises:
+        ValueError: The setting is neither ``names``, ``last`` or ``events``, nor a table that maps names to aggregates.
+    """
     if keep in ("names", "last", EVENTS):
         return keep
     if isinstance(keep, Mapping) and all(isinstance(name, str) and kind in get_args(Aggregate) for name, kind in keep.items()):
@@ -76,7 +80,11 @@ class QuietPeriod(BaseModel):
 
 
 def _checked_quiet_period(value: Any) -> Any:
-    """Convert the setting ``quiet_period`` to a duration, or to the rule that reads it from each event."""
+    """Convert the setting ``quiet_period`` to a duration, or a table to the rule that reads the period from each event.
+
+    Raises:
+        ValueError: The setting is neither a duration nor a valid table.
+    """
     if isinstance(value, QuietPeriod):
         return value
     if not isinstance(value, Mapping):
@@ -121,29 +129,30 @@ class Fold(BaseModel):
     """With ``keep = "events"``: fields or dotted paths of the events that are kept; empty: the whole events."""
     max_bytes: int = Field(500_000, ge=100, le=700_000)
     """Maximum size of the events of one fold of a group with ``keep = "events"``: bytes of JSON, plus one per event. An event that
-    would exceed it begins another fold; a larger one is rejected."""
+    would exceed this size begins another fold; an event that is larger by itself is rejected."""
     quiet_period: Annotated[timedelta | QuietPeriod, BeforeValidator(_checked_quiet_period)]
     """X: a group is due if it has had no event for longer than this. With a table
-    ``{field = "wait", default = "15m", at_most = "1h"}``, the last event of the group determines it."""
+    ``{field = "wait", default = "15m", at_most = "1h"}``, the last event of the group determines this period."""
     max_hold: Duration = timedelta(hours=6)
     """M: a group is due when it has been open for this long, even if it is never quiet."""
     max_events: int = Field(0, ge=0, le=2**40)
     """Maximum number of events in one fold of a group; 0: no limit."""
     max_changed: int = Field(10_000, ge=1, le=100_000)
-    """Maximum number of names in one fold of a group; an event that would exceed it begins another fold."""
+    """Maximum number of names in one fold of a group; an event that would exceed this number begins another fold. With a table as
+    ``keep``, at most 1500, which is then the default."""
     close_when: dict[str, tuple[Scalar, ...]] | Callable[[Any], Any] | None = None
-    """Field or dotted path → list of values, for example ``{status = ["done", "cancelled"]}``: an event with one of the values is
-    added to its group and closes it at once. In Python, also a function from the event to a boolean."""
+    """A table with a list of values for each field or dotted path, for example ``{status = ["done", "cancelled"]}``: an event with
+    one of the values is added to its group and closes the group at once. In Python, also a function from the event to a boolean."""
     leading: bool = False
     """Whether the first event of a quiet group makes a record at once, with the reason ``leading``; later events are folded."""
     backlog: Literal["merge", "sessions"] = "merge"
     """Behaviour while the worker catches up. ``merge``: quiet groups stay open; ``sessions``: groups close exactly at gaps of
     record time."""
     start: Literal["earliest", "latest"] = "earliest"
-    """``earliest`` or ``latest``: where the fold begins at its first start. A partition that is added later is read from its
-    beginning."""
+    """Where the fold begins at its first start: with the oldest events (``earliest``), or with new events (``latest``). A partition
+    that is added later is read from its beginning."""
     tombstones: Literal["dead-letter", "ignore"] = "dead-letter"
-    """``dead-letter`` or ``ignore``: handling of events with an empty value."""
+    """Whether events with an empty value become dead letters (``dead-letter``) or are skipped (``ignore``)."""
     format: Format = "json"
     """``json``; ``debezium`` for change events of Debezium, whose row is the event; ``cloudevents`` for CloudEvents in structured
     mode, whose ``data`` is the event; ``avro``, ``protobuf`` or ``json-schema`` for values framed by a schema registry."""
@@ -152,10 +161,10 @@ class Fold(BaseModel):
     source_filter: Callable[[Any], Any] | None = None
     """Python only: a function from the event to a boolean; events with a false result are skipped."""
     group_as: str | None = None
-    """Field name in records for the result of a function as ``group_key``; none: ``key``."""
+    """If ``group_key`` is a function: name of the field of records that contains its result; none: ``key``."""
     changed_as: str | None = None
-    """Field name in records for the result of a function as ``changed``, or for the changed columns of Debezium; none:
-    ``changed``."""
+    """If ``changed`` is a function, or means the changed columns of Debezium: name of the field of records that contains the
+    changed names; none: ``changed``."""
 
     if TYPE_CHECKING:
         # For type checkers: a field accepts more types than it holds after validation.
@@ -305,7 +314,7 @@ class Fold(BaseModel):
 
     @property
     def group_fields(self) -> tuple[str, ...]:
-        """Names of the group fields in records."""
+        """Names of the fields of a record that contain the group key."""
         if callable(self.group_key):
             return ("key" if self.group_as is None else self.group_as,)
         if self.group_key == RECORD_KEY:
@@ -314,7 +323,7 @@ class Fold(BaseModel):
 
     @property
     def changed_field(self) -> str:
-        """Name of the field with the changed names, or with the events, in records."""
+        """Name of the field of a record that contains the changed names or, with ``keep = "events"``, the events."""
         if self.keeps_events:
             return EVENTS
         if callable(self.changed) or self.changed == COLUMNS:
@@ -323,57 +332,63 @@ class Fold(BaseModel):
 
     @property
     def changed_path(self) -> str:
-        """Path of the changed names in events; empty for a function and with ``keep = "events"``."""
+        """Path of the changed names in events; empty if a function returns them, and with ``keep = "events"``."""
         return "" if callable(self.changed) else self.changed
 
     @property
     def is_by_functions(self) -> bool:
-        """Whether a function of the user reads a part of the events."""
+        """Whether functions of the user decode or filter events, or read parts of them."""
         own = isinstance(self.quiet_period, QuietPeriod) and callable(self.quiet_period.field)
         return own or any(map(callable, (self.group_key, self.changed, self.decode, self.source_filter, self.close_when)))
 
     @property
     def keeps_events(self) -> bool:
-        """Whether records have the events themselves (``keep = "events"``)."""
+        """Whether records contain the events themselves (``keep = "events"``)."""
         return self.keep == EVENTS
 
     @property
     def aggregates(self) -> dict[str, Aggregate] | None:
-        """Name → aggregate of its values; None: values are not aggregated."""
+        """Aggregate for each name, if ``keep`` is a table; None: values are not aggregated."""
         return self.keep if isinstance(self.keep, dict) else None
 
     @property
     def kept(self) -> Literal["names", "last", "events", "aggregates"]:
-        """Kind of ``keep``; ``aggregates`` for a table."""
+        """The setting ``keep``, or ``aggregates`` if it is a table."""
         return self.keep if isinstance(self.keep, str) else "aggregates"
 
     @property
     def keeps_values(self) -> bool:
-        """Whether records have values or events, and not only the changed names."""
+        """Whether records contain values or events, and not only the changed names."""
         return self.keep != "names"
 
     @property
     def may_read_otherwise(self) -> bool:
-        """Whether another worker may decode the same bytes differently: by changed functions or a newly registered schema."""
+        """Whether another worker may read other events from the same bytes.
+
+        Its functions of the user may be of another version, or a schema may have been registered in the meantime.
+        """
         return self.is_by_functions or self.format != "json"
 
     @property
     def reads_details(self) -> bool:
-        """Whether events have more details than their group and changed names, for example that they close their group."""
+        """Whether the reader needs more of each event than its group and changed names.
+
+        This may be whether the event closes its group, its own quiet period, its values to aggregate, or its JSON.
+        """
         is_by_event = isinstance(self.quiet_period, QuietPeriod) or self.close_when is not None or self.leading
         return is_by_event or self.keeps_events or self.aggregates is not None
 
     @property
     def quiet_period_ms(self) -> int:
-        """The quiet period X in milliseconds; its maximum if it is read from each event."""
+        """The quiet period X in milliseconds; the maximum quiet period if the period is read from each event."""
         return milliseconds(self.quiet_period.at_most if isinstance(self.quiet_period, QuietPeriod) else self.quiet_period)
 
     @property
     def default_quiet_period_ms(self) -> int:
-        """The quiet period in milliseconds; its default if it is read from each event."""
+        """The quiet period X in milliseconds; the default quiet period if the period is read from each event."""
         return milliseconds(self.quiet_period.default if isinstance(self.quiet_period, QuietPeriod) else self.quiet_period)
 
     @property
     def max_hold_ms(self) -> int:
-        """The maximum hold M in milliseconds."""
+        """The setting ``max_hold`` (M) in milliseconds."""
         return milliseconds(self.max_hold)

@@ -1,7 +1,8 @@
 """Reads the formats of events other than plain JSON: change events of Debezium, and CloudEvents in structured mode (pure).
 
-To a fold, the row or the data of such a value is the event; the other fields of the envelope are added with the prefix ``@``
-(:func:`row_event`, :func:`cloud_event`). A subscriber receives the same as payload, see :mod:`streams_app.events.formats`.
+A fold reads the row of a change event, or the data of a CloudEvent, as the event; the fields of the envelope are added with the
+prefix ``@`` (:func:`row_event`, :func:`cloud_event`). For subscribers, the envelope is not added to the payload, see
+:mod:`streams_app.events.formats`.
 
 Source: the documentation of Debezium 3 (``connectors/postgresql``, "Data change events", "Transaction metadata") and CloudEvents
 1.0.2, "JSON Event Format".
@@ -22,20 +23,20 @@ from streams_app.errors import BadEventError
 Format = Literal["json", "debezium", "cloudevents", "avro", "protobuf", "json-schema"]
 
 REGISTERED: Final[tuple[Format, ...]] = ("avro", "protobuf", "json-schema")
-"""Formats whose values are framed by a schema registry. Values with an envelope may be framed as well."""
+"""Formats whose values begin with a frame that names a schema. Values of ``debezium`` and ``cloudevents`` may also have one."""
 
 COLUMNS: Final = "@columns"
-"""Path of the changed columns of a change event, with their new values."""
+"""Name of the field, in the event that a fold reads, that contains the changed columns with their new values."""
 
 BESIDE: Final = "@"
-"""Prefix of the names of envelope fields."""
+"""Prefix of the names of envelope fields, in the event that a fold reads."""
 
 DELETE: Final = "d"
 OPERATIONS_WITHOUT_COMPARISON: Final = ("c", "r", DELETE)
-"""Create, read (by a snapshot) and delete: every column counts as changed."""
+"""Operations of a change event after which every column counts as changed: create, read (by a snapshot) and delete."""
 
 UNAVAILABLE: Final = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
-"""Placeholder of Debezium for a large value that an update did not change: as text, and as bytes in Base64."""
+"""Two spellings, as text and as bytes in Base64, of Debezium's placeholder for a large value that an update did not change."""
 
 _TIMES: Final = frozenset({"ts_ms", "ts_us", "ts_ns"})
 _MISSING: Final = object()
@@ -45,8 +46,8 @@ def is_beside_changes(names: Collection[str], status: Any) -> bool:
     """Return whether a record of Debezium is a heartbeat, or the beginning or end of a transaction.
 
     Args:
-        names: Fields of its value.
-        status: Value of the field ``status``.
+        names: Names of the fields of the record's value.
+        status: Value of the field ``status``; None if there is no such field.
     """
     if names and _TIMES.issuperset(names):
         return True
@@ -54,7 +55,11 @@ def is_beside_changes(names: Collection[str], status: Any) -> bool:
 
 
 def without_row(op: Any) -> BadEventError:
-    """Return the error for a change event without a row, or for a value that is no change event."""
+    """Return the error for a change event without a row, or for a value that is not a change event.
+
+    Args:
+        op: Value of the field ``op``; if it is not text, the value is not a change event.
+    """
     if type(op) is not str:
         return BadEventError("wrong-format", "no change event of Debezium: it has no op")
     side = "before, and a deleted row is" if op == DELETE else "after, and the row is"
@@ -62,25 +67,26 @@ def without_row(op: Any) -> BadEventError:
 
 
 def unwrapped(value: Any) -> Any:
-    """Return the payload of a value that Kafka Connect wrote together with its schema; other values as they are."""
+    """Return the payload of a value that Kafka Connect wrote together with its schema; return other values unchanged."""
     return value["payload"] if type(value) is dict and value.keys() == {"schema", "payload"} else value
 
 
 def row_event(key: bytes | None, value: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the event of a change event of Debezium: its row, and the fields of the envelope as ``@op``, ``@source`` and so on.
+    """Convert a change event of Debezium to the event that a fold reads.
 
-    The row is ``after``, or ``before`` for a delete. Missing columns are taken from the record key.
+    The event consists of the columns of the row, and of the fields of the envelope as ``@op``, ``@source`` and so on. The row is
+    ``after``, or ``before`` for a delete. Missing columns are taken from the record key.
 
     Args:
         key: Key of the record.
-        value: Its value.
+        value: Value of the record.
 
     Returns:
-        The event, with the changed columns under ``@columns``; None for heartbeats, transaction metadata and tombstones with
-        a schema, which no fold reads.
+        The event, with the changed columns under ``@columns``. None for heartbeats, transaction metadata, and tombstones that Kafka
+        Connect wrote with a schema; no fold reads these.
 
     Raises:
-        BadEventError: ``wrong-format``: it is no change event, or has no row.
+        BadEventError: The value is not a change event, or has no row (reason ``wrong-format``).
     """
     change = unwrapped(value)
     if change is None:
@@ -98,7 +104,7 @@ def row_event(key: bytes | None, value: dict[str, Any]) -> dict[str, Any] | None
 
 
 def key_columns(key: bytes | None) -> dict[str, Any]:
-    """Return the columns of a record key that is a JSON object, with its schema or without; empty for other keys."""
+    """Return the columns of a record key that is a JSON object, with or without a schema of Kafka Connect; empty for other keys."""
     if not key or key[:1] != b"{":
         return {}
     try:
@@ -109,11 +115,13 @@ def key_columns(key: bytes | None) -> dict[str, Any]:
 
 
 def cloud_event(value: dict[str, Any]) -> dict[str, Any]:
-    """Return the event of a CloudEvent in structured mode: the fields of ``data``, with its attributes under ``@type`` and so on.
+    """Convert a CloudEvent in structured mode to the event that a fold reads.
+
+    The event consists of the fields of ``data``, and of the attributes of the CloudEvent as ``@type``, ``@source`` and so on.
 
     Raises:
-        BadEventError: ``wrong-format``: it has no ``specversion``, or its ``data_base64`` is not Base64. ``not-json``,
-            ``not-an-object``: its data is not a JSON object.
+        BadEventError: The value has no ``specversion``, or its ``data_base64`` is not Base64 (reason ``wrong-format``). Or the data
+            is not a JSON object (``not-json``, ``not-an-object``).
     """
     if type(value.get("specversion")) is not str:
         raise BadEventError("wrong-format", "no CloudEvent in structured mode: it has no specversion")
@@ -132,7 +140,7 @@ def bytes_of(encoded: str) -> bytes:
     """Decode the attribute ``data_base64`` of a CloudEvent.
 
     Raises:
-        BadEventError: ``wrong-format``: the text is not Base64.
+        BadEventError: The text is not Base64 (reason ``wrong-format``).
     """
     try:
         return base64.b64decode(encoded, validate=True)
@@ -141,7 +149,10 @@ def bytes_of(encoded: str) -> bytes:
 
 
 def _row(side: Any) -> dict[str, Any] | None:
-    """Return one side of a change; the connector for MongoDB writes documents as text."""
+    """Return the value of ``before`` or ``after`` as a row; None if it is not a row.
+
+    Text is decoded as JSON, because the connector for MongoDB writes documents as text.
+    """
     if type(side) is str:
         try:
             side = orjson.loads(side)
@@ -153,7 +164,17 @@ def _row(side: Any) -> dict[str, Any] | None:
 def _changed_columns(
     op: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, row: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the changed columns with their new values; those of a deleted row have none."""
+    """Return the changed columns with their new values.
+
+    Columns of a deleted row, and columns that are missing in ``after``, have the value None. Columns with the placeholder for a
+    value that did not change are left out.
+
+    Args:
+        op: Operation of the change event.
+        before: The row before the change; None if the change event does not contain it.
+        after: The row after the change; None if the change event does not contain it.
+        row: The row that the event has: ``before`` for a delete, otherwise ``after``.
+    """
     new = after if op != DELETE and after is not None else {}
     if before is None or op in OPERATIONS_WITHOUT_COMPARISON:
         return {name: new.get(name) for name, value in row.items() if not _is_unavailable(value)}
@@ -178,4 +199,7 @@ VIEWS: Final[Mapping[Format, ViewOf]] = {
     "cloudevents": lambda _, value: cloud_event(value),
     **dict.fromkeys(REGISTERED, lambda _, value: value),
 }
-"""Format → function from the key and value of a record to the event; None for a record that is skipped."""
+"""For each format except plain JSON, the function that converts the key and the decoded value of a record to an event.
+
+The function returns None for a record that is skipped.
+"""

@@ -1,8 +1,8 @@
 """Parses and formats durations, times, counts and text for people (pure).
 
-Text from outside is printed on one line. The producer of an event chooses its keys and names, which may contain line breaks, escape
-sequences of terminals and characters that change the direction of writing. Every command prints such text by a function of this
-module, and passes it to rich as ``Text``, never as markup.
+Text from outside is printed on one line. Keys and names in events may contain line breaks, escape sequences of terminals and
+characters that change the direction of writing, because their producer chooses them. Every command formats such text by a function
+of this module, and passes it to rich as ``Text``, never as markup.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _DURATION: Final = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)$")
 
 
 def parse_duration(value: Any) -> Any:
-    """Parse ``15m``, ``90s``, ``500ms``, ``6h`` or ``2d``; a timedelta is returned unchanged.
+    """Parse a duration such as ``15m``, ``90s``, ``500ms``, ``6h`` or ``2d``; a timedelta is returned unchanged.
 
     Raises:
-        ValueError: Any other text, including a number without a unit.
+        ValueError: The value is not a duration; for example, it is a number without a unit.
     """
     if isinstance(value, timedelta):
         return value
@@ -42,7 +42,7 @@ Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
 
 
 def milliseconds(duration: timedelta) -> int:
-    """Return the whole milliseconds of a duration."""
+    """Return a duration in milliseconds, rounded down."""
     return duration // timedelta(milliseconds=1)
 
 
@@ -57,28 +57,31 @@ def duration_text(duration_ms: int) -> str:
 
 
 MILLISECONDS_FROM: Final = 100_000_000_000
-"""From this number on, times are milliseconds since 1970, below it seconds: in seconds it is the year 5138, in ms 1973."""
+"""This number and larger ones are times in milliseconds since 1970; smaller ones are times in seconds.
+
+As seconds, the number means the year 5138; as milliseconds, the year 1973.
+"""
 
 MILLISECONDS_TO: Final = 100_000_000_000_000
-"""From this number on, times are neither seconds nor milliseconds, but probably microseconds or nanoseconds."""
+"""This number and larger ones are not accepted as times, because they are probably in microseconds or nanoseconds."""
 
 NANOSECONDS_FROM: Final = 100_000_000_000_000_000
-"""From this number on, times are probably nanoseconds: in microseconds it is the year 5138."""
+"""This number and larger ones are probably times in nanoseconds, because as microseconds they mean the year 5138 or later."""
 
 _DATE: Final = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}")
 _DAYS: Final = range(32_874, 73_051)
-"""Day numbers of a spreadsheet for 1990 to 2099."""
+"""The numbers by which spreadsheets store the days of the years 1990 to 2099."""
 
 _BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _NUMBER: Final = re.compile(r"\d{9,}(\.\d+)?")
-"""Text that is read as a number; fewer digits may be a date, as in 20231114."""
+"""Text that is read as a number of seconds or milliseconds. Text with fewer digits may be a date, as in 20231114."""
 
 
 def moment_ms(value: Any) -> int | None:
-    """Return the milliseconds since 1970 of a JSON value, rounded down; None if it is not a time, or is before 1970.
+    """Convert a JSON value to milliseconds since 1970, rounded down; None if the value is not a time, or is before 1970.
 
-    Numbers below :data:`MILLISECONDS_FROM` are seconds, others milliseconds. Text of nine digits or more is read in the same way.
+    Numbers below :data:`MILLISECONDS_FROM` are seconds, others milliseconds. Text of nine digits or more is read like a number.
     Other text is ISO 8601, in UTC if it has no time zone.
     """
     if isinstance(value, str):
@@ -97,7 +100,7 @@ def moment_ms(value: Any) -> int | None:
 
 
 def guessed_format(value: Any) -> str | None:
-    """Guess the format of a value that :func:`moment_ms` does not accept, for an error message; None if there is no guess."""
+    """Guess the format of a value that :func:`moment_ms` does not accept, as text for an error message; None if it is unknown."""
     if isinstance(value, str):
         if _DATE.fullmatch(value):
             return "a date without a time"
@@ -113,10 +116,17 @@ def guessed_format(value: Any) -> str | None:
 
 
 def parse_moment(text: str, now_ms: int) -> int:
-    """Parse ``-24h`` or ``24h`` as a time ago, digits (except eight: a date) as a number, other text like :func:`moment_ms`.
+    """Convert a time on the command line to milliseconds since 1970.
+
+    A duration such as ``-24h`` or ``24h`` means this long ago. Digits are a number of seconds or milliseconds since 1970, except
+    eight digits, which are a date such as ``20231114``. Other text is read like by :func:`moment_ms`.
+
+    Args:
+        text: The time.
+        now_ms: Current time, in ms since 1970.
 
     Raises:
-        ValueError: The text is not a time.
+        ValueError: The text is not a time, or the time is before 1970.
     """
     try:
         return max(0, now_ms - milliseconds(parse_duration(text.removeprefix("-"))))
@@ -136,12 +146,12 @@ DAY: Final = 86_400
 
 
 def counted(number: int, noun: str) -> str:
-    """Format a count with its noun: ``1 group``, ``2,000 groups``."""
+    """Format a number with a noun, as in ``1 group`` or ``2,000 groups``; ``noun`` is the singular."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def time_text(at_ms: int) -> str:
-    """Format a time as ``2026-11-21 14:31:44Z``; ``-`` if it is unknown."""
+    """Format a time, in ms since 1970, as ``2026-11-21 14:31:44Z``. A negative time is unknown, and becomes ``-``."""
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at_ms >= 0 else "-"
     except (ValueError, OverflowError, OSError):
@@ -149,7 +159,7 @@ def time_text(at_ms: int) -> str:
 
 
 def span(span_ms: int) -> str:
-    """Format a remaining time: ``1.5 s``, ``2 min 30 s``, ``5 h 40 min``, ``3 d 4 h``; ``due`` if it is not positive."""
+    """Format a remaining time as ``1.5 s``, ``2 min 30 s``, ``5 h 40 min`` or ``3 d 4 h``; ``due`` if the time is not positive."""
     if span_ms <= 0:
         return "due"
     seconds = span_ms // 1_000
@@ -175,16 +185,16 @@ _ASTRAL: Final = 0x10000
 def escaped(text: str) -> str:
     """Format free text as one line, with unprintable characters as JSON escapes.
 
-    For values of events and texts of errors. JSON stays JSON, but two different texts may look the same.
+    Use it for values of events and texts of errors. JSON stays JSON, but two different texts may look the same.
     """
     return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
 def shown(text: str) -> str:
-    """Format a name or a key as one line; two different ones never look the same.
+    """Format a name or a key as one line, so that two different texts never look the same.
 
-    Misleading text is written as a JSON string in quotes: text that is empty, begins with a quote, or has unprintable characters,
-    leading or trailing spaces, or several spaces in a row.
+    Misleading text becomes a JSON string in quotes: text that is empty, begins with a quote, or has unprintable characters, leading
+    or trailing spaces, or several spaces in a row.
     """
     plain = text.isprintable() and text and not text.startswith('"') and "  " not in f" {text} "
     return text if plain else quoted(text)
@@ -196,10 +206,10 @@ def quoted(text: str) -> str:
 
 
 def shown_group(member: bytes) -> str:
-    """Format the key of a group, given by its member in Redis, like :func:`shown_key`.
+    """Format the key of a group like :func:`shown_key`.
 
     Args:
-        member: Member of the group in Redis.
+        member: Member of the group, see :func:`streams_app.codec.member_of`.
     """
     return shown_key(group_value(member))
 
@@ -207,7 +217,7 @@ def shown_group(member: bytes) -> str:
 def shown_key(key: Any) -> str:
     """Format a group key for display, and as an argument of ``groups explain`` and ``groups flush``.
 
-    Text that would be parsed as a number, a boolean or a list is quoted: ``1`` is a number, ``"1"`` a text.
+    Text that would be parsed as a number, a boolean or a list is quoted: ``1`` is a number, and ``"1"`` is text.
 
     Args:
         key: The result of :func:`group_value`.
@@ -218,13 +228,17 @@ def shown_key(key: Any) -> str:
 
 
 def group_value(member: bytes) -> Any:
-    """Return a group key as a JSON value, of the same type as in its events."""
+    """Return a group key as a JSON value of the same type as in events; a list if the group has several fields.
+
+    Args:
+        member: Member of the group, see :func:`streams_app.codec.member_of`.
+    """
     text = canonical_bytes(member).decode("utf-8", "backslashreplace")
     return text if member[:1] == TEXT_TAG else orjson.loads(text)
 
 
 def is_only_text(text: str) -> bool:
-    """Return whether text is unambiguous on a command line: not a number, a boolean, a list or a quoted text."""
+    """Return whether a group key on the command line can only mean its text, and not a number, a boolean, a list or quoted text."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -14,15 +14,16 @@ from streams_app.errors import ConfigurationError, StreamsAppError
 
 
 def attribute_of(label: str, module: str, attribute: str) -> Any:
-    """Import a module of the user, and return its ``attribute``.
+    """Import a module of the user, and return one of its objects.
 
     Args:
         label: Name of the option or setting, for messages.
         module: Dotted name of the module.
-        attribute: Name within the module.
+        attribute: Name of the object within the module.
 
     Raises:
-        ConfigurationError: The module or name does not exist, or the module cannot be imported.
+        ConfigurationError: The module or the object does not exist, or the module cannot be imported.
+        StreamsAppError: The module itself raised this error while it was imported.
     """
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)

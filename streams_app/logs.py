@@ -1,7 +1,7 @@
 """Configures the logging of a worker: one line for each log record, as text or JSON, and rate-limited lines of libraries.
 
-aiokafka logs thousands of lines in the first minute of an outage, which hide the important ones. Of each kind, one line a minute is
-written, with the number of suppressed lines.
+aiokafka logs thousands of lines in the first minute of an outage, which hide the important ones. Therefore, only one line of each
+kind is written in a minute; the next line of the same kind contains the number of suppressed lines.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ EVERY_MS: Final = 60_000
 MAX_KINDS: Final = 1_000
 OURS: Final = "streams_app"
 TRACE_IDS: Final = ("trace_id", "span_id")
-"""Attributes of log records that are written within a span, see :mod:`streams_app.tracing.log_ids`."""
+"""Attributes that a log record has if it was written within a span, see :mod:`streams_app.tracing.log_ids`."""
 
 _PLACE: Final = re.compile(r"(?:TopicPartition|TP)\(topic='([^']*)', partition=(\d+)\)")
 _VARYING: Final = re.compile(r"0x[0-9a-f]+|\d+")
 _ORDINARY: Final = frozenset({"Heartbeat failed for group %s because it is rebalancing"})
-"""Warnings of libraries that occur in every rebalance, and are dropped."""
+"""Warnings of libraries that are dropped, because they occur in every rebalance."""
 _SPEC: Final = re.compile(r"%[-+ #0-9.]*[a-z%]")
 _FIELD: Final = re.compile(r"\b([a-z_]+)=((?:%[-+ #0-9.]*[sdrfx])(?:-%[sd])*)(?=[\s;,]|$)")
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class RepeatFilter(logging.Filter):
-    """Limits warnings and errors of libraries to one of each kind a minute, and drops unfounded warnings.
+    """Limits warnings and errors of libraries to one of each kind in a minute, and drops warnings that occur in every rebalance.
 
-    Two messages are of one kind if they differ only in numbers: ports, offsets, nodes, seconds.
+    Two messages of one logger and level are of the same kind if they differ only in numbers, such as ports, offsets or seconds.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -46,7 +46,7 @@ class RepeatFilter(logging.Filter):
         self._kinds: dict[tuple[str, int, str], tuple[int, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a log record is written. If similar ones were suppressed, their number is added to its text."""
+        """Return whether a log record is written. If records of its kind were suppressed, add their number to its message."""
         if record.exc_info and record.exc_info[1] is None:
             record.exc_info = None  # the library calls "exception" outside an except block, which would print "NoneType: None"
         if record.levelno < logging.WARNING or record.name.partition(".")[0] not in LIBRARIES:
@@ -69,18 +69,21 @@ class RepeatFilter(logging.Filter):
 
 
 def _message(record: logging.LogRecord) -> str:
-    """Return the message on one line, with partitions in this project's format."""
+    """Return the message of a log record on one line, with each partition in the form ``topic-number``."""
     return _PLACE.sub(r"\1-\2", " | ".join(record.getMessage().splitlines()))
 
 
 class OneLine(logging.Formatter):
-    """Formats a record as one line of text. Tracebacks follow for this project's code; for libraries, only the error is written."""
+    """Formats a log record as one line of text.
+
+    If the record has an error, the traceback follows the line. For records of libraries, the error is written in the line instead.
+    """
 
     def __init__(self) -> None:
         super().__init__(TEXT_FORMAT)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the log record as one line of text; a traceback of this project's code follows."""
+        """Return the log record as one line of text, followed by a traceback if the record has one and is not of a library."""
         message = _message(record)
         is_ours = record.name.partition(".")[0] not in LIBRARIES
         if record.exc_info and record.exc_info[1] is not None and not is_ours:
@@ -96,7 +99,11 @@ class OneLine(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as one line of JSON: ``time``, ``level``, ``logger``, ``message``, and each ``key=value`` of it."""
+    """Formats a log record as one line of JSON.
+
+    The line has the fields ``time``, ``level``, ``logger`` and ``message``, each ``key=value`` of the message as a field, extra
+    attributes of the record, and ``traceback`` if there was an error.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the log record as one line of JSON."""
@@ -115,7 +122,10 @@ class JsonLines(logging.Formatter):
 
 
 def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
-    """Return the ``key=value`` fields of a message: ``source=%s-%d`` is one field, numbers stay numbers."""
+    """Yield key and value of each ``key=value`` in a message of this project; empty for other loggers.
+
+    A value is a number if it is one numeric argument of the message; otherwise it is text, such as ``t-0`` for ``source=%s-%d``.
+    """
     template, args = str(record.msg), record.args
     if record.name.partition(".")[0] != OURS or not isinstance(args, tuple):
         return
@@ -127,7 +137,7 @@ def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
 
 
 def hold_back_libraries() -> None:
-    """Add a :class:`RepeatFilter` to every handler of the root logger; the logging setup is not changed otherwise."""
+    """Add a :class:`RepeatFilter` to every handler of the root logger that has none; change no other part of the logging setup."""
     for handler in logging.getLogger().handlers:
         if not any(isinstance(each, RepeatFilter) for each in handler.filters):
             handler.addFilter(RepeatFilter())
@@ -137,8 +147,8 @@ def set_up_logging(log_level: str, log_format: str = "text") -> None:
     """Configure logging to stderr, one line for each log record.
 
     Args:
-        log_level: Lowest level that is written.
-        log_format: ``text`` or ``json``.
+        log_level: Name of the lowest level that is written, such as ``info``.
+        log_format: Format of the lines: ``text`` or ``json``.
     """
     level = getattr(logging, log_level.upper())
     handler = logging.StreamHandler(sys.stderr)

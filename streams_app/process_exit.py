@@ -13,17 +13,20 @@ from streams_app.errors import TryAgainError
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 18.0
-"""Time after SIGTERM at which the process exits even if a step hangs; unfinished work stays in Redis and Kafka."""
+"""Time limit of the shutdown after SIGTERM, in seconds. The process then exits even if a step hangs.
+
+Unfinished work stays in Redis and Kafka. The limit is longer if ``worker.grace`` exceeds its default.
+"""
 
 REST_SECONDS = 3.0
-"""Rest of the time limit after ``worker.grace`` of 15 s, for the last commits and for closing connections."""
+"""Part of the time limit that follows ``worker.grace``, in seconds; for the last commits and for closing connections."""
 
 
 def exit_now(exit_code: int) -> NoReturn:
-    """Exit the process at once, without closing the event loop and finalizing Python.
+    """Flush the logs and stdout, then exit the process without closing the event loop and finalizing Python.
 
     Call it after all resources are closed. The two skipped steps can crash while a thread is still ending (uvloop #706, CPython
-    #87135). This is the likely, but unproven cause of segmentation faults at the exit of two workers, which had lost no data.
+    #87135). This is the likely but unproven cause of segmentation faults at the exit of two workers; no data was lost.
     """
     logging.shutdown()
     with contextlib.suppress(OSError, ValueError):  # the reader of stdout has exited
@@ -32,12 +35,12 @@ def exit_now(exit_code: int) -> NoReturn:
 
 
 def stop_seconds(grace_seconds: float) -> float:
-    """Return the time limit of the shutdown in seconds; a grace period beyond the default extends it."""
+    """Return the time limit of the shutdown in seconds; a grace period longer than the default extends this limit."""
     return max(STOP_SECONDS, grace_seconds + REST_SECONDS)
 
 
 def exit_after(grace_seconds: float) -> None:
-    """Exit the process after :func:`stop_seconds` if it is still running."""
+    """Start a timer that exits the process with exit code 75, after :func:`stop_seconds`, if it is still running."""
     seconds = stop_seconds(grace_seconds)
 
     def end() -> None:

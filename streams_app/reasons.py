@@ -1,7 +1,7 @@
-"""Lists the reasons of dead letters; the header of a dead letter has its reason as text (pure).
+"""Lists the reasons of dead letters. The header ``reason`` of a dead letter has its reason as text (pure).
 
-The type checker rejects other reasons in this code. Readers of dead letters accept any text, which another version may have
-written.
+The type checker rejects other reasons in the code of this project. Readers of dead letters accept any text as the reason, because
+another version may have written the dead letter.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ Reason = Literal[
 ]
 
 RECORD_TOO_LARGE: Final = "record-too-large"
-"""Reason of the only dead letter of a fold that is about a folded record instead of an event; it has no value."""
+"""Reason of a dead letter of a fold that is not about an event, but about a folded record. The dead letter has no value."""
 
 INTERRUPTED: Final = "interrupted"
-"""Reason of an event that may have been handled."""
+"""Reason of an event that a subscriber may or may not have handled, because its attempt was interrupted."""
 
 FINISHED_LATE: Final = "finished-late"
-"""Reason of a second dead letter: the event was handled after its first one, :data:`INTERRUPTED` or ``timed-out``, was written."""
+"""Reason of a second dead letter of an event, which was handled after the first dead letter had been written."""
 
 FOLLOWED: Final[tuple[Reason, ...]] = ("interrupted", "timed-out")
-"""Reasons of first dead letters that a dead letter ``finished-late`` may follow."""
+"""Reasons of the first dead letter of an event after which a second dead letter, ``finished-late``, may be written."""
 
 _OF_FOLDS: Final[dict[Reason, str]] = {
     "tombstone": "has an empty value, and `tombstones` is not `ignore`",
@@ -86,7 +86,7 @@ _OF_VIEWS: Final[dict[Reason, str]] = {
 }
 
 REASONS: Final[dict[Reason, str]] = _OF_FOLDS | _OF_READ_STORES | _OF_SUBSCRIBERS | _OF_VIEWS
-"""Reason → description of the event, as the rest of a sentence; in the order of the reference."""
+"""Description of the event for each reason, as the rest of a sentence about it; in the order of ``docs/reference.md``."""
 
 OF_FOLDS: Final[tuple[Reason, ...]] = tuple(_OF_FOLDS)
 OF_READ_STORES: Final[tuple[Reason, ...]] = tuple(_OF_READ_STORES)

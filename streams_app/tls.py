@@ -15,7 +15,9 @@ PROBE_SECONDS: Final = 3.0
 
 
 async def speaks_tls(host: str, port: int) -> bool:
-    """Return whether a TLS handshake with a server succeeds; the certificate is not verified, and no data is sent.
+    """Return whether a TLS handshake with a server succeeds within a few seconds.
+
+    The certificate is not verified, and no data is sent. If the server cannot be reached, return False.
 
     Args:
         host: Host of the server.
@@ -37,7 +39,7 @@ async def speaks_tls(host: str, port: int) -> bool:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and its causes, the nearest first."""
+    """Yield an error, then its cause or context, then the cause of that, and so on; nothing for None."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -46,7 +48,7 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def tls_fault(error: BaseException) -> str | None:
-    """Describe the TLS fault that caused an error; None if TLS was not the cause.
+    """Return a description of the TLS fault that caused an error; None if no known TLS fault was the cause.
 
     Args:
         error: Error of a client library, which may have wrapped the TLS error or kept only its text.
@@ -62,7 +64,12 @@ def tls_fault(error: BaseException) -> str | None:
 
 
 def trust_text(setting: str, cafile: Path | None) -> str:
-    """Describe the trusted certificate authorities, for a message about an untrusted certificate."""
+    """Return a description of the trusted certificate authorities, for a message about an untrusted certificate.
+
+    Args:
+        setting: Name of the setting for the trusted authority.
+        cafile: Value of the setting; None if it is not set.
+    """
     return f"{setting} = {cafile}" if cafile else f"{setting} is not set, so only the authorities of the system are trusted"
 
 
@@ -76,11 +83,15 @@ _PHRASES: Final = {
     "HANDSHAKE_FAILURE": "the handshake failed: perhaps the server requires a client certificate",
     "UNKNOWN_CA": "the server does not trust our client certificate",
 }
-"""Part of an OpenSSL error text → its meaning."""
+"""Maps a part of the text of an OpenSSL error to a description of the fault, for messages."""
 
 
 def trusting(cafile: Path, setting: str) -> ssl.SSLContext:
-    """Create a TLS context that trusts only one certificate authority.
+    """Create a TLS context that trusts only the certificate authorities in a file.
+
+    Args:
+        cafile: The file.
+        setting: Name of the setting for the file, for messages.
 
     Raises:
         ConfigurationError: The file cannot be read, or has no certificate.

@@ -64,8 +64,8 @@ class LocalMember:
 
         Args:
             ownership: Claims the partitions and receives their records.
-            tick_seconds: Interval at which the ownership's timers are checked.
-            commit_seconds: Interval at which the ownership commits.
+            tick_seconds: Interval at which ``ownership.tick_once()`` is called.
+            commit_seconds: Interval at which ``ownership.commit_once()`` is called.
         """
         self._ownership = ownership
         self._timers = [
