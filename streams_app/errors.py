@@ -1,6 +1,6 @@
 """Defines the common exceptions of this project, and the exit code of a process that ends because of them.
 
-``-``: the exception does not end a process.
+An exception with ``-`` does not end a process.
 
 ::
 
@@ -59,7 +59,7 @@ class ConfigurationError(StreamsAppError):
 
 
 class BehindError(StreamsAppError):
-    """A read store is behind and makes no progress; records that it has not applied cannot be compared with it."""
+    """A read store is behind and makes no progress; records that the store has not applied cannot be compared with its values."""
 
     exit_code = 3
 
@@ -144,7 +144,7 @@ class BadEventError(StreamsAppError):
 
 
 class NotDecodedError(StreamsAppError):
-    """An event cannot be decoded when the function of its subscriber is about to be called; not an error of the function.
+    """An event could not be decoded when the function of its subscriber was about to be called. The function was not called.
 
     Attributes:
         bad: The error of decoding the event.

@@ -365,7 +365,7 @@ class Fold(BaseModel):
     def may_read_otherwise(self) -> bool:
         """Whether another worker may read other events from the same bytes.
 
-        Its functions of the user may be of another version, or a schema may have been registered in the meantime.
+        That worker may have another version of the user's functions, or a schema may have been registered in the meantime.
         """
         return self.is_by_functions or self.format != "json"
 

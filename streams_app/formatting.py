@@ -100,7 +100,10 @@ def moment_ms(value: Any) -> int | None:
 
 
 def guessed_format(value: Any) -> str | None:
-    """Guess the format of a value that :func:`moment_ms` does not accept, as text for an error message; None if it is unknown."""
+    """Guess the format of a value that :func:`moment_ms` does not accept; None if it cannot be guessed.
+
+    The format is returned as text for an error message, such as ``microseconds since 1970``.
+    """
     if isinstance(value, str):
         if _DATE.fullmatch(value):
             return "a date without a time"
@@ -119,7 +122,7 @@ def parse_moment(text: str, now_ms: int) -> int:
     """Convert a time on the command line to milliseconds since 1970.
 
     A duration such as ``-24h`` or ``24h`` means this long ago. Digits are a number of seconds or milliseconds since 1970, except
-    eight digits, which are a date such as ``20231114``. Other text is read like by :func:`moment_ms`.
+    eight digits, which are a date such as ``20231114``. Other text is converted by :func:`moment_ms`.
 
     Args:
         text: The time.

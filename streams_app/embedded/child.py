@@ -1,6 +1,6 @@
 """A server as a child process: started through `guard.py`, watched until it responds, ended with its parent.
 
-This module manages the process, its directory and its log file. The protocol of the server is the task of the caller.
+This module manages the process, its directory and its log file. The caller implements the protocol of the server.
 """
 
 from __future__ import annotations

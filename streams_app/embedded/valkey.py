@@ -41,7 +41,8 @@ class Valkey(EmbeddedServer):
 
         Args:
             port: Port on which the server listens; None for a free one.
-            directory: Folder of the log and the append-only file, which remains at the end; None for a temporary one that does not.
+            directory: Folder of the log and the append-only file; its files remain at the end. None for a temporary folder that is
+                removed at the end.
             appendonly: Whether data is written to a file, so that it survives a restart in the same directory.
             extra_args: Further arguments of `valkey-server`.
 

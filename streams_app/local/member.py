@@ -153,7 +153,7 @@ class LocalMember:
         return self._broker.groups[self._group].committed.get(tp)
 
     async def commits(self, topic: str) -> Mapping[int, Committed]:
-        """Return the last commit for each partition number of a topic; without partitions that have no commit."""
+        """Return the last commit of each partition of a topic that has a commit, by partition number."""
         committed = self._broker.groups[self._group].committed
         return {tp.partition: commit for tp, commit in committed.items() if tp.topic == topic}
 
