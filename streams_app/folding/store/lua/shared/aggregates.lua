@@ -1,5 +1,5 @@
--- Combines two stored values of one name, of which the first is the earlier. core/aggregates.py describes the encoding, and has the same
--- function in Python; a test compares the two.
+-- Combines two values of one name, the earlier one first. core/aggregates.py describes the encoding and has the same function in Python;
+-- a test compares the two.
 -- include text.lua
 local ARRAYS = 128 -- a value whose first byte is at least this is not JSON
 

@@ -1,6 +1,6 @@
--- Reads and writes open groups. An open group is stored as a hash of its changed names, in which one more field contains its numbers. The
--- numbers are packed in the order of NUMBERS in codec.py. Most times and offsets are differences, which need less memory. A run of events
--- in a request has the encoding of the group that the run would open.
+-- An open group as stored: a hash of its changed names with, in one field, its numbers. The numbers are packed in the order of NUMBERS
+-- in codec.py, with times and offsets as differences, which need less memory. A run of events in a request has the same encoding, as
+-- the group that it would open.
 local INFO = '\255' -- the field of the numbers; it is not UTF-8, so no changed name is equal to it
 
 local function numbers_of(packed)
