@@ -18,7 +18,7 @@ from tests.integration.journal_desk import Desk, desk_settings
 from tests.integration.orders import Orders
 from tests.integration.searching import Search
 from tests.integration.site import Site, Stage
-from tests.integration.stores import Postgres, Sqlite, SqlTarget, StoreHarness
+from tests.integration.stores import Postgres, SqlHarness, Sqlite, StoreHarness
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.opensearch import OpenSearch
 
@@ -78,7 +78,7 @@ CELLS, GROUPS = ["sqlite", "postgresql"], ["sqlite-groups", "postgresql-groups"]
 OPENSEARCH = ["opensearch", "opensearch-groups"]
 
 of_sql = pytest.mark.parametrize("bare", CELLS + GROUPS, indirect=True)
-"""For a test that uses SQL, or a transaction; its ``bare`` and ``target`` are a ``SqlTarget``."""
+"""For a test that uses SQL, or a transaction; its ``bare`` and ``harness`` are a ``SqlHarness``."""
 of_groups = pytest.mark.parametrize("bare", GROUPS, indirect=True)
 
 
@@ -94,7 +94,7 @@ def bare(request: pytest.FixtureRequest, tmp_path: Path) -> StoreHarness:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def made(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., SqlTarget]:
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., SqlHarness]:
     """Return a function that opens a store on a table which the test creates."""
     if request.param == "postgresql":
         url = request.getfixturevalue("postgresql_url")
@@ -104,7 +104,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., SqlTar
 
 
 @pytest.fixture
-async def target(bare: StoreHarness) -> AsyncIterator[StoreHarness]:
+async def harness(bare: StoreHarness) -> AsyncIterator[StoreHarness]:
     await bare.store.initialise()
     yield bare
     await bare.close()

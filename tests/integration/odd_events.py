@@ -88,8 +88,10 @@ def surrogates(rng: random.Random) -> Case:
 
 def numbers(rng: random.Random) -> Case:
     digits = str(rng.randint(0, 10 ** rng.randint(1, 400)))
-    known = "NaN Infinity -Infinity 1e400 -1e400 1e-400 -0 -0.0 1.0 1 9007199254740992 01 +1 1. .5 0x10 9223372036854775808 5e-324"
-    found = rng.choice([*known.split(), "1.7976931348623157e308", digits, f"-{digits}", f"{digits}.{digits}", f"{digits}e5"])
+    extremes = (
+        "NaN Infinity -Infinity 1e400 -1e400 1e-400 -0 -0.0 1.0 1 9007199254740992 01 +1 1. .5 0x10 9223372036854775808 5e-324"
+    )
+    found = rng.choice([*extremes.split(), "1.7976931348623157e308", digits, f"-{digits}", f"{digits}.{digits}", f"{digits}e5"])
     places = ['{"account_id": %s, "metrics": ["a"]}', '{"account_id": "numbers", "metrics": {"a": %s}}']
     return Case(found.encode(), (rng.choice(places) % found).encode(), ANY)
 
@@ -134,8 +136,8 @@ def limits(rng: random.Random) -> Case:
 def record_key(rng: random.Random) -> bytes | None:
     """Draw any record key: it does not determine the group."""
     drawn = text(rng).encode()
-    known = [None, b"", b"\0", b"\xff\xfe", b"null", b'"k"', b"{tag}", b"k" * rng.choice([512, 513, 20_000])]
-    return rng.choice([*known, drawn, drawn, rng.randbytes(rng.randint(1, 600))])
+    fixed = [None, b"", b"\0", b"\xff\xfe", b"null", b'"k"', b"{tag}", b"k" * rng.choice([512, 513, 20_000])]
+    return rng.choice([*fixed, drawn, drawn, rng.randbytes(rng.randint(1, 600))])
 
 
 STAMPS = [0, 1, 10**9, 10**12, 4 * 10**12, 2**53, 2**62, 2**63 - 1]

@@ -25,7 +25,7 @@ A, B, C, D = b"sa", b"sb", b"sc", b"sd"
 TO = 9
 EVENTS = [FoldEvent(at, 1_000 + at, group, {"u": at}) for at, group in enumerate([D, C, B, A, A])]
 CHUNK = chunk_of(EVENTS, end=TO)
-RANGE_MARKS = {"to", "cursor", "cap", "arrived", "digest"}
+RANGE_FIELDS = {"to", "cursor", "cap", "arrived", "digest"}
 
 
 async def step_by_step(redis: Redis, names: Names) -> ShardStore:

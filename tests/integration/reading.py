@@ -110,7 +110,7 @@ class Reading:
     async def committed(self) -> dict[int, int]:
         async with admin_of(self.bootstrap) as admin:
             found = await admin.list_consumer_group_offsets(f"{self.names.app_id}.read-store.dashboard")
-            return {tp.partition: held.offset for tp, held in found.items()}
+            return {tp.partition: position.offset for tp, position in found.items()}
 
 
 @dataclass

@@ -32,7 +32,7 @@ bounds_of_a_fold = st.builds(
 )
 
 
-def placed(drawn: Sequence[tuple[int, int, bytes, dict[str, int]]], offset: int = -1, stamp: int = 1_000) -> list[FoldEvent]:
+def events_after(drawn: Sequence[tuple[int, int, bytes, dict[str, int]]], offset: int = -1, stamp: int = 1_000) -> list[FoldEvent]:
     """Place events behind an offset and a time."""
     events = []
     for step, later, group, names in drawn:

@@ -35,7 +35,7 @@ COLUMNS = {
 }  # fmt: skip
 """Names that have a column in a store of groups."""
 
-PATIENT = "30s"
+LONG_TIMEOUT = "30s"
 """How long a store waits for its database: longer than a busy machine takes for a connection and a transaction."""
 
 
@@ -109,14 +109,14 @@ class StoreHarness(ABC):
         return of_row if self.is_groups else of_cell
 
 
-class SqlTarget(StoreHarness):
+class SqlHarness(StoreHarness):
     """One database with one store, whose table is called ``cells`` in either shape."""
 
     has_transactions = True
 
     def __init__(self, url: str, shape: str = "cells", columns: Mapping[str, str] = COLUMNS) -> None:
         self.columns = dict(columns) if shape == "groups" else {}
-        super().__init__(url, shape, table="cells", timeout=PATIENT, columns=self.columns)
+        super().__init__(url, shape, table="cells", timeout=LONG_TIMEOUT, columns=self.columns)
 
     def with_short_timeout(self) -> ReadableStore:
         """Open the same store with a timeout of two seconds."""
@@ -128,26 +128,26 @@ class SqlTarget(StoreHarness):
         """Execute a statement over a separate connection."""
 
     @abstractmethod
-    async def refuse(self, table: str) -> None:
+    async def reject_writes(self, table: str) -> None:
         """Make every write to a table fail, for a reason other than its values."""
 
     @abstractmethod
     async def allow(self, table: str) -> None:
-        """Undo :meth:`refuse`."""
+        """Undo :meth:`reject_writes`."""
 
     async def rows(self, fold: str | None = None) -> list[tuple[Any, ...]]:
         of_fold = f"FROM cells WHERE fold LIKE '{fold or '%'}'"
         if not self.is_groups:
             return sorted(await self.run(f"SELECT group_key, name, {self.shown('value')}, version, updated_ms {of_fold}"))
-        held = ", ".join(self.shown(f'"{column}"') for column in self.columns.values())
+        columns = ", ".join(self.shown(f'"{column}"') for column in self.columns.values())
         found = []
-        for group, versions, time, *values in await self.run(f"SELECT group_key, versions, updated_ms, {held} {of_fold}"):
-            known = json.loads(versions)
-            assert known.keys() <= set(self.columns.values())
+        for group, versions, time, *values in await self.run(f"SELECT group_key, versions, updated_ms, {columns} {of_fold}"):
+            version_of = json.loads(versions)
+            assert version_of.keys() <= set(self.columns.values())
             found += [
-                (group, name, value, known[column], time)
+                (group, name, value, version_of[column], time)
                 for (name, column), value in zip(self.columns.items(), values, strict=True)
-                if column in known
+                if column in version_of
             ]
         return sorted(found)
 
@@ -156,7 +156,7 @@ class SqlTarget(StoreHarness):
         return column
 
 
-class Sqlite(SqlTarget):
+class Sqlite(SqlHarness):
     """A file of SQLite."""
 
     def __init__(self, path: Path, shape: str = "cells", columns: Mapping[str, str] = COLUMNS) -> None:
@@ -173,14 +173,14 @@ class Sqlite(SqlTarget):
             other.execute("BEGIN IMMEDIATE")
             yield
 
-    async def refuse(self, table: str) -> None:
+    async def reject_writes(self, table: str) -> None:
         await self.run(f"CREATE TRIGGER broken BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'the disk is full'); END")
 
     async def allow(self, table: str) -> None:
         await self.run("DROP TRIGGER broken")
 
 
-class Postgres(SqlTarget):
+class Postgres(SqlHarness):
     """A database of a PostgreSQL server."""
 
     def __init__(self, url: str, shape: str = "cells", columns: Mapping[str, str] = COLUMNS) -> None:
@@ -208,7 +208,7 @@ class Postgres(SqlTarget):
             await other.execute("LOCK TABLE cells, cells_progress IN SHARE MODE")
             yield
 
-    async def refuse(self, table: str) -> None:
+    async def reject_writes(self, table: str) -> None:
         async with self.connected() as connection:
             await connection.execute(
                 "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'the disk is full'; END $$;"
@@ -219,14 +219,14 @@ class Postgres(SqlTarget):
         await self.run(f"DROP TRIGGER broken ON {table}")
 
 
-def held(target: StoreHarness, value: int) -> Any:
+def in_rows(harness: StoreHarness, value: int) -> Any:
     """Return a number in the format of :meth:`StoreHarness.rows`."""
-    return str(value) if isinstance(target, Postgres) else value
+    return str(value) if isinstance(harness, Postgres) else value
 
 
-def system_columns(target: SqlTarget) -> str:
+def system_columns(harness: SqlHarness) -> str:
     """Return the columns that a table always has."""
-    if isinstance(target, Postgres):
+    if isinstance(harness, Postgres):
         versions, number = "jsonb", "bigint"
     else:
         versions, number = "TEXT", "INTEGER"

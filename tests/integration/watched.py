@@ -49,18 +49,18 @@ class Watched:
 
     async def shows(self, config: Path, view: str, count: int, page: str = "7") -> PageOfView:
         """Return the view, once it shows this number of items and is current."""
-        return await self.says(config, view, "ok", count, page)
+        return await self.has_state(config, view, "ok", count, page)
 
-    async def says(self, config: Path, view: str, state: str, count: int | None = None, page: str = "7") -> PageOfView:
+    async def has_state(self, config: Path, view: str, state: str, count: int | None = None, page: str = "7") -> PageOfView:
         """Return the view, once it is in a state, and shows this number of items if a count is given."""
         seen: list[PageOfView] = []
 
-        async def said() -> bool:
+        async def is_reached() -> bool:
             seen[:] = [await self.page(config, view, page)]
             return seen[0].state.state == state and count in (None, seen[0].state.count)
 
         try:
-            await wait_until(said, LIMIT_SECONDS, f"{view} is {state} and shows {count} on {page}")
+            await wait_until(is_reached, LIMIT_SECONDS, f"{view} is {state} and shows {count} on {page}")
         except AssertionError as error:
             raise AssertionError(f"{error}; it shows {seen}") from error
         return seen[0]

@@ -22,7 +22,7 @@ from tests.integration.site import LIMIT_SECONDS, Site
 from tests.servers.cache import ROOT
 from tests.workers import WorkerProcess
 
-PROMISES = ("yes", "unknown", "no") if KAFKA_CHOICE != "embedded" else ("yes", "unknown")
+GUARANTEES = ("yes", "unknown", "no") if KAFKA_CHOICE != "embedded" else ("yes", "unknown")
 """The embedded broker stores no commit metadata, which ``no`` requires."""
 
 TAB = "tab-of-one-browser-0001"
@@ -53,7 +53,7 @@ async def unknown(event: Received[Changed]) -> None:
 async def no(event: Received[Changed]) -> None:
     write(event)
 
-catalogue = Catalogue(events=(changed,), subscribers=(PROMISES))
+catalogue = Catalogue(events=(changed,), subscribers=(GUARANTEES))
 """
 
 
@@ -72,7 +72,7 @@ class WholeApp:
             **(environment or {}),
         }
         site.redis_url = self.redis_url
-        (site.folder / "whole_events.py").write_text(CATALOGUE.replace("PROMISES", ", ".join(PROMISES)))
+        (site.folder / "whole_events.py").write_text(CATALOGUE.replace("GUARANTEES", ", ".join(GUARANTEES)))
         dead = site.names.topic("dead")
         self.config = site.config(
             site.fold("folded", "events", keep="last")
@@ -107,7 +107,7 @@ class WholeApp:
 
     def calls(self) -> dict[str, Counter[int]]:
         """Return subscriber → number of calls with each event."""
-        found: dict[str, Counter[int]] = {promise: Counter() for promise in PROMISES}
+        found: dict[str, Counter[int]] = {guarantee: Counter() for guarantee in GUARANTEES}
         for line in self._ledger.read_text().splitlines() if self._ledger.exists() else ():
             name, number = line.split()
             found[name][int(number)] += 1

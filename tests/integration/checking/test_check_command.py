@@ -208,13 +208,13 @@ async def test_check_finds_a_recreated_topic(site: Site) -> None:
         await worker.wait_ready()
     same = await asyncio.to_thread(run, "check", "--config", str(config))
     await site.recreate("events")
-    again = await asyncio.to_thread(run, "check", "--config", str(config))
+    after = await asyncio.to_thread(run, "check", "--config", str(config))
 
-    assert [0, 1] == [same.code, again.code], same.text
+    assert [0, 1] == [same.code, after.code], same.text
     assert "fold f has read the logs that are there" in same.out
     source = re.escape(site.names.topic("events"))
     assert re.search(
-        rf"^error +{source}-\d was deleted and created again.*\n +-> streams-app reset --fold f ", again.out, re.MULTILINE
+        rf"^error +{source}-\d was deleted and created again.*\n +-> streams-app reset --fold f ", after.out, re.MULTILINE
     )
 
 

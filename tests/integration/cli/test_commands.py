@@ -47,9 +47,9 @@ from tests.servers.cache import ROOT
 def test_help_explains_a_command(words: Sequence[str], purpose: str, capsys: pytest.CaptureFixture[str]) -> None:
     for option in ("--help", "-h"):
         code = cli.run([*words, option])
-        said = capsys.readouterr()
-        assert (code, said.err) == (0, "")
-        assert purpose in said.out
+        output = capsys.readouterr()
+        assert (code, output.err) == (0, "")
+        assert purpose in output.out
 
 
 def test_help_lists_every_command_on_a_separate_line() -> None:
@@ -59,7 +59,7 @@ def test_help_lists_every_command_on_a_separate_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["fly"], "No such command 'fly'"),
         (["chek"], "No such command 'chek', did you mean 'check'?"),
@@ -71,11 +71,11 @@ def test_help_lists_every_command_on_a_separate_line() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_usage_error_exits_with_1(words: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_error_exits_with_1(words: Sequence[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = cli.run([*words])
 
     assert code == 1
-    assert said in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
 def test_process_exits_with_the_code_of_its_command() -> None:

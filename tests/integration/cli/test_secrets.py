@@ -15,7 +15,7 @@ from tests.integration.commands import CANARY, WITH_SETTINGS, Place, run
 
 
 @pytest.fixture
-def guarded() -> Iterator[Valkey]:
+def valkey_with_password() -> Iterator[Valkey]:
     """Yield a Valkey that requires a password."""
     with Valkey.start() as valkey:
         with redis.Redis.from_url(valkey.url) as client:
@@ -24,8 +24,8 @@ def guarded() -> Iterator[Valkey]:
 
 
 @pytest.mark.parametrize("is_right", [True, False])
-async def test_redis_password_appears_in_no_output(place: Place, guarded: Valkey, is_right: bool) -> None:
-    url = guarded.url.replace("//", f"//default:{CANARY}{'' if is_right else '-wrong'}@")
+async def test_redis_password_appears_in_no_output(place: Place, valkey_with_password: Valkey, is_right: bool) -> None:
+    url = valkey_with_password.url.replace("//", f"//default:{CANARY}{'' if is_right else '-wrong'}@")
     config = place.config(redis_url=url)
     await create_topics(place.bootstrap, place.topics, 1)
     checked = await asyncio.to_thread(run, "check", "--config", config)
@@ -39,11 +39,11 @@ async def test_redis_password_appears_in_no_output(place: Place, guarded: Valkey
 
 @pytest.mark.long
 async def test_redis_password_file_is_used_and_its_content_appears_in_no_output(
-    place: Place, guarded: Valkey, tmp_path: Path
+    place: Place, valkey_with_password: Valkey, tmp_path: Path
 ) -> None:
     secret = tmp_path / "password"
     secret.write_text(f"{CANARY}\n", "utf-8")
-    config = place.config(redis_url=guarded.url)
+    config = place.config(redis_url=valkey_with_password.url)
     without = await asyncio.to_thread(run, "groups", "list", "--config", config)
     with_it = await asyncio.to_thread(run, "groups", "list", "--config", config, STREAMS_APP_REDIS_PASSWORD_FILE=str(secret))
 

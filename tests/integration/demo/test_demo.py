@@ -24,7 +24,7 @@ from tests.servers.cache import ROOT
 from tests.workers import get_page
 
 LIMIT_SECONDS = 120
-MARK = "STREAMS_APP_TEST_DEMO"
+MARKER = "STREAMS_APP_TEST_DEMO"
 
 
 class Demo:
@@ -38,7 +38,7 @@ class Demo:
         self.environment = {
             **os.environ,
             "TMPDIR": str(self.home),
-            MARK: str(folder),
+            MARKER: str(folder),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         }
         self.log = folder / "demo.log"
@@ -75,13 +75,13 @@ class Demo:
 
     def processes(self) -> dict[int, str]:
         """Return its running processes as pid → command line."""
-        mark = f"{MARK}={self.environment[MARK]}".encode()
+        marker = f"{MARKER}={self.environment[MARKER]}".encode()
         found = {}
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 # Valkey writes its title over its variables, but runs in a directory of the demo.
                 is_inside = os.readlink(entry / "cwd").startswith(str(self.home))
-                if is_inside or mark in (entry / "environ").read_bytes().split(b"\0"):
+                if is_inside or marker in (entry / "environ").read_bytes().split(b"\0"):
                     found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
                 continue  # ended, or owned by another user
@@ -107,7 +107,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
         process.wait()
 
 
-def figure(text: str, name: str) -> float:
+def number_of(text: str, name: str) -> float:
     """Return a number of the summary."""
     match = re.search(rf"^{name} +([\d,.]+)", text, re.MULTILINE)
     assert match, f"no {name} in:\n{text}"
@@ -125,13 +125,13 @@ def test_demo_folds_verifies_itself_and_leaves_nothing_behind(demo: Demo) -> Non
     assert re.search(r"^check passed .* all 3,000 events$", text, re.MULTILINE), text
     assert "fold        by account_id, quiet period 3.0 s, max_hold 10.0 s" in text
     assert "subscriber  recomputes a score for each folded record" in text
-    assert figure(text, "raw events") == 3_000
-    assert figure(text, "dead letters") == 0
-    records, ratio = figure(text, "folded records"), figure(text, "folding ratio")
+    assert number_of(text, "raw events") == 3_000
+    assert number_of(text, "dead letters") == 0
+    records, ratio = number_of(text, "folded records"), number_of(text, "folding ratio")
     assert 0 < records < 600
     assert ratio == pytest.approx(100 * (1 - records / 3_000), abs=0.06)
-    assert 0 < figure(text, "read-store writes") < 3_000
-    assert figure(text, "subscriber") == records
+    assert 0 < number_of(text, "read-store writes") < 3_000
+    assert number_of(text, "subscriber") == records
     assert re.search(r"^subscriber +[\d,]+ records done, [1-9]\d* attempts? failed and retried$", text, re.MULTILINE), text
     explained = re.search(r"^one record +(\S+) of account_\d+: the journal has ([\d,]+) raw events of it$", text, re.MULTILINE)
     assert explained, text
@@ -147,13 +147,13 @@ def test_demo_folds_verifies_itself_and_leaves_nothing_behind(demo: Demo) -> Non
 @pytest.mark.long
 def test_demo_ends_with_a_command_that_draws_the_curve_of_its_load(demo: Demo) -> None:
     _, text = demo.run("--events", "300", "--rate", "600")
-    *_, figures, _, command = text.splitlines()
+    *_, quiet_period_line, _, command = text.splitlines()
     drawn = subprocess.run(
         shlex.split(command.removeprefix("draw the curve")),
         check=False, capture_output=True, text=True, cwd=demo.place, env=demo.environment,
     )  # fmt: skip
 
-    assert figures.startswith("quiet period?      2 s would have folded ")
+    assert quiet_period_line.startswith("quiet period?      2 s would have folded ")
     assert 0 == drawn.returncode, drawn.stderr
     assert drawn.stdout.startswith("account-metrics: 300 events of ")
 
@@ -175,8 +175,8 @@ def test_demo_replay_counts_unfoldable_lines(demo: Demo, tmp_path: Path) -> None
     code, text = demo.run("--replay", str(path), "--group-key", "user", "--changed", "fields")
 
     assert code == 0, text
-    assert figure(text, "raw events") == 65
-    assert figure(text, "dead letters") == 5
+    assert number_of(text, "raw events") == 65
+    assert number_of(text, "dead letters") == 5
     assert re.search(r"^check passed +3 accounts, 3 account metrics: .* all 65 events$", text, re.MULTILINE), text
     assert {} == demo.processes()
 

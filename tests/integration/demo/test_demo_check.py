@@ -71,7 +71,7 @@ def test_correct_read_store_has_no_differences(write_side: WriteSide, read_db: P
 
 
 @pytest.mark.parametrize(
-    ("tampering", "said"),
+    ("tampering", "expected"),
     [
         ("UPDATE folded_values SET value = 8 WHERE group_key = 'a' AND name = 'likes'", r"a\.likes: .*has 8, .*give 9"),
         ("UPDATE folded_values SET value = '9' WHERE group_key = 'a' AND name = 'likes'", r"a\.likes: .*give 9"),
@@ -81,16 +81,16 @@ def test_correct_read_store_has_no_differences(write_side: WriteSide, read_db: P
         ("INSERT INTO folded_values VALUES ('f', 'c', 'likes', 1, 1, 1)", r"c\.likes: in the read store, but in no event"),
     ],
 )
-def test_corrupted_read_store_is_detected(write_side: WriteSide, read_db: Path, tampering: str, said: str) -> None:
+def test_corrupted_read_store_is_detected(write_side: WriteSide, read_db: Path, tampering: str, expected: str) -> None:
     change(read_db, tampering)
     found = differences(read_db, "folded_values", write_side.expected())
 
     assert 1 == len(found)
-    assert re.search(said, found[0])
+    assert re.search(expected, found[0])
 
 
 @pytest.mark.parametrize(
-    ("done", "said"),
+    ("done", "expected"),
     [
         (Recomputed(frozenset({"r1", "r2"}), 1, {"a": 10, "b": 0.75}), []),
         (Recomputed(frozenset({"r1"}), 1, {"a": 10, "b": 0.75}), ["1 folded record not done by the subscriber"]),
@@ -102,8 +102,8 @@ def test_corrupted_read_store_is_detected(write_side: WriteSide, read_db: Path, 
         (Recomputed(frozenset({"r1", "r2"}), 1, {"a": 10}), ["b: the subscriber has the score None, the events give 0.75"]),
     ],
 )
-def test_unfinished_work_of_the_subscriber_is_detected(write_side: WriteSide, done: Recomputed, said: list[str]) -> None:
-    assert said == undone(["r1", "r2"], write_side.expected(), done)
+def test_unfinished_work_of_the_subscriber_is_detected(write_side: WriteSide, done: Recomputed, expected: list[str]) -> None:
+    assert expected == undone(["r1", "r2"], write_side.expected(), done)
 
 
 def test_sums_of_fractions_may_differ_in_their_last_digits(read_db: Path) -> None:
@@ -117,7 +117,7 @@ def raw(offset: int, *changed: str) -> RawEvent:
 
 
 @pytest.mark.parametrize(
-    ("taken", "said"),
+    ("taken", "expected"),
     [
         ([raw(1, "likes"), raw(3, "likes", "shares")], []),
         ([raw(1, "likes", "shares")], ["f:events:0:1-3: 2 events in the record, 1 in the journal"]),
@@ -129,7 +129,7 @@ def raw(offset: int, *changed: str) -> RawEvent:
     ],
     ids=["equal", "fewer", "more", "other names"],
 )
-def test_record_unexplained_by_its_raw_events_is_detected(taken: list[RawEvent], said: list[str]) -> None:
+def test_record_unexplained_by_its_raw_events_is_detected(taken: list[RawEvent], expected: list[str]) -> None:
     record = {"account_id": "a", "metrics": ["likes", "shares"], "fold": {"id": "f:events:0:1-3", "events": 2}}
 
-    assert said == differences_of_record(record, ["likes", "shares"], taken)
+    assert expected == differences_of_record(record, ["likes", "shares"], taken)

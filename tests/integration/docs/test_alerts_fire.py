@@ -32,7 +32,7 @@ FINISHED = series("subscriber_finished_total", SUBSCRIBER, 'event="order.paid"',
 LOST = series("subscriber_finished_total", SUBSCRIBER, 'event="order.paid"', 'result="lost"')
 DONE = series("subscriber_attempts_total", SUBSCRIBER, 'event="order.paid"', 'outcome="done"')
 ERROR = series("subscriber_attempts_total", SUBSCRIBER, 'event="order.paid"', 'outcome="error"')
-LETTERS = series("subscriber_dead_letters_total", SUBSCRIBER, 'reason="failed"')
+DEAD_LETTERS = series("subscriber_dead_letters_total", SUBSCRIBER, 'reason="failed"')
 SUSPENDED = series("subscriber_suspended", SUBSCRIBER)
 PUBLISHED = series("published_total", 'event="order.paid"', 'result="acknowledged"')
 OPERATOR = series("waiting_for", SUBSCRIBER, 'what="operator"')
@@ -44,7 +44,7 @@ STARTED = f"process_start_time_seconds{{{ONE}}}"
 LAG = series("lag_events", FOLD)
 FOLDED = series("events_folded_total", FOLD)
 OVERDUE = series("oldest_overdue_seconds", FOLD)
-REFUSED = series("dead_letters_total", FOLD, 'reason="not-json"')
+REJECTED = series("dead_letters_total", FOLD, 'reason="not-json"')
 KNOWN_LOSS = series("known_loss_events_total", FOLD)
 WENT_BACK = series("log_went_back_events_total", 'name="likes"')
 MISROUTED = series("misrouted_events_total", FOLD)
@@ -53,7 +53,7 @@ STORE_UP = series("up", 'component="read_store.read"')
 STORE_LAG = series("read_store_lag_records", STORE)
 STORE_WRITES = series("read_store_writes_total", STORE, 'result="written"')
 STORE_AGE = series("read_store_oldest_unsynced_seconds", STORE)
-STORE_LETTERS = series("read_store_dead_letters_total", STORE, 'reason="not-storable"')
+STORE_DEAD_LETTERS = series("read_store_dead_letters_total", STORE, 'reason="not-storable"')
 STORE_LOSS = series("read_store_known_loss_records_total", STORE)
 VIEW_STATE = series("live_state", VIEW).replace(ONE, OTHER)  # of a server of live views
 VIEW_POLLS = series("live_look_seconds_count").replace(ONE, OTHER)
@@ -68,7 +68,7 @@ JOURNAL_CUT = series("journal_dropped_segments_total", JOURNAL, 'cause="memory"'
 JOURNAL_AGED = series("journal_dropped_segments_total", JOURNAL, 'cause="age"')
 JOURNAL_GAP = series("journal_gap_offsets_total", JOURNAL)
 JOURNAL_DAMAGED = series("journal_damaged_blocks_total", JOURNAL)
-VIEW_REFUSED = series("live_events_total", VIEW, 'result="refused"')
+VIEW_REJECTED = series("live_events_total", VIEW, 'result="refused"')
 
 LABELS: Final = {
     "app_id": "social", "instance": "a:8080", "job": "w", "fold": "likes", "store": "read", "subscriber": "ship", "view": "news",
@@ -135,8 +135,8 @@ FIRES: dict[str, list[Case]] = {
     "FoldFallsBehind": [Case({LAG: "0+6000x90", FOLDED: "0+600x90"}, "fold")],
     "FoldOverdue": [Case({OVERDUE: "0x80 60+60x10"}, "fold")],
     "DeadLetters": [
-        Case({REFUSED: "0x85 1x5"}, "fold reason=not-json"),
-        Case({REFUSED: "_x85 3x5"}, "fold reason=not-json"),  # before the worker was seen for the first time
+        Case({REJECTED: "0x85 1x5"}, "fold reason=not-json"),
+        Case({REJECTED: "_x85 3x5"}, "fold reason=not-json"),  # before the worker was seen for the first time
     ],
     "KnownLoss": [
         Case({KNOWN_LOSS: "0x85 7x5"}, "fold"),
@@ -157,8 +157,8 @@ FIRES: dict[str, list[Case]] = {
     ],
     "ReadStoreBehind": [Case({STORE_AGE: "0x80 61+60x10"}, "store")],
     "ReadStoreDeadLetters": [
-        Case({STORE_LETTERS: "0x85 1x5"}, "store reason=not-storable"),
-        Case({STORE_LETTERS: "_x85 3x5"}, "store reason=not-storable"),
+        Case({STORE_DEAD_LETTERS: "0x85 1x5"}, "store reason=not-storable"),
+        Case({STORE_DEAD_LETTERS: "_x85 3x5"}, "store reason=not-storable"),
     ],
     "LiveViewBehind": [
         Case({VIEW_STATE: "0x85 2x5"}, "view"),
@@ -168,8 +168,8 @@ FIRES: dict[str, list[Case]] = {
     "LiveViewReading": [Case({VIEW_STATE: "0x80 3x10"}, "view"), Case({VIEW_READING: "0x80 1x10"}, "view")],
     "LiveViewIncomplete": [Case({VIEW_STATE: "0x80 1x10"}, "view")],
     "LiveViewDeadLetters": [
-        Case({VIEW_REFUSED: "0x85 1x5"}, "view"),
-        Case({VIEW_REFUSED: "_x85 3x5"}, "view"),
+        Case({VIEW_REJECTED: "0x85 1x5"}, "view"),
+        Case({VIEW_REJECTED: "_x85 3x5"}, "view"),
     ],
     "JournalStandsStill": [
         Case({JOURNAL_LAG: "0x80 9x10", JOURNAL_ENTRIES: "0+9x80 720x10"}, "journal"),
@@ -183,8 +183,8 @@ FIRES: dict[str, list[Case]] = {
         Case({OLDEST: "0+30x90", RUNNING: " ".join(["1 1 0"] * 30)}, "subscriber"),  # a slot was seen between two events
     ],
     "SubscriberErrors": [
-        Case({DONE: "0+90x90", ERROR: "0+10x90", LETTERS: "0x90"}, "subscriber"),
-        Case({DONE: "0+90x90", ERROR: "0x90", LETTERS: "0x84 1x6"}, "subscriber"),  # the first dead letter of all
+        Case({DONE: "0+90x90", ERROR: "0+10x90", DEAD_LETTERS: "0x90"}, "subscriber"),
+        Case({DONE: "0+90x90", ERROR: "0x90", DEAD_LETTERS: "0x84 1x6"}, "subscriber"),  # the first dead letter of all
     ],
     "SubscriberSuspended": [Case({SUSPENDED: "0x89 1"}, "subscriber")],
     "NothingPublished": [
@@ -209,7 +209,7 @@ RESTARTED: dict[str, str] = {
     STORE_LAG: "0x40 stale _ 50 0x47", STORE_WRITES: "0+9x40 stale _ 0 0+9x47", STORE_AGE: "1x40 stale _ 70 1x47",
     STORE_UP: "1x40 stale _ 1x48", RUNNING: "1x40 stale _ 0x48", WAITING: "0x40 stale _ 9 0x47",
     VIEW_LAG: "0x40 stale _ 9 0x47", VIEW_PUT: "0+9x40 stale _ 0 0+9x47", VIEW_STATE: "0x40 2 0x49",
-    FINISHED: "0+9x40 stale _ 0 0+9x47", REFUSED: "3x40 stale _ 0x48", KNOWN_LOSS: "0x40 stale _ 0x48", RESYNCS: "0x44 1x46",
+    FINISHED: "0+9x40 stale _ 0 0+9x47", REJECTED: "3x40 stale _ 0x48", KNOWN_LOSS: "0x40 stale _ 0x48", RESYNCS: "0x44 1x46",
 }  # fmt: skip
 
 SILENT: dict[str, dict[str, str]] = {
@@ -233,7 +233,7 @@ SILENT: dict[str, dict[str, str]] = {
     "a scale-down": {INFO: "1x90", UP: "1x90", INFO_OTHER: "1x40 stale _x49", UP_OTHER: "1x40 stale _x49"},
     "workers that move to other addresses": {
         INFO: "1x40 stale _x49", UP: "1x40 stale _x49", LAG: "0x40 stale _x49", INFO_OTHER: "_x40 1x50", UP_OTHER: "_x40 1x50",
-        LAG.replace(ONE, OTHER): "_x40 0x50", REFUSED: "7x40 stale _x49", REFUSED.replace(ONE, OTHER): "_x40 0x50",
+        LAG.replace(ONE, OTHER): "_x40 0x50", REJECTED: "7x40 stale _x49", REJECTED.replace(ONE, OTHER): "_x40 0x50",
     },
     "a live view that is read again after Redis was wiped": ALIVE | {
         VIEW_STATE: "0x40 3x3 0x46", VIEW_READING: "0x40 1x3 0x46", VIEW_LAG: "0x40 9000 6000 3000 0x47", VIEW_PUT: "0+3000x90",
@@ -256,11 +256,11 @@ SILENT: dict[str, dict[str, str]] = {
         LAG: f"0x20 30000-1000x30 0x{90 - 52}", FOLDED: "0x20 0+1000x30 30000x40",
     },
     "a dead letter and a loss of long ago": ALIVE | {
-        REFUSED: "3x90", KNOWN_LOSS: "7x90", MISROUTED: "4x90", STORE_LOSS: "2x90", WENT_BACK: "7x90", JOURNAL_GAP: "7x90",
+        REJECTED: "3x90", KNOWN_LOSS: "7x90", MISROUTED: "4x90", STORE_LOSS: "2x90", WENT_BACK: "7x90", JOURNAL_GAP: "7x90",
     },
     "a backlog of a subscriber that is worked off": ALIVE | {OLDEST: "3000-30x90", RUNNING: "16x90"},
     "a subscriber that is idle now and then": ALIVE | {OLDEST: "0 1x89", RUNNING: "16 0x89"},
-    "one attempt in fifty that fails": ALIVE | {DONE: "0+98x90", ERROR: "0+2x90", LETTERS: "0x90"},
+    "one attempt in fifty that fails": ALIVE | {DONE: "0+98x90", ERROR: "0+2x90", DEAD_LETTERS: "0x90"},
     "an event that is published every ten minutes": ALIVE | {PUBLISHED: "0x10 1x10 2x10 3x10 4x10 5x10 6x10 7x10 8x10"},
     "a subscriber without events": ALIVE | {WAITING: "0x90", FINISHED: "7x90"},
     "one that is slow": ALIVE | {WAITING: "5x90", FINISHED: "0 0+1x90"},
@@ -301,18 +301,19 @@ def sent(alert: str, labels: str) -> dict[str, dict[str, str]]:
     """Return an alert as it is sent."""
     rule = re.split(r"^      - alert: ", RULES.read_text("utf-8").partition(f"- alert: {alert}\n")[2], flags=re.MULTILINE)[0]
     words = [word.partition("=") for word in labels.split()]
-    known = {name: value or LABELS[name] for name, _, value in words}
+    expected_labels = {name: value or LABELS[name] for name, _, value in words}
     texts = dict(re.findall(r'^          (summary|runbook): "(.*)"$', rule, re.MULTILINE))
     filled = {
-        kind: re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: known.get(found[1], ""), text) for kind, text in texts.items()
+        kind: re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: expected_labels.get(found[1], ""), text)
+        for kind, text in texts.items()
     }
     filled = {
-        kind: re.sub(r"\{\{ or \$labels\.(\w+) `([^`]+)` \}\}", lambda found: known.get(found[1], found[2]), text)
+        kind: re.sub(r"\{\{ or \$labels\.(\w+) `([^`]+)` \}\}", lambda found: expected_labels.get(found[1], found[2]), text)
         for kind, text in filled.items()
     }
     severity = re.search(r"severity: (\w+)", rule)
     assert severity
-    return {"exp_labels": {"severity": severity[1], **known}, "exp_annotations": filled}
+    return {"exp_labels": {"severity": severity[1], **expected_labels}, "exp_annotations": filled}
 
 
 def test_every_alert_has_a_case_in_which_it_fires() -> None:

@@ -85,8 +85,8 @@ async def test_every_dashboard_panel_shows_data_of_a_worker_and_a_hub(site: Site
     with WorkerProcess(config, site.folder, environment) as worker, HubProcess(config, site.folder, environment) as hub:
         await worker.wait_ready()
         await hub.wait_ready()
-        targets = [urllib.parse.urlsplit(process.url or "").netloc for process in (worker, hub)]
-        with Prometheus.start(targets[0], others=targets[1:]) as prometheus:
+        addresses = [urllib.parse.urlsplit(process.url or "").netloc for process in (worker, hub)]
+        with Prometheus.start(addresses[0], others=addresses[1:]) as prometheus:
             await site.send("events", [(b"a1", b'{"account_id": "a1", "metrics": {"likes": 3}}')])
 
             for name, expression in EXPRESSIONS.items():

@@ -54,11 +54,11 @@ def only(dist: Path, pattern: str) -> Path:
 
 
 def test_twine_accepts_both_distributions(dist: Path) -> None:
-    said = run(
+    output = run(
         sys.executable, "-m", "twine", "--no-color", "check", "--strict", only(dist, "*.whl"), only(dist, "*.tar.gz"), cwd=dist
     )
 
-    assert said.count("PASSED") == 2
+    assert output.count("PASSED") == 2
 
 
 def test_wheel_contains_the_whole_package_and_the_deployment_files(dist: Path) -> None:
@@ -87,8 +87,8 @@ def test_installed_wheel_runs_the_demo_from_an_empty_folder(dist: Path, tmp_path
     wheel = f"{only(dist, '*.whl')}[embedded]"
     run(venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", wheel, cwd=tmp_path)
 
-    said = run(venv / "bin" / "streams-app", "demo", "--seconds", "10", cwd=empty)
+    output = run(venv / "bin" / "streams-app", "demo", "--seconds", "10", cwd=empty)
 
-    assert "check passed" in said
+    assert "check passed" in output
     assert {".cache"} == {path.name for path in empty.iterdir()}
     assert (venv / "share" / "streams_app" / "alerts.yml").read_text("utf-8") == (ROOT / "deploy" / "alerts.yml").read_text("utf-8")

@@ -41,7 +41,7 @@ async def test_shop_view_publishes_and_a_rejected_event_of_its_subscriber_is_rep
             answer = await client.post("/orders", json={"order_id": "o1", "cents": 5, "country": "no"})
     event_id = answer.json()["event_id"]
     with WorkerProcess(config, site.folder, environment):
-        letter = await read(f"{paid}.ship.dead")
+        dead_letter = await read(f"{paid}.ship.dead")
     replayed = await command("dead-letters", "replay", "--subscriber", "ship")
     with WorkerProcess(config, site.folder, environment | {"SHOP_COUNTRIES": "de,fr,no"}):
         parcel = await read(sent)
@@ -49,5 +49,9 @@ async def test_shop_view_publishes_and_a_rejected_event_of_its_subscriber_is_rep
 
     assert (0, 202, 0) == (created.code, answer.status_code, replayed.code)
     assert "  rejected, replayed " in listed.out
-    assert (event_id, "rejected", "no carrier goes to 'no'") == (letter["event-id"], letter["reason"], letter["detail"])
+    assert (event_id, "rejected", "no carrier goes to 'no'") == (
+        dead_letter["event-id"],
+        dead_letter["reason"],
+        dead_letter["detail"],
+    )
     assert (event_id, "o1") == (parcel["ce_causationid"], parcel["order"])

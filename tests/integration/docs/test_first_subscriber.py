@@ -25,11 +25,11 @@ PAGE = ROOT / "docs" / "subscribers.md"
 async def test_first_program_publishes_an_event_that_its_worker_handles(site: Site) -> None:
     program, settings = fenced(PAGE, "python")[0], fenced(PAGE, "toml")[0]
     (site.folder / "shop.py").write_text(with_topics(program, OrderPaid=site.names.topic("paid")))
-    known = tomllib.loads(settings)
+    printed_settings = tomllib.loads(settings)
     for shown, here in [
-        (known["app_id"], site.names.app_id),
-        (known["kafka"]["bootstrap_servers"], site.bootstrap),
-        (known["redis"]["url"], site.redis_url),
+        (printed_settings["app_id"], site.names.app_id),
+        (printed_settings["kafka"]["bootstrap_servers"], site.bootstrap),
+        (printed_settings["redis"]["url"], site.redis_url),
     ]:
         settings = settings.replace(f'= "{shown}"', f'= "{here}"')
     config = site.folder / "streams.toml"

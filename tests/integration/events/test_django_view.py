@@ -26,7 +26,7 @@ async def test_django_view_publishes_committed_events_from_each_forked_process(s
             first = await client.post("/orders", json={"order_id": "o1", "cents": 5})
             await client.post("/rolled-back", json={"order_id": "o2", "cents": 5})
             away = await client.post("/away", json={"order_id": "o3", "cents": 5})
-            refused = await client.post("/orders", json={"order_id": "o4", "cents": "5"})
+            rejected = await client.post("/orders", json={"order_id": "o4", "cents": "5"})
             last = await client.post("/orders", json={"order_id": "o5", "cents": 5})
     found = await read_topic(site.bootstrap, topic, until=lambda found: len(found) >= 3, timeout_seconds=LIMIT_SECONDS)
     parent, *ids = [dict(record.headers)["ce_id"].decode() for record in found]
@@ -37,4 +37,4 @@ async def test_django_view_publishes_committed_events_from_each_forked_process(s
     assert [(202, "order-paid-o1"), (503, "order-paid-o3"), (202, "order-paid-o5")] == [
         (answer.status_code, answer.json()["event_id"]) for answer in (first, away, last)
     ]
-    assert (400, {"error": "Expected `int`, got `str` - at `$.cents`"}) == (refused.status_code, refused.json())
+    assert (400, {"error": "Expected `int`, got `str` - at `$.cents`"}) == (rejected.status_code, rejected.json())

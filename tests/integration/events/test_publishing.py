@@ -148,10 +148,10 @@ async def test_event_published_by_a_function_is_a_child_of_its_event(place: Plac
 
     async with Events(settings, catalogue) as events:
         once = await attempt(events)
-        again = await attempt(events)
+        retried = await attempt(events)
     found = await records(place, 4)
 
-    assert once == again == [header(record, "ce_id") for record in found[:2]]
+    assert once == retried == [header(record, "ce_id") for record in found[:2]]
     assert [("c1", "e1", "u7", "3", "00-1-2-01"), ("c1", "e1", "u7", None, "00-1-2-01")] == [
         tuple(header(record, name) for name in ("ce_correlationid", "ce_causationid", "ce_userid", "ce_page", "traceparent"))
         for record in found[:2]

@@ -50,7 +50,7 @@ class Bench:
     groups: dict[Group, set[str]] = field(default_factory=lambda: defaultdict(set))
     expected: dict[Group, set[str]] = field(default_factory=lambda: defaultdict(set))
     events: dict[str, int] = field(default_factory=dict)
-    letters: dict[tuple[int, int], ConsumerRecord] = field(default_factory=dict)
+    dead_letters: dict[tuple[int, int], ConsumerRecord] = field(default_factory=dict)
     sent: int = 0
 
     async def send(self, cases: list[Case]) -> dict[tuple[int, int], Case]:
@@ -75,8 +75,8 @@ class Bench:
     def take(self, record: ConsumerRecord) -> None:
         """Add a folded record or a dead letter."""
         if record.topic == self.names.topic("dead"):
-            known = dict(record.headers)
-            self.letters.setdefault((int(known["source-partition"]), int(known["source-offset"])), record)
+            headers = dict(record.headers)
+            self.dead_letters.setdefault((int(headers["source-partition"]), int(headers["source-offset"])), record)
             return
         value = json.loads(record.value)
         group = value["account_id"]
@@ -96,7 +96,7 @@ class Bench:
                 for record in records:
                     self.take(record)
                 self.positions[tp] = records[-1].offset + 1
-            return sum(self.events.values()) + len(self.letters) >= self.sent
+            return sum(self.events.values()) + len(self.dead_letters) >= self.sent
 
         try:
             consumer.assign(topics)
@@ -104,7 +104,7 @@ class Bench:
                 consumer.seek(tp, self.positions.get(tp, 0))
             await wait_until(is_settled, LIMIT_SECONDS, "as many are folded or dead-lettered as were sent")
         except AssertionError as error:
-            found = f"{sum(self.events.values())} folded + {len(self.letters)} dead letters of {self.sent}"
+            found = f"{sum(self.events.values())} folded + {len(self.dead_letters)} dead letters of {self.sent}"
             raise AssertionError(f"{error}: {found}; the log:\n{self.worker.log()[-3_000:]}") from None
         finally:
             await consumer.stop()
@@ -151,18 +151,18 @@ async def test_odd_input_is_folded_or_dead_lettered_and_every_partition_continue
 
     wrong = []
     for place, case in where.items():
-        letter = bench.letters.get(place)
-        reason = None if letter is None else dict(letter.headers)["reason"].decode()
+        dead_letter = bench.dead_letters.get(place)
+        reason = None if dead_letter is None else dict(dead_letter.headers)["reason"].decode()
         if case.reason not in (ANY, reason):
             wrong.append((case, reason))
-        if letter is not None:
-            assert (case.key, case.value or None) == (letter.key, letter.value or None)
+        if dead_letter is not None:
+            assert (case.key, case.value or None) == (dead_letter.key, dead_letter.value or None)
         elif case.value is not None and not wrong:
             decoded = json.loads(case.value.decode())
             changed = decoded["metrics"]
             bench.expected[identity(decoded["account_id"])].update([changed] if isinstance(changed, str) else changed)
     assert [] == wrong
-    assert bench.sent == sum(bench.events.values()) + len(bench.letters)
+    assert bench.sent == sum(bench.events.values()) + len(bench.dead_letters)
     # Exactly what was sent, by this class and those before it: nothing is missing, nothing invented.
     assert bench.expected == bench.groups
     assert {("str", f"good {name} {partition}") for partition in range(PARTITIONS)} <= set(bench.groups)

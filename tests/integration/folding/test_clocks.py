@@ -64,9 +64,9 @@ async def test_clock_that_jumps_ahead_closes_no_group(site: Site) -> None:
     with SkewedWorker(site.config(site.fold("folded", "events", quiet_period="6s")), site.folder, 0) as worker:
         await worker.wait_ready()
         sent = 0
-        for skew_ms, said in ((2 * MINUTE_MS, "differs from Redis"), (0, "agrees with Redis")):
+        for skew_ms, message in ((2 * MINUTE_MS, "differs from Redis"), (0, "agrees with Redis")):
             worker.skew(skew_ms)
-            while said not in worker.log():
+            while message not in worker.log():
                 await site.send("events", [event("a", f"n{sent}")])
                 sent += 1
                 await asyncio.sleep(0.2)  # far less than the quiet period: the group is never silent

@@ -79,7 +79,7 @@ async def test_commit_of_a_claim_before_a_rejoin_is_rejected(site: Site) -> None
             await wait_until(lambda: coordinator.generation > claimed.generation, LIMIT_SECONDS, "the group has another generation")
         with pytest.raises(NotOwnerError):
             await commit_as(first, {tp: Committed(5, "")}, claimed)
-        held = await committed_of(first, [tp])
+        committed = await committed_of(first, [tp])
 
         async def is_committed() -> bool:
             try:
@@ -90,4 +90,4 @@ async def test_commit_of_a_claim_before_a_rejoin_is_rejected(site: Site) -> None
 
         await wait_until(is_committed, LIMIT_SECONDS, "a commit of the present generation is accepted")
 
-    assert {tp: Committed(3, "")} == held
+    assert {tp: Committed(3, "")} == committed

@@ -33,7 +33,7 @@ async def test_change_events_of_a_table_become_records_of_its_changed_columns(si
         await worker.wait_ready()
         await site.send("orders", items)
         records = await site.records("changed", 3)
-        letters = await read_topic(
+        dead_letters = await read_topic(
             site.bootstrap, site.names.topic("orders.dead"), until=lambda found: len(found) >= 1, timeout_seconds=LIMIT_SECONDS
         )
         code = await worker.terminate()
@@ -43,6 +43,6 @@ async def test_change_events_of_a_table_become_records_of_its_changed_columns(si
     for value in values:
         last.setdefault(value["id"], {}).update(value["metrics"])
     assert {1: {"id": 1, "status": "paid", "cents": 5}, 2: {"id": None, "status": None, "cents": None}} == last
-    assert [items[4]] == [(letter.key, letter.value) for letter in letters]
-    assert b"wrong-format" == dict(letters[0].headers)["reason"]
+    assert [items[4]] == [(dead_letter.key, dead_letter.value) for dead_letter in dead_letters]
+    assert b"wrong-format" == dict(dead_letters[0].headers)["reason"]
     assert 0 == code

@@ -144,8 +144,8 @@ async def test_records_equal_a_recomputation_after_worker_kills(site: Site, name
     seen: dict[tuple[int, int], str] = {}
     for record in {dict(record.headers)["fold-id"]: record for record in records}.values():
         value = json.loads(record.value or b"")
-        told, group = value.pop("fold"), value.pop(of.group)
-        partition, offsets = told["id"].split(":")[-2:]
+        fold_info, group = value.pop("fold"), value.pop(of.group)
+        partition, offsets = fold_info["id"].split(":")[-2:]
         first, last_offset = map(int, offsets.split("-"))
         covered = [at for at in log if at[0] == int(partition) and first <= at[1] <= last_offset and of.taken(log[at])[0] == group]
         expected: dict[str, Any] = {}
@@ -153,8 +153,8 @@ async def test_records_equal_a_recomputation_after_worker_kills(site: Site, name
             expected |= of.taken(log[at])[1]
 
         assert [expected] == list(value.values())
-        assert len(covered) == told["events"]
+        assert len(covered) == fold_info["events"]
         assert not seen.keys() & set(covered), "an event is in two records"
-        seen |= dict.fromkeys(covered, told["id"])
+        seen |= dict.fromkeys(covered, fold_info["id"])
     assert (0, set(log)) == (code, set(seen))
     assert len(log) == EACH * (len(KILLS) + 1)

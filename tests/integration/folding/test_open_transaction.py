@@ -86,8 +86,8 @@ async def test_records_hidden_by_an_open_transaction_are_lag_and_its_cause_is_re
         await scene.until(HIDDEN, "open_transaction_records", reader=reader, topic=topic)
 
     async def is_reported() -> bool:
-        told = " ".join(await scene.remarks())
-        return all(f"an open transaction hides {HIDDEN} offsets of {topic}-0" in told for topic in (events, orders))
+        remarks = " ".join(await scene.remarks())
+        return all(f"an open transaction hides {HIDDEN} offsets of {topic}-0" in remarks for topic in (events, orders))
 
     await wait_until(is_reported, LIMIT_SECONDS, "the cause is a remark")
     log = scene.worker.log()
@@ -101,7 +101,7 @@ async def test_records_hidden_by_an_open_transaction_are_lag_and_its_cause_is_re
     for reader, topic in (("folds", events), ("live.seen", events), ("ship", orders)):
         await scene.until(0, "open_transaction_records", reader=reader, topic=topic)
         await scene.until(0, "open_transaction_seconds", reader=reader, topic=topic)
-    assert [] == [told for told in await scene.remarks() if "transaction" in told]
+    assert [] == [remark for remark in await scene.remarks() if "transaction" in remark]
     assert "the transaction has ended reader=ship" in scene.worker.log()
     await scene.shop.until_called("open", *(f"o{number}" for number in range(ACKNOWLEDGED)))
 

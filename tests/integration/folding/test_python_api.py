@@ -63,7 +63,7 @@ async def test_functions_decode_filter_group_and_name_and_their_errors_are_dead_
             until=lambda found: len(found) >= 2,
             timeout_seconds=LIMIT_SECONDS,
         )
-        letters = await read_topic(
+        dead_letters = await read_topic(
             site.bootstrap, site.names.topic("events.dead"), until=lambda found: len(found) >= 2, timeout_seconds=LIMIT_SECONDS
         )
         code = await worker.terminate()
@@ -72,8 +72,8 @@ async def test_functions_decode_filter_group_and_name_and_their_errors_are_dead_
         b"anna": b'{"account_id":"anna","metrics":{"likes":1,"shares":3}',
         b"ben": b'{"account_id":"ben","metrics":{"likes":2}',
     } == {record.key: record.value[: record.value.index(b',"fold"')] for record in records}
-    headers = [dict(letter.headers) for letter in letters]
-    assert [b"ben;p9;likes=many", b"\xff"] == [letter.value for letter in letters]
+    headers = [dict(dead_letter.headers) for dead_letter in dead_letters]
+    assert [b"ben;p9;likes=many", b"\xff"] == [dead_letter.value for dead_letter in dead_letters]
     assert [(b"user-error", b"changed: ValueError"), (b"user-error", b"decode: UnicodeDecodeError")] == [
         (header["reason"], b":".join(header["detail"].split(b":")[:2])) for header in headers
     ]

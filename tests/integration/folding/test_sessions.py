@@ -86,14 +86,14 @@ def sessions_of(log: Iterable[ConsumerRecord]) -> list[tuple[bytes, int, int, in
         open_sessions: dict[bytes, tuple[int, int, int, int]] = {}
         for record in sorted(records, key=lambda one: one.offset):
             clock = max(clock, record.timestamp)
-            held = open_sessions.get(record.key)
-            if held is not None and clock - held[0] > GAP_MS:
-                found.append((record.key, *held[1:]))
-                held = None
-            stamps = (record.timestamp, record.timestamp) if held is None else held[2:]
-            events = 1 if held is None else held[1] + 1
+            session = open_sessions.get(record.key)
+            if session is not None and clock - session[0] > GAP_MS:
+                found.append((record.key, *session[1:]))
+                session = None
+            stamps = (record.timestamp, record.timestamp) if session is None else session[2:]
+            events = 1 if session is None else session[1] + 1
             open_sessions[record.key] = (clock, events, min(stamps[0], record.timestamp), max(stamps[1], record.timestamp))
-        found += [(key, *held[1:]) for key, held in open_sessions.items()]
+        found += [(key, *session[1:]) for key, session in open_sessions.items()]
     return sorted(found)
 
 

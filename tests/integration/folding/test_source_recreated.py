@@ -47,7 +47,7 @@ async def test_topic_filled_beyond_the_old_fence_is_rejected_and_after_a_reset_e
     config = site.config(fold + read_store(site))
     assert 0 == run("read-store", "init", "--config", str(config)).code
     with site.worker(site.config(fold, "other.toml")) as worker:
-        refused, said = await worker.wait_exit(60), worker.log()
+        exit_code, log = await worker.wait_exit(60), worker.log()
     command = ("reset", "--fold", "folded", "--config", str(config))
     dry, nothing = await asyncio.to_thread(run, *command), values(site)
     done, between = await asyncio.to_thread(run, *command, "--yes"), values(site)
@@ -57,8 +57,8 @@ async def test_topic_filled_beyond_the_old_fence_is_rejected_and_after_a_reset_e
         after = await wait_until(lambda: values(site) == old | new, 60, "the read store has everything of the new topic")
         assert 0 == await worker.terminate()
 
-    assert (1, 0, 0) == (refused, dry.code, done.code), said + dry.text + done.text
-    assert "deleted and created again. Run `streams-app reset --fold folded`" in said
+    assert (1, 0, 0) == (exit_code, dry.code, done.code), log + dry.text + done.text
+    assert "deleted and created again. Run `streams-app reset --fold folded`" in log
     assert "of its output topic would be brought to read store dashboard first" in dry.out
     assert ({}, old, True) == (nothing, between, after)
     assert {name for _, name in new} == set(outcome.ids_of)

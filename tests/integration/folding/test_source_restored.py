@@ -115,12 +115,12 @@ async def test_events_after_the_common_end_are_folded_and_the_missing_ones_are_r
             worker = workers.enter_context(place.worker(config))
         after = await folded(place, groups("new", NEW))
         await worker.wait_ready()
-        lost = metric(worker, "streams_app_log_went_back_events_total")
-        said = worker.log()
+        reported_loss = metric(worker, "streams_app_log_went_back_events_total")
+        log = worker.log()
 
-    assert LOST == lost, said
-    assert f"offsets={KEPT}-{KEPT + LOST - 1}" in said
-    assert "deleted and created again" not in said + checked
+    assert LOST == reported_loss, log
+    assert f"offsets={KEPT}-{KEPT + LOST - 1}" in log
+    assert "deleted and created again" not in log + checked
     assert worker_is == "running" or f"had read from offset {KEPT} to {KEPT + LOST - 1}" in checked, checked
     assert set() == before.keys() & after.keys()
     assert max(version for _, version in before.values()) < min(version for _, version in after.values())
@@ -260,9 +260,9 @@ async def test_journal_refiles_from_the_segment_that_holds_the_common_end(place:
         if worker_is == "stopped":
             worker = workers.enter_context(place.worker(config))
         await journaled.has([*range(KEPT), *range(2_000, 2_000 + NEW)])
-        lost = metric(worker, "streams_app_log_went_back_events_total")
-        said = worker.log()
+        reported_loss = metric(worker, "streams_app_log_went_back_events_total")
+        log = worker.log()
 
-    assert LOST == lost, said
-    assert f"offsets={KEPT}-{KEPT + LOST - 1}" in said
-    assert "the log of a journal went back: rebuilt from offset 0" in said
+    assert LOST == reported_loss, log
+    assert f"offsets={KEPT}-{KEPT + LOST - 1}" in log
+    assert "the log of a journal went back: rebuilt from offset 0" in log

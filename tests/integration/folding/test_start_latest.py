@@ -47,11 +47,11 @@ async def test_start_latest_applies_to_the_first_start_and_an_added_partition_st
     with site.worker(config) as worker:
         await worker.wait_ready()
         await send(site, 1, "last")
-        again = await folded(site, {"last"})
+        after_restart = await folded(site, {"last"})
         assert 0 == await worker.terminate()
 
     assert (45, set()) == (len(later), later ^ found)
-    assert later | {"last"} == again
+    assert later | {"last"} == after_restart
 
 
 async def test_offsets_of_sixty_five_folds_with_long_names_are_committed(site: Site) -> None:
@@ -65,8 +65,8 @@ async def test_offsets_of_sixty_five_folds_with_long_names_are_committed(site: S
         async with admin_of(site.bootstrap) as admin:
 
             async def committed_metadata() -> str:
-                held = await admin.list_consumer_group_offsets(site.names.app_id)
-                return next((mark.metadata for tp, mark in held.items() if tp.topic == site.names.topic("events")), "")
+                committed = await admin.list_consumer_group_offsets(site.names.app_id)
+                return next((position.metadata for tp, position in committed.items() if tp.topic == site.names.topic("events")), "")
 
             metadata = await wait_until(committed_metadata, LIMIT_SECONDS, "the positions are committed")
         assert 0 == await worker.terminate()

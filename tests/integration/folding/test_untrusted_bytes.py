@@ -19,7 +19,7 @@ from tests.checker import event
 from tests.helpers import OddName, produce
 from tests.integration.site import LIMIT_SECONDS, Stage
 
-PATIENCE_SECONDS = 12
+READING_SECONDS = 12
 
 UNSAFE = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle", "yaml"}
 
@@ -68,13 +68,13 @@ async def test_header_or_field_never_selects_a_codec(stage: Stage, tmp_path: Pat
         items = [event("a", "x", __faust=blessed), event("b", "y")]
         stage.sent |= {"x": b"a", "y": b"b"}
         await produce(stage.bootstrap, stage.source, items, headers=headers)
-        letters = await stage.dead_letters(1)
+        dead_letters = await stage.dead_letters(1)
         outcome = await stage.outcome()
         code = await worker.terminate()
 
     assert not made.exists()
-    assert [(bomb, bomb)] == [(letter.key, letter.value) for letter in letters]
-    assert b"not-json" == dict(letters[0].headers)["reason"]
+    assert [(bomb, bomb)] == [(dead_letter.key, dead_letter.value) for dead_letter in dead_letters]
+    assert b"not-json" == dict(dead_letters[0].headers)["reason"]
     assert [] == outcome.faults(stage.sent)
     assert 0 == code
     pickle.loads(bomb)  # unpickling would have created the file
@@ -98,7 +98,7 @@ async def send_as_it_is(stage: Stage, partition: int, **record: Any) -> None:
         await producer.stop()
 
 
-async def dead_letters_of(stage: Stage, send: Any, letters: int) -> list[Any]:
+async def dead_letters_of(stage: Stage, send: Any, count: int) -> list[Any]:
     """Send good events around those that ``send`` sends to partition 0; check that they are folded; return the dead letters."""
     with stage.worker() as worker:
         await worker.wait_ready()
@@ -107,14 +107,14 @@ async def dead_letters_of(stage: Stage, send: Any, letters: int) -> list[Any]:
         for partition in range(4):
             await stage.send(5, partition=partition)
         reading, ending = asyncio.create_task(stage.outcome()), asyncio.create_task(worker.wait_exit(LIMIT_SECONDS))
-        await asyncio.wait([reading, ending], return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE_SECONDS)
+        await asyncio.wait([reading, ending], return_when=asyncio.FIRST_COMPLETED, timeout=READING_SECONDS)
         is_done = reading.done()
         reading.cancel()
         ending.cancel()
         await asyncio.gather(reading, ending, return_exceptions=True)
         assert is_done, f"the worker does not go on; its log:\n{worker.log()[-2_000:]}"
         outcome = reading.result()
-        found = await stage.dead_letters(letters) if letters else []
+        found = await stage.dead_letters(count) if count else []
         assert worker.exit_code is None
     assert [] == outcome.faults(stage.sent)
     return found
@@ -122,9 +122,9 @@ async def dead_letters_of(stage: Stage, send: Any, letters: int) -> list[Any]:
 
 @pytest.mark.long
 async def test_tombstone_without_a_key_is_dead_lettered(stage: Stage) -> None:
-    letters = await dead_letters_of(stage, lambda: send_as_it_is(stage, 0, key=None, value=None), 1)
+    dead_letters = await dead_letters_of(stage, lambda: send_as_it_is(stage, 0, key=None, value=None), 1)
 
-    assert [(None, b"tombstone")] == [(letter.key, dict(letter.headers)["reason"]) for letter in letters]
+    assert [(None, b"tombstone")] == [(dead_letter.key, dict(dead_letter.headers)["reason"]) for dead_letter in dead_letters]
 
 
 async def test_header_name_that_is_not_utf_8_does_not_stop_the_partition(stage: Stage) -> None:
@@ -149,6 +149,6 @@ async def test_rejected_event_too_large_to_be_stored_does_not_stop_the_partition
     async def send() -> None:
         await produce(stage.bootstrap, stage.source, [(b"k", value)], partition=0, max_request_size=20_000_000, **options)
 
-    letters = await dead_letters_of(stage, send, 1)
+    dead_letters = await dead_letters_of(stage, send, 1)
 
-    assert [b"k"] == [letter.key for letter in letters]
+    assert [b"k"] == [dead_letter.key for dead_letter in dead_letters]

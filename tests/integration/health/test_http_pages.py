@@ -146,8 +146,8 @@ async def test_ready_worker_shows_remarks(start: Start, status: Status) -> None:
 @pytest.mark.parametrize("page", [EVENTS_PAGE, ASYNCAPI_PAGE])
 async def test_catalogue_page_comes_from_its_provider_or_is_not_found(start: Start, status: Status, page: str) -> None:
     url = start().url
-    code, told = await get(f"{url}{page}")
-    assert (404, "this worker has no catalogue: events.catalogue names none") == (code, told["error"])
+    code, answer = await get(f"{url}{page}")
+    assert (404, "this worker has no catalogue: events.catalogue names none") == (code, answer["error"])
     status.pages[page] = lambda: {"subscribers": [{"name": "ship"}]}
 
     assert await get(f"{url}{page}") == (200, {"subscribers": [{"name": "ship"}]})

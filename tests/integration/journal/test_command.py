@@ -85,7 +85,7 @@ async def test_unkeyed_events_are_read_separately(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["a", "--from", "3"], 2, "write a cursor as in 3-1041"),
         (["a", "--from", "yesterday"], 2, "write a cursor as in 3-1041"),
@@ -104,12 +104,12 @@ async def test_unkeyed_events_are_read_separately(desk: Desk) -> None:
         (["a", "--from", "99999-1"], 2, "partition 99999 of the cursor does not exist: no source has more than 10,000"),
     ],
 )
-async def test_invalid_input_is_rejected_with_an_explanation(desk: Desk, arguments: list[str], code: int, says: str) -> None:
+async def test_invalid_input_is_rejected_with_an_explanation(desk: Desk, arguments: list[str], code: int, message: str) -> None:
     await three_days(desk)
     ran = desk("read", *arguments)
 
     assert (code, "") == (ran.code, ran.out)
-    assert says in ran.err
+    assert message in ran.err
 
 
 async def test_unread_journal_is_reported(desk: Desk) -> None:
@@ -132,9 +132,9 @@ async def test_closed_output_pipe_ends_the_command_quietly(desk: Desk) -> None:
 async def test_follower_prints_new_events_until_it_is_interrupted(desk: Desk, tmp_path: Path) -> None:
     await three_days(desk)
     out = tmp_path / "out"
-    with out.open("wb") as target:
+    with out.open("wb") as stdout:
         command = [sys.executable, "-m", "streams_app", "journal", "read", "--config", str(desk.config), "a", "--follow"]
-        process = await asyncio.create_subprocess_exec(*command, stdout=target, stderr=subprocess.PIPE)
+        process = await asyncio.create_subprocess_exec(*command, stdout=stdout, stderr=subprocess.PIPE)
         try:
             await wait_until(lambda: b"0-3" in out.read_bytes(), 30, "what is there")
             await desk.shard.append([event(4, 3)])
@@ -262,7 +262,7 @@ async def test_curve_of_a_journal_matches_a_file_with_the_same_events(desk: Desk
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--journal", "x"], "there is no journal 'x'"),
         (["--journal", "accounts", "--live"], "--journal cannot be combined with --live"),
@@ -270,11 +270,11 @@ async def test_curve_of_a_journal_matches_a_file_with_the_same_events(desk: Desk
         (["--journal", "accounts"], "journals.accounts has nothing in Redis"),
     ],
 )
-async def test_unusable_journal_for_tune_is_rejected_with_the_reason(desk: Desk, arguments: list[str], says: str) -> None:
+async def test_unusable_journal_for_tune_is_rejected_with_the_reason(desk: Desk, arguments: list[str], message: str) -> None:
     await desk.shard.wipe()
     ran = run("tune", "--config", str(desk.config), *arguments)
 
-    assert (1, True) == (ran.code, says in ran.err)
+    assert (1, True) == (ran.code, message in ran.err)
 
 
 # Compared with Kafka

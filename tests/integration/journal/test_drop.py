@@ -46,11 +46,11 @@ async def test_drop_continues_if_a_worker_reclaims_the_partition_meanwhile(
 
     monkeypatch.setattr(JournalStore, "drop", overtaken)
     ended = await asyncio.to_thread(cli.run, ["journal", "drop", "--config", str(desk.config), "--before", "2026-08-20", "--yes"])
-    said = capsys.readouterr()
+    output = capsys.readouterr()
 
     assert (code, left) == (ended, len(await desk.shard.segments()))
-    assert f"audit journal-drop journal=accounts before=2026-08-20 segments={3 - left}" in said.err
-    assert code == 0 or "a worker has taken partition 0 back 5 times meanwhile: repeat the command" in said.err
+    assert f"audit journal-drop journal=accounts before=2026-08-20 segments={3 - left}" in output.err
+    assert code == 0 or "a worker has taken partition 0 back 5 times meanwhile: repeat the command" in output.err
 
 
 async def test_drop_of_a_partition_wiped_meanwhile_may_be_repeated(
@@ -59,18 +59,18 @@ async def test_drop_of_a_partition_wiped_meanwhile_may_be_repeated(
     await three_days(desk)
     drop = JournalStore.drop
 
-    async def lost(store: JournalStore, first: int) -> bool:
+    async def wiped(store: JournalStore, first: int) -> bool:
         found = await drop(store, first)
         with redis.Redis.from_url(redis_server.url) as client:  # not that of the test, which is on another event loop
             client.delete(desk.shard.keys.meta)
         return found
 
-    monkeypatch.setattr(JournalStore, "drop", lost)
+    monkeypatch.setattr(JournalStore, "drop", wiped)
     ended = await asyncio.to_thread(cli.run, ["journal", "drop", "--config", str(desk.config), "--before", "2026-08-20", "--yes"])
-    said = capsys.readouterr()
+    output = capsys.readouterr()
 
-    assert (75, True) == (ended, "Redis has lost partition 0 meanwhile" in said.err)
-    assert "segments=1 by=" in said.err
+    assert (75, True) == (ended, "Redis has lost partition 0 meanwhile" in output.err)
+    assert "segments=1 by=" in output.err
 
 
 async def test_open_segment_is_never_dropped(desk: Desk) -> None:

@@ -39,11 +39,11 @@ async def test_unread_records_removed_by_retention_are_a_gap(journaled: Journale
         await journaled.has([0, 3, 4, 5])
         _, gaps = await journaled.rows()
         forms = [segment.form for segment in await journaled.segments()]
-        lost = metric(worker, "streams_app_journal_gap_offsets_total")
+        gap_offsets = metric(worker, "streams_app_journal_gap_offsets_total")
         log = worker.log()
 
     assert [(1, 2, "retention")] == [(gap.first, gap.last, gap.why) for gap in gaps]
-    assert (["raw", "gap", "raw"], 2.0) == (forms, lost)
+    assert (["raw", "gap", "raw"], 2.0) == (forms, gap_offsets)
     assert f"retention overtook a journal, its readers get a gap journal={NAME}" in log
     assert "offsets=1-2" in log
 
@@ -89,12 +89,12 @@ async def test_check_reports_what_a_journal_cannot_keep(journaled: Journaled) ->
         journaled.site.bootstrap, [journaled.source], 1, {"retention.ms": "60000", "cleanup.policy": "compact,delete"}
     )
     checked = await asyncio.to_thread(run, "check", "--config", str(config))
-    told = " ".join(checked.out.split())
+    report = " ".join(checked.out.split())
 
-    assert "is kept for 1 min, and journal accounts keeps 2 d of it" in told
-    assert "is compacted: after a loss of Redis journal accounts has one event of each record key" in told
-    assert "journals (accounts) may take 1000000000 MB" in told
-    assert "lower max_bytes, or give Redis more" in told
+    assert "is kept for 1 min, and journal accounts keeps 2 d of it" in report
+    assert "is compacted: after a loss of Redis journal accounts has one event of each record key" in report
+    assert "journals (accounts) may take 1000000000 MB" in report
+    assert "lower max_bytes, or give Redis more" in report
 
 
 async def test_full_redis_evicts_the_oldest_closed_segments_and_no_new_event(site: Site, valkey: Valkey) -> None:

@@ -32,7 +32,7 @@ from tests.ownership import Taker
 pytestmark = [pytest.mark.timeout(200), pytest.mark.apache]  # the embedded broker stores no metadata and accepts any generation
 
 LIMIT_SECONDS = 60
-NOTE = "n" * MAX_METADATA_BYTES
+METADATA = "n" * MAX_METADATA_BYTES
 
 
 class MetadataTaker(Taker):
@@ -42,7 +42,7 @@ class MetadataTaker(Taker):
 
     async def claim(self, claim: Claim) -> int:
         self.found = claim.committed
-        self.low = OffsetAndMetadata(5, NOTE if claim.committed is None else claim.committed.metadata)
+        self.low = OffsetAndMetadata(5, METADATA if claim.committed is None else claim.committed.metadata)
         await claim.commit_now(self.low)
         return 5
 
@@ -66,7 +66,7 @@ async def member_of(bootstrap: str, names: Names, topic: str) -> Any:
     settings = Settings.model_validate({"app_id": names.app_id, "kafka": kafka, "folds": [fold]})
     member = GroupMember(settings, "ship", [topic], release_seconds=1.0)
     processors = MetadataProcessors(topic)
-    around = OwnershipConfig(
+    config = OwnershipConfig(
         TrustedClock(SystemClock()),
         Status(),
         member.fail,
@@ -75,11 +75,11 @@ async def member_of(bootstrap: str, names: Names, topic: str) -> Any:
         tick_seconds=0.2,
         on_doubt=member.fail,
     )
-    ownership = Ownership(member, processors, around)
+    ownership = Ownership(member, processors, config)
     stop = asyncio.Event()
     running = asyncio.create_task(member.run(ownership, stop))
     try:
-        yield SimpleNamespace(host=member, ownership=ownership, made=processors.made)
+        yield SimpleNamespace(group_member=member, ownership=ownership, made=processors.made)
     finally:
         stop.set()
         await running
@@ -97,16 +97,18 @@ async def test_commit_under_a_former_claim_is_rejected_and_the_metadata_of_the_n
         other = await members.enter_async_context(member_of(kafka.bootstrap_servers, names, tp.topic))
 
         def owners() -> list[Any]:
-            return [one for one in (first, other) if tp in one.ownership.partitions and one.host.generation > former.generation]
+            return [
+                one for one in (first, other) if tp in one.ownership.partitions and one.group_member.generation > former.generation
+            ]
 
         await wait_until(lambda: len(owners()) == 1, LIMIT_SECONDS, "one of them has claimed it under the next generation")
         owner = owners()[0]
         with pytest.raises(NotOwnerError):
-            await first.host.commit({tp: Committed(9, "begun by nobody")}, former)
-        held = await owner.host.committed(tp)
+            await first.group_member.commit({tp: Committed(9, "begun by nobody")}, former)
+        committed = await owner.group_member.committed(tp)
 
-    assert OffsetAndMetadata(5, NOTE) == owner.made[-1].found
-    assert commit_of({"ship": OffsetAndMetadata(5, NOTE)}) == held
+    assert OffsetAndMetadata(5, METADATA) == owner.made[-1].found
+    assert commit_of({"ship": OffsetAndMetadata(5, METADATA)}) == committed
 
 
 async def test_commit_after_its_member_has_rejoined_is_rejected(kafka: KafkaServer, names: Names) -> None:
@@ -115,26 +117,26 @@ async def test_commit_after_its_member_has_rejoined_is_rejected(kafka: KafkaServ
     async with member_of(kafka.bootstrap_servers, names, tp.topic) as only:
         await wait_until(lambda: tp in only.ownership.partitions, LIMIT_SECONDS, "it has claimed")
         partition = only.ownership.partitions[tp]
-        late = await cut_off(only.host, only.ownership.commit_now(partition, "ship", OffsetAndMetadata(6, NOTE)))
+        late = await cut_off(only.group_member, only.ownership.commit_now(partition, "ship", OffsetAndMetadata(6, METADATA)))
         with pytest.raises(NotOwnerError):
-            await only.ownership.commit_now(partition, "ship", OffsetAndMetadata(7, NOTE))
+            await only.ownership.commit_now(partition, "ship", OffsetAndMetadata(7, METADATA))
 
         def has_rejoined() -> bool:
             return tp in only.ownership.partitions and only.ownership.partitions[tp].member.member_id != partition.member.member_id
 
         await wait_until(has_rejoined, LIMIT_SECONDS, "it has joined the group as another member")
-        await only.ownership.commit_now(only.ownership.partitions[tp], "ship", OffsetAndMetadata(8, NOTE))
-        answer = await only.host.client._coordinator._send_req(late)
-        held = await only.host.committed(tp)
+        await only.ownership.commit_now(only.ownership.partitions[tp], "ship", OffsetAndMetadata(8, METADATA))
+        answer = await only.group_member.client._coordinator._send_req(late)
+        committed = await only.group_member.committed(tp)
 
     assert [UnknownMemberIdError.errno] == [code for _, partitions in answer.topics for _, code in partitions]
-    assert commit_of({"ship": OffsetAndMetadata(8, NOTE)}) == held
+    assert commit_of({"ship": OffsetAndMetadata(8, METADATA)}) == committed
 
 
-async def cut_off(host: GroupMember, commit: Coroutine[Any, Any, None]) -> Any:
+async def cut_off(group_member: GroupMember, commit: Coroutine[Any, Any, None]) -> Any:
     """Cut the connection while a commit request is in flight."""
-    assert host.client is not None
-    coordinator, sent = host.client._coordinator, []
+    assert group_member.client is not None
+    coordinator, sent = group_member.client._coordinator, []
     send = coordinator._send_req
 
     async def lose(request: Any) -> Any:

@@ -75,11 +75,11 @@ async def test_resumed_partition_does_not_wait_for_a_fetch_of_idle_ones(kafka: K
     server = {"bootstrap_servers": kafka.bootstrap_servers, "session_timeout": SESSION}
     settings = Settings.model_validate({"app_id": names.app_id, "kafka": server, "folds": [fold]})
     member, processors = GroupMember(settings, "ship", [busy, quiet]), HaltingProcessors(busy, quiet)
-    around = OwnershipConfig(
+    config = OwnershipConfig(
         TrustedClock(SystemClock()), Status(), member.fail, lambda *_: None, session_ms=2_000, tick_seconds=0.2
     )  # fmt: skip
     stop = asyncio.Event()
-    running = asyncio.create_task(member.run(Ownership(member, processors, around), stop))
+    running = asyncio.create_task(member.run(Ownership(member, processors, config), stop))
     try:
         await wait_until(lambda: busy in processors.made and processors.made[busy].in_flight == 1, LIMIT_SECONDS, "it halts")
         assert member.client is not None

@@ -29,7 +29,7 @@ async def cut(stage: Stage, before: dict[int, int]) -> None:
         )
 
 
-async def send_lost(stage: Stage, partition: int, count: int) -> list[int]:
+async def send_unread(stage: Stage, partition: int, count: int) -> list[int]:
     """Send events that will not be folded; return their offsets."""
     items = [event("gone", f"gone{count}-{number}") for number in range(count)]
     return [each.offset for each in await produce(stage.bootstrap, stage.source, items, partition=partition)]
@@ -48,11 +48,11 @@ async def test_worker_ends_and_names_the_command_if_a_topic_is_recreated(stage: 
         await create_topics(stage.bootstrap, [stage.source])
         code = await worker.wait_exit(LIMIT_SECONDS)
 
-    said = worker.log().rsplit("error: ", 1)[1]
+    message = worker.log().rsplit("error: ", 1)[1]
     assert 1 == code
     assert [] == unhelpful_lines(worker.log())
-    assert f"{stage.source}-" in said
-    assert "deleted and created again. Run `streams-app reset --fold account-metrics`" in said
+    assert f"{stage.source}-" in message
+    assert "deleted and created again. Run `streams-app reset --fold account-metrics`" in message
 
 
 # Retention
@@ -75,9 +75,9 @@ async def test_retention_that_overtakes_a_worker_is_reported_as_a_range_and_fold
             assert 0 == await one.terminate()
         # The first one answers a fetch in progress, if any: then it is folded. A busy broker does that a while after it has
         # accepted the event, and events sent in between would be in the same answer.
-        first, *_ = await send_lost(stage, 1, 1)
+        first, *_ = await send_unread(stage, 1, 1)
         await asyncio.sleep(10 * FETCH_MAX_WAIT_MS / 1000)
-        last = (await send_lost(stage, 1, 30))[-1]
+        last = (await send_unread(stage, 1, 30))[-1]
         await cut(stage, {1: last + 1})
         one.continue_signal()
         with nullcontext(one) if is_running else stage.worker(config) as two:
@@ -183,22 +183,22 @@ async def test_record_too_large_for_the_broker_is_dead_lettered_and_the_partitio
     with stage.worker() as worker:
         await worker.wait_ready()
         await produce(stage.bootstrap, stage.source, [event("large", *many)], partition=0)
-        letters = await stage.dead_letters(1)
+        dead_letters = await stage.dead_letters(1)
         await produce(stage.bootstrap, stage.source, [event("large", "y"), event("small", "y")], partition=0)
         records = await read_topic(
             stage.bootstrap, narrow, until=lambda found: outcome_of(found).events >= 2, timeout_seconds=LIMIT_SECONDS
         )
         # Counted by the tick after the one that sent them.
         await wait_until(lambda: metric(worker, "streams_app_outbox_records") == 0, LIMIT_SECONDS, "the outbox is empty")
-        refused = metric(worker, "streams_app_dead_letters_total")
+        counted = metric(worker, "streams_app_dead_letters_total")
         code = await worker.terminate()
 
-    (letter,) = letters
-    headers = {name: value.decode() for name, value in letter.headers}
-    assert (b"large", "record-too-large", "account-metrics") == (letter.key, headers["reason"], headers["fold"])
+    (dead_letter,) = dead_letters
+    headers = {name: value.decode() for name, value in dead_letter.headers}
+    assert (b"large", "record-too-large", "account-metrics") == (dead_letter.key, headers["reason"], headers["fold"])
     assert (stage.source, "0", "0") == (headers["source-topic"], headers["source-partition"], headers["source-offset"])
     assert {b"large", b"small"} == set(outcome_of(records).groups.values())
-    assert (1, 0) == (refused, code)
+    assert (1, 0) == (counted, code)
 
 
 async def test_records_too_large_only_together_are_delivered(stage: Stage) -> None:

@@ -75,13 +75,13 @@ async def test_missing_topic_does_not_block_others_and_is_not_created(site: Site
         waiting = asyncio.create_task(producer.send([Outgoing(missing, b"k", b"v")]))
         fine = [await producer.send([Outgoing(there, b"k", b"v")]) for _ in range(5)]
         has_waited = not waiting.done()
-        (refused,) = await waiting
+        (error,) = await waiting
         mixed = await producer.send([Outgoing(missing, b"k", b"v"), Outgoing(there, b"k", b"v")])
     finally:
         await producer.stop()
 
     assert ([[None]] * 5, True) == (fine, has_waited)
-    assert f"topic {missing!r} does not exist" in str(refused)
+    assert f"topic {missing!r} does not exist" in str(error)
     assert [True, False] == [outcome is not None for outcome in mixed]
     assert ["there"] == await topics_of(site)
 
@@ -96,8 +96,8 @@ async def test_deleted_output_of_one_fold_does_not_stop_the_others(site: Site) -
             await site.records(name, 100)
         await delete(site, "second")
         await send_events(site, range(100, 200))
-        lost = f"topic {site.names.topic('second')!r} does not exist"
-        await wait_until(lambda: reports(worker, lost), LIMIT_SECONDS, "the worker reports the missing topic")
+        missing = f"topic {site.names.topic('second')!r} does not exist"
+        await wait_until(lambda: reports(worker, missing), LIMIT_SECONDS, "the worker reports the missing topic")
         await send_events(site, range(200, 300))
         for name in ("first", "third"):
             await site.records(name, 300)
@@ -111,7 +111,7 @@ async def test_deleted_output_of_one_fold_does_not_stop_the_others(site: Site) -
             await site.records(name, 300 if name == "second" else 400)
         code = await worker.terminate()
 
-    assert [lost] == still
+    assert [missing] == still
     assert ["events", "events.dead", "first", "third"] == there
     assert {f"n{number}" for number in range(100, 300)} <= found.ids_of.keys()
     assert 0 == code

@@ -64,16 +64,16 @@ async def test_one_oversized_record_does_not_prevent_acknowledgement_of_others(k
     await create_topics(kafka.bootstrap_servers, [topic], 2, {"max.message.bytes": "10000"})
     producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
     waiting = [Outgoing(topic, b"k%d" % number, b"x" * (20_000 if number == 7 else 900)) for number in range(40)]
-    refused: set[bytes | None] = set()
+    rejected: set[bytes | None] = set()
     try:
         for _ in range(3):
             outcomes = await producer.send(waiting)
-            refused |= {each.key for each, outcome in zip(waiting, outcomes, strict=True) if isinstance(outcome, TOO_LARGE)}
-            waiting = [each for each, outcome in zip(waiting, outcomes, strict=True) if outcome and each.key not in refused]
+            rejected |= {each.key for each, outcome in zip(waiting, outcomes, strict=True) if isinstance(outcome, TOO_LARGE)}
+            waiting = [each for each, outcome in zip(waiting, outcomes, strict=True) if outcome and each.key not in rejected]
     finally:
         await producer.stop()
 
-    assert ({b"k7"}, []) == (refused, waiting)
+    assert ({b"k7"}, []) == (rejected, waiting)
 
 
 async def test_records_of_several_topics_reach_their_own_topics(kafka: KafkaServer, names: Names) -> None:

@@ -20,7 +20,7 @@ from tests.conftest import Names, RedisServer
 from tests.helpers import admin_of
 from tests.integration.canaries import CANARIES, kafka_variables
 from tests.integration.site import LIMIT_SECONDS, Site
-from tests.integration.whole_app import PROMISES, WholeApp
+from tests.integration.whole_app import GUARANTEES, WholeApp
 from tests.servers.secured_kafka import ADMIN, WITH_RIGHTS, SecuredKafka
 from tests.servers.tls import Authority
 
@@ -38,31 +38,33 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def guarded(authority: Authority) -> Iterator[SecuredKafka]:
+def secured_kafka(authority: Authority) -> Iterator[SecuredKafka]:
     passwords = {ADMIN: CANARIES["broker"], "worker": CANARIES["kafka"]}
     with SecuredKafka.start(authority, passwords, WITH_RIGHTS) as running:
         yield running
 
 
 @pytest.fixture
-async def app(guarded: SecuredKafka, authority: Authority, redis_server: RedisServer, names: Names, tmp_path: Path) -> WholeApp:
+async def app(
+    secured_kafka: SecuredKafka, authority: Authority, redis_server: RedisServer, names: Names, tmp_path: Path
+) -> WholeApp:
     """Return an application with its topics and tables, whose user has no right yet."""
-    site = Site(names, guarded.bootstrap_servers, redis_server.url, tmp_path)
+    site = Site(names, secured_kafka.bootstrap_servers, redis_server.url, tmp_path)
     await WholeApp(site).prepare()
-    return WholeApp(site, environment=kafka_variables(guarded, authority, tmp_path))
+    return WholeApp(site, environment=kafka_variables(secured_kafka, authority, tmp_path))
 
 
 def needed(app_id: str) -> set[Grant]:
     """Return the rights that a worker of the whole application needs."""
-    letters = [f"{app_id}.events.dead", f"{app_id}.dead", *(f"{app_id}.events.{name}.dead" for name in PROMISES)]
-    groups = [app_id, *(f"{app_id}.{name}" for name in ("read-store.store", "live.seen", "journal.kept", *PROMISES))]
+    dead_letters = [f"{app_id}.events.dead", f"{app_id}.dead", *(f"{app_id}.events.{name}.dead" for name in GUARANTEES)]
+    groups = [app_id, *(f"{app_id}.{name}" for name in ("read-store.store", "live.seen", "journal.kept", *GUARANTEES))]
     topics = [("Read", f"{app_id}.{name}") for name in ("events", "folded", "again")]
-    topics += [("Write", name) for name in (f"{app_id}.folded", *letters)]
+    topics += [("Write", name) for name in (f"{app_id}.folded", *dead_letters)]
     return {*((right, TOPIC, name) for right, name in topics), *(("Read", GROUP, name) for name in groups)}
 
 
-async def grant(guarded: SecuredKafka, grants: Iterable[Grant]) -> None:
-    async with admin_of(guarded.bootstrap_servers) as admin:
+async def grant(secured_kafka: SecuredKafka, grants: Iterable[Grant]) -> None:
+    async with admin_of(secured_kafka.bootstrap_servers) as admin:
         for operation, kind, name in grants:
             await admin._send_request(CreateAclsRequest(kind, name, LITERAL, "User:worker", "*", OPERATIONS[operation], ALLOW))
 
@@ -72,8 +74,8 @@ def errors(text: str) -> list[str]:
     return [line.removeprefix("error").strip() for line in text.splitlines() if line.startswith("error ")]
 
 
-async def test_application_runs_with_the_documented_rights(app: WholeApp, guarded: SecuredKafka) -> None:
-    await grant(guarded, needed(app.settings.app_id))
+async def test_application_runs_with_the_documented_rights(app: WholeApp, secured_kafka: SecuredKafka) -> None:
+    await grant(secured_kafka, needed(app.settings.app_id))
     with app.worker() as worker:
         await worker.wait_ready()
         await app.send(10)
@@ -105,12 +107,12 @@ FEWER = {
 @pytest.mark.parametrize("hides", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("fewer", FEWER)
 async def test_check_and_worker_startup_name_the_missing_right(
-    app: WholeApp, guarded: SecuredKafka, fewer: str, hides: bool
+    app: WholeApp, secured_kafka: SecuredKafka, fewer: str, hides: bool
 ) -> None:
     app_id = app.settings.app_id
     right, kind, name, why = FEWER[fewer]
     name = name.format(app_id)
-    await grant(guarded, needed(app_id) - {(right, kind, name)} | (set() if hides else {("Describe", kind, name)}))
+    await grant(secured_kafka, needed(app_id) - {(right, kind, name)} | (set() if hides else {("Describe", kind, name)}))
     checked = await app.run("check")
     with app.worker() as worker:
         code = await worker.wait_exit(LIMIT_SECONDS)
@@ -126,45 +128,45 @@ async def test_check_and_worker_startup_name_the_missing_right(
     assert "does not exist" not in checked.text + worker.log()
 
 
-async def test_worker_of_one_component_needs_only_its_own_rights(app: WholeApp, guarded: SecuredKafka) -> None:
+async def test_worker_of_one_component_needs_only_its_own_rights(app: WholeApp, secured_kafka: SecuredKafka) -> None:
     app_id = app.settings.app_id
-    await grant(guarded, {("Read", TOPIC, f"{app_id}.folded"), ("Write", TOPIC, f"{app_id}.dead")})
-    with app.worker("--only", "store") as refused:
-        code = await refused.wait_exit(LIMIT_SECONDS)
-    await grant(guarded, {("Read", GROUP, f"{app_id}.read-store.store")})
+    await grant(secured_kafka, {("Read", TOPIC, f"{app_id}.folded"), ("Write", TOPIC, f"{app_id}.dead")})
+    with app.worker("--only", "store") as rejected:
+        code = await rejected.wait_exit(LIMIT_SECONDS)
+    await grant(secured_kafka, {("Read", GROUP, f"{app_id}.read-store.store")})
     with app.worker("--only", "store") as running:
         await running.wait_ready()
 
     assert 1 == code
-    assert [f"missing right: Read on group {app_id}.read-store.store"] == re.findall(r"missing right: [^(]*[^( ]", refused.log())
+    assert [f"missing right: Read on group {app_id}.read-store.store"] == re.findall(r"missing right: [^(]*[^( ]", rejected.log())
 
 
-async def test_topics_without_the_right_to_describe_or_create_are_named(app: WholeApp, guarded: SecuredKafka) -> None:
+async def test_topics_without_the_right_to_describe_or_create_are_named(app: WholeApp, secured_kafka: SecuredKafka) -> None:
     app_id = app.settings.app_id
     hidden = await app.run("topics", "create")
     rights = needed(app_id)
-    await grant(guarded, rights)
+    await grant(secured_kafka, rights)
     there = await app.run("topics", "create")
-    async with admin_of(guarded.bootstrap_servers) as admin:
+    async with admin_of(secured_kafka.bootstrap_servers) as admin:
         await admin.delete_topics([f"{app_id}.folded"])
-    refused = await app.run("topics", "create")
+    rejected = await app.run("topics", "create")
 
-    assert (1, 0, 1) == (hidden.code, there.code, refused.code), (hidden.text, there.text, refused.text)
+    assert (1, 0, 1) == (hidden.code, there.code, rejected.code), (hidden.text, there.text, rejected.text)
     assert f"does not allow user 'worker' what is needed on topic {app_id}.again, {app_id}.dead, " in hidden.text
-    assert f"missing right: Create on topic {app_id}.folded: kafka-acls " in refused.text
+    assert f"missing right: Create on topic {app_id}.folded: kafka-acls " in rejected.text
 
 
-async def test_dead_letters_without_the_right_to_read_are_named(app: WholeApp, guarded: SecuredKafka) -> None:
-    await grant(guarded, needed(app.settings.app_id))
+async def test_dead_letters_without_the_right_to_read_are_named(app: WholeApp, secured_kafka: SecuredKafka) -> None:
+    await grant(secured_kafka, needed(app.settings.app_id))
     listed = await app.run("dead-letters", "list")
 
     assert 1 == listed.code, listed.text
     assert f"does not allow user 'worker' what is needed on topic {app.settings.app_id}.events.dead" in listed.text
 
 
-async def test_commit_denied_for_its_topic_names_the_topic(app: WholeApp, guarded: SecuredKafka) -> None:
+async def test_commit_denied_for_its_topic_names_the_topic(app: WholeApp, secured_kafka: SecuredKafka) -> None:
     topic = f"{app.settings.app_id}.events"
-    await grant(guarded, {("Describe", TOPIC, topic), ("Read", GROUP, app.settings.app_id)})
+    await grant(secured_kafka, {("Describe", TOPIC, topic), ("Read", GROUP, app.settings.app_id)})
     async with in_group(app.settings.kafka, app.settings.app_id) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         await consumer._client.force_metadata_update()

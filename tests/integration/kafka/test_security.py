@@ -61,11 +61,11 @@ async def test_worker_folds_through_tls_with_a_password(
         await stage.send(200)
         await produce(stage.bootstrap, stage.source, [(b"k", b"no json")])
         outcome = await stage.outcome()
-        letters = await stage.dead_letters(1)
+        dead_letters = await stage.dead_letters(1)
         code = await worker.terminate()
 
     assert [] == outcome.faults(stage.sent)
-    assert [b"no json"] == [letter.value for letter in letters]
+    assert [b"no json"] == [dead_letter.value for dead_letter in dead_letters]
     assert 0 == code
     assert [] == secrets_in(worker.log())
 

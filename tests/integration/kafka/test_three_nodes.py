@@ -62,9 +62,9 @@ async def committed(bootstrap: str, app_id: str, topic: str) -> tuple[int, int]:
     await consumer.start()
     try:
         partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-        marks = [await consumer.committed(each) or 0 for each in partitions]
+        offsets = [await consumer.committed(each) or 0 for each in partitions]
         ends = await consumer.end_offsets(partitions)
-        return sum(marks), sum(ends.values())
+        return sum(offsets), sum(ends.values())
     finally:
         await consumer.stop()
 
@@ -81,8 +81,8 @@ async def test_new_topics_are_visible_on_every_node_when_they_are_created(cluste
         for number in range(10):
             topics = [names.topic(f"new{number}.{one}") for one in range(10)]
             await admin.create_topics(kafka, [admin.Topic(topic, "source", ("accounts",)) for topic in topics])
-            for known in await asyncio.gather(*(names_of(node) for node in cluster.nodes)):
-                assert set(topics) <= known
+            for visible in await asyncio.gather(*(names_of(node) for node in cluster.nodes)):
+                assert set(topics) <= visible
 
 
 @pytest.mark.parametrize("victim", ["coordinator", "another"])
@@ -120,11 +120,11 @@ async def test_node_killed_under_load_loses_no_event_and_repeats_none(
             bootstrap, output, until=lambda found: outcome_of(found).events >= EVENTS, timeout_seconds=LIMIT_SECONDS
         )
 
-        async def is_drained() -> bool:
-            mark, end = await committed(bootstrap, names.app_id, source)
-            return mark == end
+        async def is_committed() -> bool:
+            offset, end = await committed(bootstrap, names.app_id, source)
+            return offset == end
 
-        await wait_until(is_drained, LIMIT_SECONDS, "everything is committed")
+        await wait_until(is_committed, LIMIT_SECONDS, "everything is committed")
         assert worker.exit_code is None
         code = await worker.terminate()
 

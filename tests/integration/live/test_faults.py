@@ -103,7 +103,7 @@ async def test_odd_events_of_a_running_worker_are_late_ignored_or_dead_letters(w
         await watched.site.send("events", [(b"7", None), (b"7", b'{"project": 7, "id": "' + b"x" * 600 + b'"}')])
         await watched.put({"project": 7, "id": "last"})
         shown = await watched.shows(config, "made", 2)
-        letters = await read_topic(
+        dead_letters = await read_topic(
             watched.site.bootstrap, watched.site.names.topic("dead"), until=lambda found: len(found) >= 1, timeout_seconds=60
         )
 
@@ -117,7 +117,7 @@ async def test_odd_events_of_a_running_worker_are_late_ignored_or_dead_letters(w
 
     assert {"to-come", "last"} == {item.item for item in shown.items}
     assert all(item.time_ms <= int(time.time() * 1000) for item in shown.items)
-    assert ["no-item"] == [dict(letter.headers)["reason"].decode() for letter in letters]
+    assert ["no-item"] == [dict(dead_letter.headers)["reason"].decode() for dead_letter in dead_letters]
 
 
 async def test_worker_and_hub_started_together_show_no_zero_before_the_first_state(watched: Watched, hub: RunningHub) -> None:

@@ -55,10 +55,10 @@ async def test_imported_events_are_shown_with_their_times_and_read_by_all_named_
         assert 0 == done.code, done.text
         shown = await watched.shows(config, "news", 1)
         await watched.shows(config, "all", 4)
-        again = run(*command, "--yes")
+        second = run(*command, "--yes")
         await watched.shows(config, "all", 4)
 
-    assert [0, 0, 0] == [tried.code, done.code, again.code], tried.text + done.text
+    assert [0, 0, 0] == [tried.code, done.code, second.code], tried.text + done.text
     assert "live view news: 2 shown, 1 removed, 1 older than its expiry, 1 not for it" in tried.out
     assert f"who else of this application reads {watched.source}: live view all" in tried.out
     assert "nothing was sent; --yes does it" in tried.out

@@ -50,10 +50,10 @@ class Owner:
             try:
                 await self.store.expire(self.fence, NOW_MS, moves_clock=True)
             except FencedError:
-                await self._fill_again()
+                await self._refill()
             await asyncio.sleep(0)
 
-    async def _fill_again(self) -> None:
+    async def _refill(self) -> None:
         while True:
             try:
                 return await self.fill()

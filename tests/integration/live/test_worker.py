@@ -83,7 +83,7 @@ async def test_view_is_behind_after_its_worker_stopped_and_reading_before_the_fi
     with watched.site.worker(config):
         await watched.put({"project": 7, "id": 1})
         await watched.shows(config, "made", 1)
-    found = await watched.says(config, "made", "behind")
+    found = await watched.has_state(config, "made", "behind")
 
     assert ("reading", None) == (before.state.state, before.state.count)
     assert "no worker has read its source yet" in before.why
@@ -177,10 +177,10 @@ async def test_unusable_record_is_a_dead_letter_and_stops_nothing(watched: Watch
     await watched.site.send("events", [(b"k", value) for value in values])
     with watched.site.worker(config):
         await watched.shows(config, "made", 1)
-    letters = await read_topic(
+    dead_letters = await read_topic(
         watched.site.bootstrap, watched.site.names.topic("dead"), until=lambda found: len(found) >= 4, timeout_seconds=60
     )
-    told = [dict(letter.headers) for letter in letters]
+    headers = [dict(dead_letter.headers) for dead_letter in dead_letters]
     listed = await asyncio.to_thread(run, "dead-letters", "list", "--view", "made", "--config", str(config))
     none = await asyncio.to_thread(run, "dead-letters", "list", "--view", "made", "--key", "other", "--config", str(config))
     replayed = await asyncio.to_thread(run, "dead-letters", "replay", "--view", "made", "--config", str(config))
@@ -188,9 +188,9 @@ async def test_unusable_record_is_a_dead_letter_and_stops_nothing(watched: Watch
     assert (0, 4) == (listed.code, sum(f" {watched.source}:0:" in line for line in listed.out.splitlines())), listed
     assert "none of the dead letters of live view made fits --key" in none.out
     assert (1, True) == (replayed.code, "what a live view rejects cannot be replayed" in replayed.err)
-    assert ["no-item", "no-page", "not-an-object", "not-json"] == sorted(one["reason"].decode() for one in told)
-    assert {(b"made", watched.source.encode())} == {(one["view"], one["source-topic"]) for one in told}
-    assert set(values[:4]) == {letter.value for letter in letters}
+    assert ["no-item", "no-page", "not-an-object", "not-json"] == sorted(one["reason"].decode() for one in headers)
+    assert {(b"made", watched.source.encode())} == {(one["view"], one["source-topic"]) for one in headers}
+    assert set(values[:4]) == {dead_letter.value for dead_letter in dead_letters}
 
 
 async def test_page_is_printed_by_the_show_command(watched: Watched) -> None:
@@ -200,12 +200,12 @@ async def test_page_is_printed_by_the_show_command(watched: Watched) -> None:
         await watched.put({"project": 7, "id": "n1", "title": "Hello"})
         await watched.shows(config, "made", 1)
         await watched.shows(config, "news", 1)
-        told = await asyncio.to_thread(run, "live", "show", "7", "--config", str(config))
+        shown = await asyncio.to_thread(run, "live", "show", "7", "--config", str(config))
         unknown = await asyncio.to_thread(run, "live", "show", "7", "--view", "nws", "--config", str(config))
 
-    assert 0 == told.code
-    assert "made (count): ok, 1 item" in told.out
-    assert re.search(r'^  n1  leaves in 59 min .*"title":"Hello"', told.out, re.MULTILINE)
+    assert 0 == shown.code
+    assert "made (count): ok, 1 item" in shown.out
+    assert re.search(r'^  n1  leaves in 59 min .*"title":"Hello"', shown.out, re.MULTILINE)
     assert "there is no live view 'nws', did you mean 'news'?" in unknown.err
 
 
@@ -221,7 +221,7 @@ async def test_view_overtaken_by_retention_says_that_it_is_incomplete(watched: W
     async with admin_of(watched.site.bootstrap) as admin:
         await admin.delete_records({TopicPartition(watched.source, 0): RecordsToDelete(before_offset=3)})
     with watched.site.worker(config) as worker:
-        found = await watched.says(config, "made", "incomplete", count=3)
+        found = await watched.has_state(config, "made", "incomplete", count=3)
         log = worker.log()
 
     assert {"1", "4", "5"} == {item.item for item in found.items}
@@ -238,12 +238,12 @@ async def test_check_reports_what_a_view_cannot_show(watched: Watched) -> None:
     await create_topics(watched.site.bootstrap, [watched.source], 1, {"retention.ms": "60000", "cleanup.policy": "compact,delete"})
     await watched.site.topics("dead")
     checked = await asyncio.to_thread(run, "check", "--config", str(config))
-    told = " ".join(checked.out.split())
+    report = " ".join(checked.out.split())
 
     assert 1 == checked.code
-    assert "is kept for 1 min, and live view made shows 1 h of it" in told
-    assert "is compacted" in told
-    assert "a secret has at least 32 bytes" in told
+    assert "is kept for 1 min, and live view made shows 1 h of it" in report
+    assert "is compacted" in report
+    assert "a secret has at least 32 bytes" in report
 
 
 @pytest.mark.apache
@@ -258,6 +258,6 @@ async def test_missing_dead_letter_topic_is_named_and_the_worker_continues_to_wa
         await wait_until(lambda: named in worker.log(), 60, "the worker names the topic")
         await create_topics(watched.site.bootstrap, [watched.site.names.topic("dead")], 1)
         await watched.shows(config, "made", 1)
-        letters = await read_topic(watched.site.bootstrap, watched.site.names.topic("dead"), until=bool, timeout_seconds=60)
+        dead_letters = await read_topic(watched.site.bootstrap, watched.site.names.topic("dead"), until=bool, timeout_seconds=60)
 
-    assert [b"{"] == [letter.value for letter in letters]
+    assert [b"{"] == [dead_letter.value for dead_letter in dead_letters]

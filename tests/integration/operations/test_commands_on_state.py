@@ -186,7 +186,9 @@ async def test_dead_letters_are_replayed_once_and_only_to_the_fold_that_rejected
         await worker.wait_ready()
         # The other fold finds no tags in these; one event is accepted by neither fold.
         await produce(stage.bootstrap, stage.source, [event("a", "m1"), event("a", "m2"), (b"a", b"no json")])
-        await read_topic(stage.bootstrap, stage.dead, until=lambda letters: len(letters) >= 4, timeout_seconds=LIMIT_SECONDS)
+        await read_topic(
+            stage.bootstrap, stage.dead, until=lambda dead_letters: len(dead_letters) >= 4, timeout_seconds=LIMIT_SECONDS
+        )
         code, listed, err = await stage.run("dead-letters", "list", "--fold", "other", "--json")
         assert 0 == code, err
         rows = [json.loads(line) for line in listed.splitlines()]
@@ -218,13 +220,13 @@ async def test_reset_rejects_wildcards_and_keeps_other_folds(stage: TwoFolds) ->
         await produce(stage.bootstrap, stage.source, [both("a", "m")])
         await wait_until(lambda: metric(worker, OPEN) == 2, LIMIT_SECONDS, "the group is open in both folds")
         await worker.terminate()
-    refused = [await stage.run("reset", "--fold", name, "--yes") for name in ("*", "[ao]*")]
+    rejected = [await stage.run("reset", "--fold", name, "--yes") for name in ("*", "[ao]*")]
     unknown = await stage.run("reset", "--fold", "other-one", "--yes")
     before = len(await open_groups(stage))
     done = await stage.run("reset", "--fold", "other", "--yes")
 
-    assert [1, 1] == [code for code, _, _ in refused]
-    assert [] == [err for _, _, err in refused if "is not the name of a fold" not in err or "account-metrics, other" not in err]
+    assert [1, 1] == [code for code, _, _ in rejected]
+    assert [] == [err for _, _, err in rejected if "is not the name of a fold" not in err or "account-metrics, other" not in err]
     assert (1, True) == (unknown[0], "there is nothing of a fold 'other-one'" in unknown[2])
     assert (2, 0) == (before, done[0]), done[2]
     assert ["account-metrics"] == [row["fold"] for row in await open_groups(stage)]

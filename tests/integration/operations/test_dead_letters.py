@@ -25,19 +25,19 @@ async def test_replayed_event_is_folded_once_and_is_dead_lettered_once_if_its_fo
     await site.topics("s", "one", "two", "s.dead")
     config = site.config(site.fold("one", "s") + site.fold("two", "s"))
     app_id = site.names.app_id
-    for target in (f"{app_id}/one", f"{app_id}-other/one", f"{app_id}/old"):
-        await site.send("s", [event("a", target)], headers=[("streams-app-replay", target.encode())], partition=2)
+    for destination in (f"{app_id}/one", f"{app_id}-other/one", f"{app_id}/old"):
+        await site.send("s", [event("a", destination)], headers=[("streams-app-replay", destination.encode())], partition=2)
     with site.worker(config) as worker:
         await site.send("s", [event("a", "last"), (b"a", b"no json")], partition=2)
         outcomes = [await site.outcome(fold, count) for fold, count in (("one", 2), ("two", 1))]
-        letters = await dead_letters(site, "s", 3)
+        found = await dead_letters(site, "s", 3)
         await worker.terminate()
     names = [name for outcome in outcomes for value in outcome.values.values() for name in value["metrics"]]
-    told = [
+    rejections = [
         (headers["fold"].decode(), headers["reason"].decode(), headers["source-offset"])
-        for letter in letters
-        if (headers := dict(letter.headers))
+        for dead_letter in found
+        if (headers := dict(dead_letter.headers))
     ]
 
     assert sorted([f"{app_id}/one", "last", "last"]) == sorted(names)
-    assert [("old", "unknown-fold", b"2"), ("one", "not-json", b"4"), ("two", "not-json", b"4")] == sorted(told)
+    assert [("old", "unknown-fold", b"2"), ("one", "not-json", b"4"), ("two", "not-json", b"4")] == sorted(rejections)

@@ -117,10 +117,10 @@ async def test_event_waiting_for_its_next_attempt_is_explained(shop: Shop) -> No
         expected = r"^Event id-unlucky \(TOPIC:0:1\) of subscriber ship has failed 1 time and waits .* due in \d+ min"
         await wait_until(lambda: re.search(expected, shop.verdict("id-unlucky")), LIMIT_SECONDS, "it waits")
         await wait_until(lambda: "has committed 1 for" in shop.explained("id-unlucky").out, LIMIT_SECONDS, "it is committed")
-        told = shop.explained("id-unlucky").out
+        explanation = shop.explained("id-unlucky").out
 
-    assert ["mark", "note", "redis", "letter", "lag"] == re.findall(r"^  (\w+)  +\S", told, re.MULTILINE)
-    assert "1 attempt made; the next one is due in" in told
+    assert ["mark", "note", "redis", "letter", "lag"] == re.findall(r"^  (\w+)  +\S", explanation, re.MULTILINE)
+    assert "1 attempt made; the next one is due in" in explanation
     assert "subscribers start subscribers=ship" in worker.log()
 
 
@@ -263,14 +263,14 @@ LOADING, NOT_AUTHORIZED = 14, 30
 
 
 @pytest.mark.parametrize(
-    ("code", "error", "told"),
+    ("code", "error", "message"),
     [
         (LOADING, TryAgainError, "has committed: not within 0.5 s; its coordinator may be starting. Try again"),
         (NOT_AUTHORIZED, ConfigurationError, "does not allow this client what is needed on group"),
     ],
 )
 async def test_coordinator_that_cannot_return_commits_is_not_taken_for_one_without_any(
-    code: int, error: type[Exception], told: str, kafka: KafkaServer, names: Names, monkeypatch: pytest.MonkeyPatch
+    code: int, error: type[Exception], message: str, kafka: KafkaServer, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send = AIOKafkaConnection.send
 
@@ -294,5 +294,5 @@ async def test_coordinator_that_cannot_return_commits_is_not_taken_for_one_witho
     one = Subscription(declared, site.topic, f"{names.app_id}.ship", f"{site.topic}.dead")
     settings = site.settings.model_copy(update={"redis": RedisSettings(url="redis://127.0.0.1:1/0")})
 
-    with pytest.raises(error, match=re.escape(told)):
+    with pytest.raises(error, match=re.escape(message)):
         await explain_event(settings, one, f"{site.topic}:0:0", SystemClock(), 400, REACH)

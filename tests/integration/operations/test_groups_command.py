@@ -155,10 +155,10 @@ async def test_limit_keeps_the_groups_that_are_quiet_for_longest(place: Place) -
 @pytest.mark.usefixtures("open_groups")
 async def test_groups_of_an_unknown_fold_are_rejected_with_a_similar_name(place: Place) -> None:
     config = place.config()
-    known = await asyncio.to_thread(run, "groups", "list", "--fold", FOLD, "--json", "--config", config)
+    declared = await asyncio.to_thread(run, "groups", "list", "--fold", FOLD, "--json", "--config", config)
     unknown = await asyncio.to_thread(run, "groups", "list", "--fold", "acount-metrics", "--config", config)
 
-    assert (known.code, len(known.out.splitlines())) == (0, 4)
+    assert (declared.code, len(declared.out.splitlines())) == (0, 4)
     assert unknown.code == 1
     assert FOLD in unknown.err
 

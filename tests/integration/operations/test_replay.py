@@ -56,11 +56,11 @@ class Desk:
 
     def dead_letter(self, offset: int, partition: int = 0, **headers: str) -> list[tuple[str, bytes]]:
         """Return the headers of a dead letter of the fold ``one``."""
-        told = {
+        own_headers = {
             "reason": "no-changed", "fold": "one", "source-topic": self.source, "source-partition": str(partition),
             "source-offset": str(offset), "failed-at-ms": "1", "detail": "", "app-id": self.app_id,
         } | {name.replace("_", "-"): text for name, text in headers.items()}  # fmt: skip
-        return [(name, text.encode()) for name, text in told.items()]
+        return [(name, text.encode()) for name, text in own_headers.items()]
 
     async def write(self, *dead_letters: tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]) -> None:
         producer = AIOKafkaProducer(bootstrap_servers=self.site.bootstrap, acks="all")
@@ -203,14 +203,14 @@ async def test_interrupted_replay_reports_its_progress_and_the_next_one_continue
         process.send_signal(number)
         out, err = (text.decode() for text in await process.communicate())
         assert 128 + number == process.returncode, err
-        told = re.fullmatch(
+        summary = re.fullmatch(
             rf"interrupted after (\d+) of \d+ records of the dead-letter topic\n(?:{so_far} replayed before.*\n)?"
             r"(\d+) replayed, 0 rejected again\n",
             out,
         )
-        assert told, out
-        replayed = int(told[2])
-        assert so_far + replayed == int(told[1]) < count
+        assert summary, out
+        replayed = int(summary[2])
+        assert so_far + replayed == int(summary[1]) < count
         assert f"events={replayed} refused=0 complete=False" in err
         so_far += replayed
     rest = last_line(await desk.replay())
@@ -254,11 +254,11 @@ async def test_concurrent_replay_is_rejected_and_names_the_running_one(desk: Des
     first = desk.replay_that_stops(lambda: others.extend(run(*words, *more) for more in ((), ("--dry-run",))))
     await first.run()
     after = await desk.replay()
-    refused, dry = others
+    rejected, dry = others
 
-    assert 75 == refused.code
-    assert re.search(rf"another replay is in progress, begun \S+ \S+ by \S+@\S+, pid {os.getpid()}: wait until", refused.err)
-    assert (False, "") == ("audit" in refused.err, refused.out)
+    assert 75 == rejected.code
+    assert re.search(rf"another replay is in progress, begun \S+ \S+ by \S+@\S+, pid {os.getpid()}: wait until", rejected.err)
+    assert (False, "") == ("audit" in rejected.err, rejected.out)
     assert 0 == dry.code
     assert (600, "0 replayed, 0 rejected again") == (first.done.replayed, last_line(after))
     assert 600 == len(await desk.replayed(600))

@@ -30,14 +30,14 @@ async def test_killed_replay_ends_when_its_lease_expires(
     key = f"{{{address}}}:v1:replay"
     killed = ReplayLease(settings, redis_client, key, LEASE_SECONDS)
     await killed.take({"by": "root@host", "pid": 7, "since_ms": 0})
-    refusals: list[str] = []
+    rejections: list[str] = []
 
     async def can_be_taken() -> bool:
         try:
             async with replay_lease(settings, address.encode(), SystemClock()):
                 return True
         except TryAgainError as error:
-            refusals.append(str(error))
+            rejections.append(str(error))
             return False
 
     await can_be_taken()
@@ -46,7 +46,7 @@ async def test_killed_replay_ends_when_its_lease_expires(
     await wait_until(can_be_taken, LIMIT_SECONDS, "the lease has expired")
 
     assert 0 < left_ms <= LEASE_SECONDS * 1000
-    assert re.search(r"begun 1970-01-01 00:00:00Z by root@host, pid 7: .* killed is over in [1-3]?\d s$", refusals[0])
+    assert re.search(r"begun 1970-01-01 00:00:00Z by root@host, pid 7: .* killed is over in [1-3]?\d s$", rejections[0])
 
 
 async def test_replay_lease_is_renewed_while_it_runs_and_removed_at_its_end(
@@ -62,6 +62,6 @@ async def test_replay_lease_is_renewed_while_it_runs_and_removed_at_its_end(
             return any(later > earlier for earlier, later in pairwise(seen))
 
         await wait_until(was_renewed, LIMIT_SECONDS, "its time to live has grown")
-        held = await redis_client.exists(key)
+        exists = await redis_client.exists(key)
 
-    assert (1, 0) == (held, await redis_client.exists(key))
+    assert (1, 0) == (exists, await redis_client.exists(key))

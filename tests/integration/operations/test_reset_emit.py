@@ -83,12 +83,12 @@ async def test_open_groups_of_a_recreated_source_are_emitted_and_the_new_log_is_
     await site.recreate("events", partitions=1)
     await site.send("events", NEW_EVENTS)
     with site.worker(config) as worker:
-        refused, said = await worker.wait_exit(LIMIT_SECONDS), worker.log()
+        exit_code, log = await worker.wait_exit(LIMIT_SECONDS), worker.log()
     advised, would = await reset(config), await reset(config, "--emit")
     done = await emitted(config)
     outcome = await site.outcome("folded", ALL)
 
-    assert (1, True) == (refused, "`streams-app reset --fold folded` to start over; with --emit" in said), said
+    assert (1, True) == (exit_code, "`streams-app reset --fold folded` to start over; with --emit" in log), log
     assert "no worker can start with them: `--emit`" in advised.out
     assert "groups flush" not in advised.out
     assert f"10 open groups and 0 records not yet sent would be emitted to {site.names.topic('folded')} first" in would.out
@@ -164,11 +164,11 @@ async def test_groups_stay_while_a_worker_runs_and_flush_is_suggested_if_one_can
     config = await opened(site)
     with site.worker(config) as worker:
         await worker.wait_ready()
-        refused = await reset(config, "--emit", "--yes")
+        rejected = await reset(config, "--emit", "--yes")
         assert 0 == await worker.terminate()
     advised = await reset(config)
 
-    assert (1, True) == (refused.code, "stop them first" in refused.err), refused.text
+    assert (1, True) == (rejected.code, "stop them first" in rejected.err), rejected.text
     assert "`streams-app groups flush --all --fold folded` emits them while the workers run, `--emit` without them" in advised.out
     assert "10 open groups" in advised.out
 

@@ -88,7 +88,7 @@ FAULTS = {
 
 
 @dataclass
-class Guarded:
+class SecuredApp:
     """An application whose read store and source are in a database that requires a password."""
 
     site: Site
@@ -123,10 +123,10 @@ class Guarded:
 
 
 @pytest.fixture
-async def guarded(site: Site) -> AsyncIterator[Guarded]:
+async def secured_app(site: Site) -> AsyncIterator[SecuredApp]:
     """Return an application with everything that a worker needs, including its rights."""
     with PostgreSQL.start() as first:
-        made = Guarded(site, first.url)
+        made = SecuredApp(site, first.url)
         await made.do(f"CREATE ROLE service LOGIN PASSWORD '{PASSWORD}'")
         await made.do("CREATE TABLE numbers (account text, metric text, value bigint)")
         await made.do("INSERT INTO numbers VALUES ('a', 'likes', 7)")
@@ -150,28 +150,28 @@ async def guarded(site: Site) -> AsyncIterator[Guarded]:
 
 @pytest.mark.parametrize("name", FAULTS)
 async def test_wrong_password_and_missing_right_end_worker_and_commands_with_1_and_an_instruction(
-    guarded: Guarded, name: str
+    secured_app: SecuredApp, name: str
 ) -> None:
     fault = FAULTS[name]
-    await guarded.do(fault.sql)
-    config = guarded.config(dict(fault.given))
-    ran = {one: await guarded.run(config, *words) for one, words in COMMANDS.items() if one in fault.commands}
+    await secured_app.do(fault.sql)
+    config = secured_app.config(dict(fault.given))
+    ran = {one: await secured_app.run(config, *words) for one, words in COMMANDS.items() if one in fault.commands}
     with (
-        WorkerProcess(config, guarded.site.folder) as folding,
-        WorkerProcess(config, guarded.site.folder, None, ("--only", "store")) as apart,
+        WorkerProcess(config, secured_app.site.folder) as folding,
+        WorkerProcess(config, secured_app.site.folder, None, ("--only", "store")) as apart,
     ):
         codes = await folding.wait_exit(LIMIT_SECONDS), await apart.wait_exit(LIMIT_SECONDS)
-    said = {one: done.text for one, done in ran.items()} | {"worker": folding.log(), "apart": apart.log()}
+    outputs = {one: done.text for one, done in ran.items()} | {"worker": folding.log(), "apart": apart.log()}
 
     assert dict.fromkeys(ran, 1) == {one: done.code for one, done in ran.items()}, ran
-    assert (1, 1) == codes, said
-    assert [] == [(one, text) for one, log in said.items() for text in fault.texts if text not in log]
-    assert [] == [one for one, log in said.items() if PASSWORD in log.replace(f"file-{PASSWORD}", "") or "not answer" in log]
+    assert (1, 1) == codes, outputs
+    assert [] == [(one, text) for one, log in outputs.items() for text in fault.texts if text not in log]
+    assert [] == [one for one, log in outputs.items() if PASSWORD in log.replace(f"file-{PASSWORD}", "") or "not answer" in log]
 
 
-async def test_init_without_the_right_to_create_ends_with_1_and_names_the_grant(guarded: Guarded) -> None:
-    ran = await guarded.run(guarded.config({"table": "another"}), "read-store", "init")
-    wrong = await guarded.run(guarded.config({"password_file": WRONG}), "read-store", "init")
+async def test_init_without_the_right_to_create_ends_with_1_and_names_the_grant(secured_app: SecuredApp) -> None:
+    ran = await secured_app.run(secured_app.config({"table": "another"}), "read-store", "init")
+    wrong = await secured_app.run(secured_app.config({"password_file": WRONG}), "read-store", "init")
 
     assert (1, 1) == (ran.code, wrong.code)
     assert "permission denied for schema public" in ran.err
@@ -179,30 +179,30 @@ async def test_init_without_the_right_to_create_ends_with_1_and_names_the_grant(
     assert LETS_IN[0] in wrong.err
 
 
-async def test_right_revoked_from_a_running_worker_is_awaited(guarded: Guarded) -> None:
-    config = guarded.config({})
-    with WorkerProcess(config, guarded.site.folder) as worker:
+async def test_right_revoked_from_a_running_worker_is_awaited(secured_app: SecuredApp) -> None:
+    config = secured_app.config({})
+    with WorkerProcess(config, secured_app.site.folder) as worker:
         await worker.wait_ready()
-        await wait_until(lambda: stored(guarded, 7), LIMIT_SECONDS, "the record is in the store")
-        await guarded.do("REVOKE ALL ON folded_values, folded_values_progress FROM service")
-        await guarded.do("UPDATE numbers SET value = 8")
-        await guarded.announce(2)
+        await wait_until(lambda: stored(secured_app, 7), LIMIT_SECONDS, "the record is in the store")
+        await secured_app.do("REVOKE ALL ON folded_values, folded_values_progress FROM service")
+        await secured_app.do("UPDATE numbers SET value = 8")
+        await secured_app.announce(2)
         await wait_until(lambda: GRANTS in worker.log(), LIMIT_SECONDS, "it reports what is missing")
         exit_code = worker.exit_code
-        await guarded.do(GRANTS)
-        await wait_until(lambda: stored(guarded, 8), LIMIT_SECONDS, "it continues")
+        await secured_app.do(GRANTS)
+        await wait_until(lambda: stored(secured_app, 8), LIMIT_SECONDS, "it continues")
         code = await worker.terminate()
 
     assert (None, 0) == (exit_code, code)
 
 
-async def stored(guarded: Guarded, value: int) -> bool:
-    return [(str(value),)] == await Postgres(guarded.url).run("SELECT value::text FROM folded_values")
+async def stored(secured_app: SecuredApp, value: int) -> bool:
+    return [(str(value),)] == await Postgres(secured_app.url).run("SELECT value::text FROM folded_values")
 
 
-async def test_worker_starts_if_a_store_is_unavailable_or_has_no_tables(guarded: Guarded) -> None:
+async def test_worker_starts_if_a_store_is_unavailable_or_has_no_tables(secured_app: SecuredApp) -> None:
     for given in ({"url": f"postgresql://service@{LOOPBACK}:{free_port()}/postgres"}, {"table": "another"}):
-        with WorkerProcess(guarded.config(given), guarded.site.folder) as worker:
+        with WorkerProcess(secured_app.config(given), secured_app.site.folder) as worker:
             await worker.wait_ready()
             code = await worker.terminate()
 
@@ -269,11 +269,11 @@ async def test_opensearch_that_denies_its_user_ends_worker_and_commands_with_1(
         }
         with WorkerProcess(config, site.folder) as folding:
             code = await folding.wait_exit(LIMIT_SECONDS)
-    said = {one: done.text for one, done in ran.items()} | {"worker": folding.log()}
+    outputs = {one: done.text for one, done in ran.items()} | {"worker": folding.log()}
 
     assert dict.fromkeys(ran, 1) == {one: done.code for one, done in ran.items()}, ran
     assert 1 == code
-    assert [] == [(one, text) for one, log in said.items() for text in texts if text not in log]
+    assert [] == [(one, text) for one, log in outputs.items() for text in texts if text not in log]
 
 
 async def test_opensearch_with_a_blocked_index_is_awaited(site: Site, opensearch: OpenSearch) -> None:

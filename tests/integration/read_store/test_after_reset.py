@@ -198,8 +198,8 @@ async def ahead_of_its_commit(compared: Compared) -> None:
     settings = load(compared.config, {})
     store = open_store(compared.declared)
     async with in_group(settings.kafka, settings.app_id) as consumer:
-        edges = await reset_read_store._log_bounds_of(settings, compared.declared, "account-metrics", consumer)
-        await reset_read_store._sync(settings, compared.declared, consumer, await reset_read_store._unread(edges, store))
+        log_bounds = await reset_read_store._log_bounds_of(settings, compared.declared, "account-metrics", consumer)
+        await reset_read_store._sync(settings, compared.declared, consumer, await reset_read_store._unread(log_bounds, store))
     await store.close()
 
 

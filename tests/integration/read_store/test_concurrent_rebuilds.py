@@ -121,10 +121,10 @@ async def test_rejection_without_a_cell_is_not_taken_for_success(stage: Stage, m
     await compared.send(folded("a", 10, ["likes"]))
     rebuild = Rebuild(load(compared.config, {}), compared.declared, SystemClock())
 
-    async def refuse(*_: Any) -> None:
+    async def reject(*_: Any) -> None:
         raise NotStorableError({})
 
-    monkeypatch.setattr(rebuild._new, "apply", refuse)
+    monkeypatch.setattr(rebuild._new, "apply", reject)
     with pytest.raises(NotStorableError):
         await rebuild.run()
 

@@ -13,7 +13,7 @@ from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import Counts
 from streams_app.read_store.postgresql.groups import PostgresGroupStore
 from tests.integration.conftest import of_groups
-from tests.integration.stores import Postgres, SqlTarget, held, system_columns, write
+from tests.integration.stores import Postgres, SqlHarness, in_rows, system_columns, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 
@@ -22,52 +22,54 @@ LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 
 
 @of_groups
-async def test_stale_name_does_not_block_a_newer_one_of_its_row(target: SqlTarget) -> None:
-    await write(target.store, [CellChange(LIKES, 5, 1), CellChange(SHARES, 5, 2)], now_ms=1)
+async def test_stale_name_does_not_block_a_newer_one_of_its_row(harness: SqlHarness) -> None:
+    await write(harness.store, [CellChange(LIKES, 5, 1), CellChange(SHARES, 5, 2)], now_ms=1)
     counts = await write(
-        target.store, [CellChange(LIKES, 4, 9), CellChange(SHARES, 6, 3), CellChange(Cell("f", "a", "n1"), 4, 4)], now_ms=2
+        harness.store, [CellChange(LIKES, 4, 9), CellChange(SHARES, 6, 3), CellChange(Cell("f", "a", "n1"), 4, 4)], now_ms=2
     )
 
     assert Counts(written=2, stale=1) == counts
-    assert [("likes", held(target, 1), 5), ("n1", held(target, 4), 4), ("shares", held(target, 3), 6)] == [
-        (name, value, version) for _, name, value, version, _ in await target.rows()
+    assert [("likes", in_rows(harness, 1), 5), ("n1", in_rows(harness, 4), 4), ("shares", in_rows(harness, 3), 6)] == [
+        (name, value, version) for _, name, value, version, _ in await harness.rows()
     ]
 
 
 @of_groups
-async def test_deleted_name_is_null_and_an_older_record_does_not_restore_it(target: SqlTarget) -> None:
-    await write(target.store, [CellChange(LIKES, 5, 1), CellChange(SHARES, 5, 2)])
-    await write(target.store, [CellChange(LIKES, 7, None)])
-    counts = await write(target.store, [CellChange(LIKES, 6, 1)])
+async def test_deleted_name_is_null_and_an_older_record_does_not_restore_it(harness: SqlHarness) -> None:
+    await write(harness.store, [CellChange(LIKES, 5, 1), CellChange(SHARES, 5, 2)])
+    await write(harness.store, [CellChange(LIKES, 7, None)])
+    counts = await write(harness.store, [CellChange(LIKES, 6, 1)])
 
     assert Counts(stale=1) == counts
-    assert [("a",)] == await target.run('SELECT group_key FROM cells WHERE likes IS NULL AND "Shares" IS NOT NULL')
+    assert [("a",)] == await harness.run('SELECT group_key FROM cells WHERE likes IS NULL AND "Shares" IS NOT NULL')
 
 
 @of_groups
-async def test_newer_record_with_the_same_values_moves_the_versions_and_not_the_time(target: SqlTarget) -> None:
-    await write(target.store, [CellChange(LIKES, 5, 1), CellChange(SHARES, 5, 2)], now_ms=1)
-    counts = await write(target.store, [CellChange(LIKES, 8, 1)], now_ms=2)
-    late = await write(target.store, [CellChange(LIKES, 7, 3)], now_ms=3)
+async def test_newer_record_with_the_same_values_moves_the_versions_and_not_the_time(harness: SqlHarness) -> None:
+    await write(harness.store, [CellChange(LIKES, 5, 1), CellChange(SHARES, 5, 2)], now_ms=1)
+    counts = await write(harness.store, [CellChange(LIKES, 8, 1)], now_ms=2)
+    late = await write(harness.store, [CellChange(LIKES, 7, 3)], now_ms=3)
 
     assert (Counts(unchanged=1), Counts(stale=1)) == (counts, late)
-    assert [("likes", held(target, 1), 8, 1), ("shares", held(target, 2), 5, 1)] == [row[1:] for row in await target.rows()]
+    assert [("likes", in_rows(harness, 1), 8, 1), ("shares", in_rows(harness, 2), 5, 1)] == [
+        row[1:] for row in await harness.rows()
+    ]
 
 
 @of_groups
-async def test_several_folds_have_a_row_each_for_the_same_group(target: SqlTarget) -> None:
+async def test_several_folds_have_a_row_each_for_the_same_group(harness: SqlHarness) -> None:
     await write(
-        target.store,
+        harness.store,
         [CellChange(LIKES, 5, 1), CellChange(Cell("g", "a", "likes"), 3, 2), CellChange(Cell("g", "b", "likes"), 3, 2)],
     )
 
-    assert [("f", "a"), ("g", "a"), ("g", "b")] == sorted(await target.run("SELECT fold, group_key FROM cells"))
+    assert [("f", "a"), ("g", "a"), ("g", "b")] == sorted(await harness.run("SELECT fold, group_key FROM cells"))
 
 
 @of_groups
-async def test_workers_that_write_names_of_one_row_concurrently_drop_no_change(target: SqlTarget) -> None:
+async def test_workers_that_write_names_of_one_row_concurrently_drop_no_change(harness: SqlHarness) -> None:
     async def fill(number: int) -> None:
-        store = target.another()
+        store = harness.another()
         for version in range(15):
             done = False
             while not done:
@@ -82,23 +84,23 @@ async def test_workers_that_write_names_of_one_row_concurrently_drop_no_change(t
 
     await asyncio.gather(*(fill(number) for number in range(4)))
 
-    assert [("likes", held(target, 3), 59), *((f"n{number}", held(target, 14), 14) for number in range(4))] == [
-        (name, value, version) for _, name, value, version, _ in await target.rows()
+    assert [("likes", in_rows(harness, 3), 59), *((f"n{number}", in_rows(harness, 14), 14) for number in range(4))] == [
+        (name, value, version) for _, name, value, version, _ in await harness.rows()
     ]
 
 
 @of_groups
-async def test_name_without_a_column_is_rejected(target: SqlTarget) -> None:
-    assert "the name 'other' has no column" == target.store.rejection(CellChange(Cell("f", "a", "other"), 1, 1))
-    assert None is target.store.rejection(CellChange(LIKES, 1, 1))
+async def test_name_without_a_column_is_rejected(harness: SqlHarness) -> None:
+    assert "the name 'other' has no column" == harness.store.rejection(CellChange(Cell("f", "a", "other"), 1, 1))
+    assert None is harness.store.rejection(CellChange(LIKES, 1, 1))
 
 
-async def test_empty_name_is_guarded_like_any_other(made: Callable[..., SqlTarget]) -> None:
-    target = made(**{"": "nameless"})
-    await target.store.initialise()
+async def test_empty_name_is_guarded_like_any_other(made: Callable[..., SqlHarness]) -> None:
+    harness = made(**{"": "nameless"})
+    await harness.store.initialise()
     nameless = Cell("f", "a", "")
-    counts = [await write(target.store, [CellChange(nameless, version, version)]) for version in (5, 4)]
-    await target.close()
+    counts = [await write(harness.store, [CellChange(nameless, version, version)]) for version in (5, 4)]
+    await harness.close()
 
     assert [Counts(written=1), Counts(stale=1)] == counts
 
@@ -108,32 +110,32 @@ async def test_empty_name_is_guarded_like_any_other(made: Callable[..., SqlTarge
 KEY = "PRIMARY KEY (fold, group_key)"
 
 
-async def test_existing_values_are_kept_until_a_record_names_them(made: Callable[..., SqlTarget]) -> None:
-    target = made(likes="likes", shares="shares")
-    await target.run(f"CREATE TABLE cells ({system_columns(target)}, likes bigint, shares bigint, {KEY})")
-    await target.run("INSERT INTO cells (fold, group_key, likes, shares) VALUES ('f', 'a', 10, 20)")
-    await target.store.initialise()
-    counts = await write(target.store, [CellChange(SHARES, 0, 21)])
-    await target.close()
+async def test_existing_values_are_kept_until_a_record_names_them(made: Callable[..., SqlHarness]) -> None:
+    harness = made(likes="likes", shares="shares")
+    await harness.run(f"CREATE TABLE cells ({system_columns(harness)}, likes bigint, shares bigint, {KEY})")
+    await harness.run("INSERT INTO cells (fold, group_key, likes, shares) VALUES ('f', 'a', 10, 20)")
+    await harness.store.initialise()
+    counts = await write(harness.store, [CellChange(SHARES, 0, 21)])
+    await harness.close()
 
     assert Counts(written=1) == counts
-    assert [(10, 21)] == await target.run("SELECT likes, shares FROM cells")
+    assert [(10, 21)] == await harness.run("SELECT likes, shares FROM cells")
 
 
-async def test_group_fields_may_be_generated_columns_of_the_group_key(made: Callable[..., SqlTarget]) -> None:
-    target = made(likes="likes")
+async def test_group_fields_may_be_generated_columns_of_the_group_key(made: Callable[..., SqlHarness]) -> None:
+    harness = made(likes="likes")
     number = "CAST(group_key AS bigint)"
-    await target.run(
-        f"CREATE TABLE cells ({system_columns(target)}, account_id bigint GENERATED ALWAYS AS ({number}) STORED, likes bigint, "
+    await harness.run(
+        f"CREATE TABLE cells ({system_columns(harness)}, account_id bigint GENERATED ALWAYS AS ({number}) STORED, likes bigint, "
         f"seen text DEFAULT 'never' NOT NULL, note text, {KEY})"
     )
-    await target.store.initialise()
-    await write(target.store, [CellChange(Cell("f", "17", "likes"), 1, 3)])
-    await target.run("UPDATE cells SET note = 'mine'")
-    await write(target.store, [CellChange(Cell("f", "17", "likes"), 2, 4)])
-    await target.close()
+    await harness.store.initialise()
+    await write(harness.store, [CellChange(Cell("f", "17", "likes"), 1, 3)])
+    await harness.run("UPDATE cells SET note = 'mine'")
+    await write(harness.store, [CellChange(Cell("f", "17", "likes"), 2, 4)])
+    await harness.close()
 
-    assert [(17, 4, "never", "mine")] == await target.run("SELECT account_id, likes, seen, note FROM cells")
+    assert [(17, 4, "never", "mine")] == await harness.run("SELECT account_id, likes, seen, note FROM cells")
 
 
 FAULTS = [
@@ -151,27 +153,27 @@ FAULTS = [
 
 @pytest.mark.parametrize(("columns", "key", "fault"), FAULTS)
 async def test_table_fault_is_reported_and_the_table_is_unchanged(
-    made: Callable[..., SqlTarget], columns: str, key: str, fault: str | None
+    made: Callable[..., SqlHarness], columns: str, key: str, fault: str | None
 ) -> None:
-    target = made(likes="likes")
-    await target.run(f"CREATE TABLE cells ({', '.join(filter(None, (system_columns(target), columns, key)))})")
+    harness = made(likes="likes")
+    await harness.run(f"CREATE TABLE cells ({', '.join(filter(None, (system_columns(harness), columns, key)))})")
     if fault is None:
-        await target.store.initialise()
-        assert Counts(written=1) == await write(target.store, [CellChange(LIKES, 1, 1)])
-        await target.close()
+        await harness.store.initialise()
+        assert Counts(written=1) == await write(harness.store, [CellChange(LIKES, 1, 1)])
+        await harness.close()
         return
-    told = []
-    for call in (target.store.initialise, target.store.missing):
+    faults = []
+    for call in (harness.store.initialise, harness.store.missing):
         with pytest.raises(ConfigurationError) as caught:
             await call()
-        told += caught.value.faults
+        faults += caught.value.faults
     with pytest.raises(TryAgainError, match=r"read store dashboard .*: read_stores\.dashboard\.table: cells"):
-        await write(target.store, [CellChange(LIKES, 1, 1)])
-    await target.close()
+        await write(harness.store, [CellChange(LIKES, 1, 1)])
+    await harness.close()
 
-    assert 2 == len(told)
-    assert all("read_stores.dashboard.table: cells" in line and fault.lower() in line.lower() for line in told)
-    assert [] == await target.run("SELECT * FROM cells")
+    assert 2 == len(faults)
+    assert all("read_stores.dashboard.table: cells" in line and fault.lower() in line.lower() for line in faults)
+    assert [] == await harness.run("SELECT * FROM cells")
 
 
 async def test_table_of_cells_is_rejected_as_a_table_of_groups_with_all_faults(postgresql_url: str) -> None:
@@ -191,48 +193,48 @@ async def test_table_of_cells_is_rejected_as_a_table_of_groups_with_all_faults(p
     ] == [fault.removeprefix("read_stores.dashboard.table: cells: ") for fault in caught.value.faults]
 
 
-async def test_corrected_table_is_accepted_without_a_restart(made: Callable[..., SqlTarget]) -> None:
-    target = made(likes="likes")
-    await target.run(f"CREATE TABLE cells ({system_columns(target)}, {KEY})")
-    await target.run("CREATE TABLE cells_progress (topic text, partition integer, next_offset bigint, updated_ms bigint)")
+async def test_corrected_table_is_accepted_without_a_restart(made: Callable[..., SqlHarness]) -> None:
+    harness = made(likes="likes")
+    await harness.run(f"CREATE TABLE cells ({system_columns(harness)}, {KEY})")
+    await harness.run("CREATE TABLE cells_progress (topic text, partition integer, next_offset bigint, updated_ms bigint)")
     with pytest.raises(TryAgainError, match="no column likes"):
-        await target.store.progress()
-    await target.run("DROP TABLE cells_progress")
-    await target.run("ALTER TABLE cells ADD COLUMN likes bigint")
-    await target.store.initialise()
+        await harness.store.progress()
+    await harness.run("DROP TABLE cells_progress")
+    await harness.run("ALTER TABLE cells ADD COLUMN likes bigint")
+    await harness.store.initialise()
 
-    assert Counts(written=1) == await write(target.store, [CellChange(LIKES, 1, 1)])
-    await target.close()
+    assert Counts(written=1) == await write(harness.store, [CellChange(LIKES, 1, 1)])
+    await harness.close()
 
 
 # PostgreSQL only
 
 
 async def test_repeated_changes_write_nothing(postgresql_url: str) -> None:
-    target = Postgres(postgresql_url, "groups")
-    await target.store.initialise()
+    harness = Postgres(postgresql_url, "groups")
+    await harness.store.initialise()
     changes = [CellChange(LIKES, 5, 1), CellChange(Cell("f", "b", "likes"), 5, "x")]
-    await write(target.store, changes)
-    before = await target.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
-    await write(target.store, changes)
-    await write(target.store, [CellChange(LIKES, 4, 9)])
-    await target.close()
+    await write(harness.store, changes)
+    before = await harness.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
+    await write(harness.store, changes)
+    await write(harness.store, [CellChange(LIKES, 4, 9)])
+    await harness.close()
 
-    assert before == await target.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
+    assert before == await harness.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
 
 
 async def test_row_is_found_by_its_key_in_a_table_of_any_size(postgresql_url: str) -> None:
-    target = Postgres(postgresql_url, "groups", {"likes": "likes", "shares": "shares"})
-    await target.store.initialise()
-    await target.run("INSERT INTO cells (fold, group_key, likes) SELECT 'f', 'g' || n, '1' FROM generate_series(1, 60000) AS n")
-    await target.run("ANALYZE cells")
-    await target.store.progress()
-    store = target.store
+    harness = Postgres(postgresql_url, "groups", {"likes": "likes", "shares": "shares"})
+    await harness.store.initialise()
+    await harness.run("INSERT INTO cells (fold, group_key, likes) SELECT 'f', 'g' || n, '1' FROM generate_series(1, 60000) AS n")
+    await harness.run("ANALYZE cells")
+    await harness.store.progress()
+    store = harness.store
     assert isinstance(store, PostgresGroupStore)
     rows = store._rows([CellChange(Cell("f", f"g{n}", "likes"), 2, n) for n in range(500)])
-    async with target.connected() as connection:
+    async with harness.connected() as connection:
         plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {store._apply}", 0, "s.f", 0, None, 1, rows))
-    await target.close()
+    await harness.close()
 
     assert "Index Scan using cells_pkey on cells" in plan
     assert "Seq Scan on cells" not in plan

@@ -13,49 +13,49 @@ from streams_app.read_store.core.comparing import differences
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Stored, Value
 from streams_app.read_store.core.store import Counts, Repair
 from tests.integration.conftest import of_groups
-from tests.integration.stores import ODD_NAME, Postgres, SqlTarget, StoreHarness, system_columns, write
+from tests.integration.stores import ODD_NAME, Postgres, SqlHarness, StoreHarness, system_columns, write
 
 LIKES, SHARES, OTHER = Cell("f", "a", "likes"), Cell("f", "a", "shares"), Cell("g", "a", "likes")
 
 pytestmark = pytest.mark.timeout(180)
 
 
-async def fill(target: StoreHarness, *cells: tuple[Cell, int, Value]) -> None:
-    written = await target.store.repair([Repair(CellChange(*cell), None) for cell in cells], 100)
+async def fill(harness: StoreHarness, *cells: tuple[Cell, int, Value]) -> None:
+    written = await harness.store.repair([Repair(CellChange(*cell), None) for cell in cells], 100)
     assert len(cells) == written
 
 
-async def test_pages_have_every_cell_of_one_fold_once_in_key_order(target: StoreHarness) -> None:
+async def test_pages_have_every_cell_of_one_fold_once_in_key_order(harness: StoreHarness) -> None:
     odd = [Cell("f", group, name) for group in ("", "a", "ä", "[1]", "'\"") for name in ("likes", "shares", ODD_NAME)]
-    await fill(target, (OTHER, 1, 1), *((cell, 1, 1) for cell in odd))
+    await fill(harness, (OTHER, 1, 1), *((cell, 1, 1) for cell in odd))
     found: list[Cell] = []
-    while page := await target.store.cells("f", found[-1] if found else None, 5):
+    while page := await harness.store.cells("f", found[-1] if found else None, 5):
         found += [cell for cell, _ in page]
 
     assert sorted(odd) == sorted(found)
     assert len(odd) == len(set(found))
 
 
-async def test_missing_cell_is_omitted_and_a_cell_without_a_value_is_present(target: StoreHarness) -> None:
-    await fill(target, (LIKES, 3, None))
+async def test_missing_cell_is_omitted_and_a_cell_without_a_value_is_present(harness: StoreHarness) -> None:
+    await fill(harness, (LIKES, 3, None))
 
-    assert {LIKES: Stored(3, None)} == await target.store.read([LIKES, SHARES])
-    assert [(LIKES, Stored(3, None))] == await target.store.cells("f", None, 9)
-    assert {} == await target.store.read([])
+    assert {LIKES: Stored(3, None)} == await harness.store.read([LIKES, SHARES])
+    assert [(LIKES, Stored(3, None))] == await harness.store.cells("f", None, 9)
+    assert {} == await harness.store.read([])
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\0", "\ud800", "x" * 600, "y" * 40_000])
-async def test_store_can_be_queried_for_any_group_or_name(target: StoreHarness, text: str) -> None:
+async def test_store_can_be_queried_for_any_group_or_name(harness: StoreHarness, text: str) -> None:
     """The store contains the cell, or rejects it and contains nothing."""
-    await fill(target, (LIKES, 3, 1))
+    await fill(harness, (LIKES, 3, 1))
     group, name = Cell("f", text, "likes"), Cell("f", "a", text)
-    held = [cell for cell in (group, name) if target.store.rejection(CellChange(cell, 4, 1)) is None]
-    await fill(target, *((cell, 4, 1) for cell in held))
-    found = await target.store.read([LIKES, group, name])
+    storable = [cell for cell in (group, name) if harness.store.rejection(CellChange(cell, 4, 1)) is None]
+    await fill(harness, *((cell, 4, 1) for cell in storable))
+    found = await harness.store.read([LIKES, group, name])
 
-    assert {LIKES, *held} == found.keys()
-    assert {LIKES, *held} == set(await target.store.names([("f", text), ("f", "a")]))
-    assert "\ud800" != text or not held
+    assert {LIKES, *storable} == found.keys()
+    assert {LIKES, *storable} == set(await harness.store.names([("f", text), ("f", "a")]))
+    assert "\ud800" != text or not storable
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ async def test_store_can_be_queried_for_any_group_or_name(target: StoreHarness, 
     [None, 0, 2**63 - 1, 2**64, 1.5, 1.0, "", "007", True, False, b"\x00\xff", JsonText('{"b":[1,null],"a":1.0}'), '{"a":1}',
      Decimal("0.10"), Decimal("12345678901234567890.5"), 1e300, -0.0, JsonText("[]")],
 )  # fmt: skip
-async def test_value_read_back_equals_the_written_one(target: StoreHarness, value: Any) -> None:
-    await fill(target, (LIKES, 1, value))
-    held = await target.store.as_stored([CellChange(LIKES, 1, value)])
+async def test_value_read_back_equals_the_written_one(harness: StoreHarness, value: Any) -> None:
+    await fill(harness, (LIKES, 1, value))
+    stored = await harness.store.as_stored([CellChange(LIKES, 1, value)])
 
-    assert [] == differences(held, await target.store.read([LIKES]), is_carried=False)
+    assert [] == differences(stored, await harness.store.read([LIKES]), is_carried=False)
 
 
-async def test_repair_is_written_only_if_the_cell_is_unchanged(target: StoreHarness) -> None:
-    await fill(target, (LIKES, 5, 1), (SHARES, 5, 1), (OTHER, 5, 1))
+async def test_repair_is_written_only_if_the_cell_is_unchanged(harness: StoreHarness) -> None:
+    await fill(harness, (LIKES, 5, 1), (SHARES, 5, 1), (OTHER, 5, 1))
     missing = Cell("f", "b", "likes")
     repairs = [
         Repair(CellChange(LIKES, 5, 2), 5),
@@ -79,36 +79,36 @@ async def test_repair_is_written_only_if_the_cell_is_unchanged(target: StoreHarn
         Repair(CellChange(OTHER, 5, 2), None),
         Repair(CellChange(missing, 7, 2), None),
     ]
-    written = await target.store.repair(repairs, 200)
-    read = await target.store.read([LIKES, SHARES, OTHER, missing])
+    written = await harness.store.repair(repairs, 200)
+    read = await harness.store.read([LIKES, SHARES, OTHER, missing])
 
     assert 2 == written
     assert [(5, "2"), (5, "1"), (5, "1"), (7, "2")] == [
         (read[cell].version, str(read[cell].value)) for cell in (LIKES, SHARES, OTHER, missing)
     ]
-    assert [100, target.time(100, 200), 200, 200] == sorted(row[4] for row in await target.rows())
+    assert [100, harness.time(100, 200), 200, 200] == sorted(row[4] for row in await harness.rows())
 
 
 @of_groups
-async def test_foreign_row_does_not_end_the_pages(target: SqlTarget) -> None:
-    await target.run("INSERT INTO cells (fold, group_key) VALUES ('f', 'a'), ('f', 'c')")
-    await fill(target, (Cell("f", "b", "likes"), 1, 1), (Cell("f", "d", "likes"), 1, 1))
-    first = await target.store.cells("f", None, 1)
-    second = await target.store.cells("f", first[-1][0], 1)
+async def test_foreign_row_does_not_end_the_pages(harness: SqlHarness) -> None:
+    await harness.run("INSERT INTO cells (fold, group_key) VALUES ('f', 'a'), ('f', 'c')")
+    await fill(harness, (Cell("f", "b", "likes"), 1, 1), (Cell("f", "d", "likes"), 1, 1))
+    first = await harness.store.cells("f", None, 1)
+    second = await harness.store.cells("f", first[-1][0], 1)
 
     assert ["b", "d"] == [cell.group_key for cell, _ in first + second]
-    assert [] == await target.store.cells("f", second[-1][0], 1)
+    assert [] == await harness.store.cells("f", second[-1][0], 1)
 
 
-async def test_repair_may_restore_a_value_and_delete_one(target: StoreHarness) -> None:
-    await fill(target, (LIKES, 5, 1), (SHARES, 5, None))
+async def test_repair_may_restore_a_value_and_delete_one(harness: StoreHarness) -> None:
+    await fill(harness, (LIKES, 5, 1), (SHARES, 5, None))
 
-    assert 2 == await target.store.repair([Repair(CellChange(LIKES, 5, None), 5), Repair(CellChange(SHARES, 5, 1), 5)], 200)
-    assert {LIKES} == {cell for cell, one in (await target.store.read([LIKES, SHARES])).items() if one.value is None}
+    assert 2 == await harness.store.repair([Repair(CellChange(LIKES, 5, None), 5), Repair(CellChange(SHARES, 5, 1), 5)], 200)
+    assert {LIKES} == {cell for cell, one in (await harness.store.read([LIKES, SHARES])).items() if one.value is None}
 
 
 @pytest.mark.parametrize(
-    ("told", "value", "another"),
+    ("column_type", "value", "another"),
     [
         ("bigint", 1, 2**63 - 1), ("numeric", Decimal("0.5"), Decimal("9" * 5_000)), ("numeric(12,2)", "1.50", Decimal("2.25")),
         ("double precision", 1e300, 0.1), ("text", "abc", '"xyz"'), ("text", "1", '{"a":1}'), ("boolean", True, False),
@@ -117,50 +117,50 @@ async def test_repair_may_restore_a_value_and_delete_one(target: StoreHarness) -
     ],
 )  # fmt: skip
 async def test_value_of_a_typed_column_can_be_repaired_and_rewritten_as_it_was_read(
-    postgresql_url: str, told: str, value: Any, another: Any
+    postgresql_url: str, column_type: str, value: Any, another: Any
 ) -> None:
-    target = Postgres(postgresql_url, "groups", {"likes": "likes"})
-    await target.run(f"CREATE TABLE cells ({system_columns(target)}, likes {told}, PRIMARY KEY (fold, group_key))")
-    store = target.store
+    harness = Postgres(postgresql_url, "groups", {"likes": "likes"})
+    await harness.run(f"CREATE TABLE cells ({system_columns(harness)}, likes {column_type}, PRIMARY KEY (fold, group_key))")
+    store = harness.store
     await store.initialise()
     await write(store, [CellChange(LIKES, 5, another)])
-    expected = await target.run("SELECT likes::text FROM cells")
+    expected = await harness.run("SELECT likes::text FROM cells")
     await write(store, [CellChange(LIKES, 6, value)])
-    held = await store.as_stored([CellChange(LIKES, 7, another)])
-    repaired = await store.repair([Repair(held[0], 6)], 200)
+    repaired_change = await store.as_stored([CellChange(LIKES, 7, another)])
+    repaired = await store.repair([Repair(repaired_change[0], 6)], 200)
     ((cell, stored),) = await store.cells("f", None, 9)
-    again = CellChange(cell, 8, stored.value)
-    refusal = store.rejection(again)
-    kept = await store.repair([Repair(again, 7)], 300)
-    found = await target.run("SELECT likes::text FROM cells")
-    await target.close()
+    rewritten = CellChange(cell, 8, stored.value)
+    rejection = store.rejection(rewritten)
+    kept = await store.repair([Repair(rewritten, 7)], 300)
+    found = await harness.run("SELECT likes::text FROM cells")
+    await harness.close()
 
-    assert (1, None, 1, expected) == (repaired, refusal, kept, found)
+    assert (1, None, 1, expected) == (repaired, rejection, kept, found)
 
 
 async def test_constraint_violation_leaves_the_rest_of_a_page_repaired(
-    made: Callable[..., SqlTarget],
+    made: Callable[..., SqlHarness],
 ) -> None:
-    target = made(likes="likes", shares="shares")
+    harness = made(likes="likes", shares="shares")
     key = "PRIMARY KEY (fold, group_key)"
-    await target.run(f"CREATE TABLE cells ({system_columns(target)}, likes bigint CHECK (likes < 5), shares bigint, {key})")
-    store = target.store
+    await harness.run(f"CREATE TABLE cells ({system_columns(harness)}, likes bigint CHECK (likes < 5), shares bigint, {key})")
+    store = harness.store
     await store.initialise()
     await write(store, [CellChange(LIKES, 5, 1)])
     good = Cell("f", "b", "likes")
     repairs = [Repair(CellChange(LIKES, 6, 9), 5), Repair(CellChange(SHARES, 6, 2), None), Repair(CellChange(good, 6, 2), None)]
-    done, refused = await repaired(store, repairs, lambda: 200)
+    done, rejected = await repaired(store, repairs, lambda: 200)
     read = await store.read([LIKES, SHARES, good])
-    await target.close()
+    await harness.close()
 
-    assert (2, [LIKES]) == (done, list(refused))
-    assert "is refused: " in refused[LIKES]
+    assert (2, [LIKES]) == (done, list(rejected))
+    assert "is refused: " in rejected[LIKES]
     assert {LIKES: Stored(5, 1), SHARES: Stored(6, 2), good: Stored(6, 2)} == read
 
 
-async def test_repair_may_lower_a_version_that_later_records_are_compared_with(target: StoreHarness) -> None:
-    await fill(target, (LIKES, 5, 1))
-    await target.store.repair([Repair(CellChange(LIKES, 3, None), 5)], 200)
+async def test_repair_may_lower_a_version_that_later_records_are_compared_with(harness: StoreHarness) -> None:
+    await fill(harness, (LIKES, 5, 1))
+    await harness.store.repair([Repair(CellChange(LIKES, 3, None), 5)], 200)
 
-    assert {LIKES: Stored(3, None)} == await target.store.read([LIKES])
-    assert Counts(written=1) == await write(target.store, [CellChange(LIKES, 4, 9)])
+    assert {LIKES: Stored(3, None)} == await harness.store.read([LIKES])
+    assert Counts(written=1) == await write(harness.store, [CellChange(LIKES, 4, 9)])

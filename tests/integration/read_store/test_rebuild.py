@@ -116,10 +116,10 @@ async def test_rebuilt_table_is_correct_and_keeps_cells_only_the_former_one_had(
     found = await compared.rows(VALUES.format("folded_values"))
     through_view = await compared.rows(VALUES.format("shown"))
     former = await compared.rows(VALUES.format("folded_values_old"))
-    again = compared.run("rebuild")
+    second = compared.run("rebuild")
     verified, _ = compared.verify()
 
-    assert (0, 0, 0) == (first.code, again.code, verified)
+    assert (0, 0, 0) == (first.code, second.code, verified)
     assert [("a", "likes", "1"), ("b", "likes", "2"), ("c", "likes", "3")] == found == through_view
     assert [("a", "likes", "9"), ("c", "likes", "7"), ("d", "likes", "7")] == former
     assert found == await compared.rows(VALUES.format("folded_values_old"))
@@ -169,12 +169,12 @@ async def test_rights_of_other_roles_follow_the_name(stage: Stage, postgresql_ur
     ran = compared.run("rebuild")
     ((may,),) = await compared.rows(f"SELECT has_table_privilege('{reader}', 'folded_values', 'SELECT')")
     await compared.execute("CREATE MATERIALIZED VIEW fixed AS SELECT * FROM folded_values")
-    refused = compared.run("rebuild")
+    rejected = compared.run("rebuild")
     await compared.execute(f"DROP OWNED BY {reader}")
     await compared.execute(f"DROP ROLE {reader}")
 
-    assert (0, True, 1) == (ran.code, may, refused.code)
-    assert "the materialised view fixed would go on showing the former table; drop it first" in refused.err
+    assert (0, True, 1) == (ran.code, may, rejected.code)
+    assert "the materialised view fixed would go on showing the former table; drop it first" in rejected.err
 
 
 async def test_table_of_another_shape_is_replaced_by_the_content_of_the_topics(compared: Compared) -> None:
@@ -201,9 +201,9 @@ async def test_store_can_change_its_shape(compared: Compared) -> None:
     verified = compared.run("verify")
     await compared.execute("UPDATE folded_values SET likes = '5', shares = NULL WHERE group_key = 'a'")
     code, differ = compared.verify("--repair")
-    again = compared.run("rebuild")
+    second = compared.run("rebuild")
 
-    assert (0, 0, 0, 0) == (ran.code, verified.code, code, again.code), ran.err + verified.err
+    assert (0, 0, 0, 0) == (ran.code, verified.code, code, second.code), ran.err + verified.err
     assert [("a", "1", "2"), ("b", None, None)] == found
     assert [("likes", "wrong", 1), ("shares", "wrong", 2)] == sorted((one["name"], one["what"], one["source"]) for one in differ)
     assert found == await compared.rows("SELECT group_key, CAST(likes AS TEXT), CAST(shares AS TEXT) FROM folded_values ORDER BY 1")

@@ -15,7 +15,7 @@ from streams_app.read_store.core.merge import Cell, CellChange, Merged, Stored, 
 from streams_app.read_store.postgresql import groups as postgresql_groups
 from streams_app.read_store.sqlite import groups as sqlite_groups
 from tests.integration.conftest import of_groups
-from tests.integration.stores import StoreHarness, held, write
+from tests.integration.stores import StoreHarness, in_rows, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 FOLDS = itertools.count()
@@ -32,8 +32,8 @@ changes = st.builds(
 def topics(draw: st.DrawFn) -> list[list[CellChange]]:
     """Draw batches of what was emitted, with parts repeated and in any order."""
     emitted = draw(st.lists(changes, max_size=40, unique_by=lambda change: (change.cell, change.version)))
-    again = draw(st.lists(st.sampled_from(emitted), max_size=20)) if emitted else []
-    arrived = draw(st.permutations(emitted + again))
+    duplicates = draw(st.lists(st.sampled_from(emitted), max_size=20)) if emitted else []
+    arrived = draw(st.permutations(emitted + duplicates))
     cuts = sorted(draw(st.lists(st.integers(0, len(arrived)), max_size=4)))
     return [arrived[begin:end] for begin, end in itertools.pairwise([0, *cuts, len(arrived)])]
 
@@ -42,31 +42,33 @@ def expected(batches: Sequence[Sequence[CellChange]]) -> dict[tuple[str, str], t
     """Compute by brute force what the newest record has for each cell."""
     found: dict[tuple[str, str], CellChange] = {}
     for change in itertools.chain.from_iterable(batches):
-        known = found.setdefault(change.cell[1:], change)
-        if change.version > known.version:
+        newest_change = found.setdefault(change.cell[1:], change)
+        if change.version > newest_change.version:
             found[change.cell[1:]] = change
     return {cell: (change.value, change.version) for cell, change in found.items()}
 
 
-async def state(target: StoreHarness, batches: Iterable[Sequence[CellChange]]) -> dict[tuple[str, str], tuple[Any, int]]:
+async def state(harness: StoreHarness, batches: Iterable[Sequence[CellChange]]) -> dict[tuple[str, str], tuple[Any, int]]:
     """Return the final state of the store; every call has a fold of its own."""
     fold = f"f{next(FOLDS)}"
     for batch in batches:
-        await write(target.store, [replace(change, cell=change.cell._replace(fold=fold)) for change in newest(batch)])
-    return {(group, name): (value, version) for group, name, value, version, _ in await target.rows(fold)}
+        await write(harness.store, [replace(change, cell=change.cell._replace(fold=fold)) for change in newest(batch)])
+    return {(group, name): (value, version) for group, name, value, version, _ in await harness.rows(fold)}
 
 
-def shown(target: StoreHarness, batches: Sequence[Sequence[CellChange]]) -> dict[tuple[str, str], tuple[Any, int]]:
+def shown(harness: StoreHarness, batches: Sequence[Sequence[CellChange]]) -> dict[tuple[str, str], tuple[Any, int]]:
     """Return what :func:`expected` computes, in the format of :meth:`StoreHarness.rows`."""
-    return {cell: (None if value is None else held(target, value), version) for cell, (value, version) in expected(batches).items()}
+    return {
+        cell: (None if value is None else in_rows(harness, value), version) for cell, (value, version) in expected(batches).items()
+    }
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=topics())
 async def test_shuffled_duplicated_and_replayed_batches_end_in_the_brute_force_state(
-    target: StoreHarness, batches: list[list[CellChange]]
+    harness: StoreHarness, batches: list[list[CellChange]]
 ) -> None:
-    assert shown(target, batches) == await state(target, [*batches, *batches])
+    assert shown(harness, batches) == await state(harness, [*batches, *batches])
 
 
 # Broken version guards
@@ -77,7 +79,9 @@ def merged_without_a_guard(stored: Mapping[Cell, Stored], changes: Iterable[Cell
 
 
 def merged_by_the_version_of_the_group(stored: Mapping[Cell, Stored], changes: Iterable[CellChange]) -> Merged:
-    newest_of = {cell[:2]: max(other.version for held, other in stored.items() if held[:2] == cell[:2]) for cell in stored}
+    newest_of = {
+        cell[:2]: max(other.version for cell_of_group, other in stored.items() if cell_of_group[:2] == cell[:2]) for cell in stored
+    }
     changes = list(changes)
     return merge(
         {change.cell: Stored(newest_of[change.cell[:2]], "?") for change in changes if change.cell[:2] in newest_of}, changes
@@ -103,10 +107,10 @@ def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @of_groups
-async def test_broken_version_guard_is_detected(broken: None, target: StoreHarness) -> None:
+async def test_broken_version_guard_is_detected(broken: None, harness: StoreHarness) -> None:
     out_of_order = [[CellChange(LIKES, 5, 1)], [CellChange(SHARES, 3, 2)], [CellChange(LIKES, 4, 0)]]
 
-    assert shown(target, out_of_order) != await state(target, out_of_order)
+    assert shown(harness, out_of_order) != await state(harness, out_of_order)
 
 
 def test_brute_force_state_has_the_newest_versions() -> None:

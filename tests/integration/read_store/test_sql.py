@@ -14,7 +14,7 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.store import Counts, NotStorableError, ProgressError, ProgressStep
 from tests.integration.conftest import CELLS, of_sql
-from tests.integration.stores import P0, Postgres, Sqlite, SqlTarget, held, retry_while_locked, write
+from tests.integration.stores import P0, Postgres, SqlHarness, Sqlite, in_rows, retry_while_locked, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 
@@ -23,26 +23,26 @@ LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 
 
 @of_sql
-async def test_initialising_creates_only_the_missing_table(target: SqlTarget) -> None:
-    await write(target.store, [CellChange(LIKES, 1, 7)], 2, 5)
-    await target.run("DROP TABLE cells_progress")
+async def test_initialising_creates_only_the_missing_table(harness: SqlHarness) -> None:
+    await write(harness.store, [CellChange(LIKES, 1, 7)], 2, 5)
+    await harness.run("DROP TABLE cells_progress")
 
-    assert ["table cells_progress"] == await target.store.missing()
-    said = [line.partition(" in ")[0] for line in await target.store.initialise()]
-    assert ["table cells already exists", "created table cells_progress"] == said
-    assert [("a", "likes", held(target, 7), 1, 5)] == await target.rows()
+    assert ["table cells_progress"] == await harness.store.missing()
+    reports = [line.partition(" in ")[0] for line in await harness.store.initialise()]
+    assert ["table cells already exists", "created table cells_progress"] == reports
+    assert [("a", "likes", in_rows(harness, 7), 1, 5)] == await harness.rows()
 
 
 @of_sql
-async def test_table_is_created_by_only_one_of_two_concurrent_initialisations(bare: SqlTarget) -> None:
-    said = await asyncio.gather(bare.store.initialise(), bare.another().initialise())
+async def test_table_is_created_by_only_one_of_two_concurrent_initialisations(bare: SqlHarness) -> None:
+    reports = await asyncio.gather(bare.store.initialise(), bare.another().initialise())
     await bare.close()
 
-    assert [2, 2] == sorted(sum(line.startswith(word) for lines in said for line in lines) for word in ("created", "table"))
+    assert [2, 2] == sorted(sum(line.startswith(word) for lines in reports for line in lines) for word in ("created", "table"))
 
 
 @pytest.mark.parametrize("bare", CELLS, indirect=True)
-async def test_table_with_other_columns_is_rejected_and_unchanged(bare: SqlTarget) -> None:
+async def test_table_with_other_columns_is_rejected_and_unchanged(bare: SqlHarness) -> None:
     if isinstance(bare, Sqlite):
         bare.path.touch()
     await bare.run("CREATE TABLE cells (fold TEXT, likes INTEGER)")
@@ -57,7 +57,7 @@ async def test_table_with_other_columns_is_rejected_and_unchanged(bare: SqlTarge
 
 
 @pytest.mark.parametrize("bare", CELLS, indirect=True)
-async def test_table_without_the_key_is_rejected_and_unchanged(bare: SqlTarget) -> None:
+async def test_table_without_the_key_is_rejected_and_unchanged(bare: SqlHarness) -> None:
     kind = "JSONB" if isinstance(bare, Postgres) else ""
     columns = f"fold TEXT, group_key TEXT, name TEXT, value {kind}, version BIGINT, updated_ms BIGINT"
     await bare.run(f"CREATE TABLE cells ({columns})")
@@ -87,11 +87,11 @@ async def test_table_without_the_key_is_rejected_and_unchanged(bare: SqlTarget) 
     ],
 )  # fmt: skip
 async def test_value_is_stored_in_the_database_form_and_compares_equal(
-    target: SqlTarget, value: Any, in_sqlite: Any, in_postgresql: Any
+    harness: SqlHarness, value: Any, in_sqlite: Any, in_postgresql: Any
 ) -> None:
-    counts = [await write(target.store, [CellChange(LIKES, version, value)]) for version in (1, 2)]
-    expected = in_postgresql if isinstance(target, Postgres) else in_sqlite
-    ((_, _, found, version, _),) = await target.rows()
+    counts = [await write(harness.store, [CellChange(LIKES, version, value)]) for version in (1, 2)]
+    expected = in_postgresql if isinstance(harness, Postgres) else in_sqlite
+    ((_, _, found, version, _),) = await harness.rows()
 
     assert (type(expected), expected, 2) == (type(found), found, version)
     assert [Counts(written=1), Counts(unchanged=1)] == counts
@@ -102,34 +102,34 @@ async def test_value_is_stored_in_the_database_form_and_compares_equal(
 
 @of_sql
 @pytest.mark.parametrize("table", ["cells", "cells_progress"])
-async def test_failure_in_the_middle_writes_neither_changes_nor_progress(target: SqlTarget, table: str) -> None:
-    if isinstance(target, Sqlite) and table == "cells":
+async def test_failure_in_the_middle_writes_neither_changes_nor_progress(harness: SqlHarness, table: str) -> None:
+    if isinstance(harness, Sqlite) and table == "cells":
         pytest.skip("SQLite has triggers for rows alone, and those are taken for a matter of the values")
     batch = [CellChange(SHARES, 3, 1), CellChange(LIKES, 3, 9)]
-    await write(target.store, [CellChange(LIKES, 1, 7)], 2, 5)
-    await target.refuse(table)
+    await write(harness.store, [CellChange(LIKES, 1, 7)], 2, 5)
+    await harness.reject_writes(table)
     with pytest.raises(TryAgainError, match="the disk is full"):
-        await write(target.store, batch, 4, 6)
+        await write(harness.store, batch, 4, 6)
     with pytest.raises(TryAgainError, match="the disk is full"):
-        await target.store.probe()
+        await harness.store.probe()
 
-    assert [("a", "likes", held(target, 7), 1, 5)] == await target.rows()
-    assert {P0: 2} == await target.store.progress()
+    assert [("a", "likes", in_rows(harness, 7), 1, 5)] == await harness.rows()
+    assert {P0: 2} == await harness.store.progress()
 
-    await target.allow(table)
+    await harness.allow(table)
 
-    assert Counts(written=2) == await write(target.store, batch, 4, 6)
-    assert {P0: 4} == await target.store.progress()
+    assert Counts(written=2) == await write(harness.store, batch, 4, 6)
+    assert {P0: 4} == await harness.store.progress()
 
 
 @of_sql
-async def test_step_is_accepted_from_only_one_of_several_owners_at_the_same_progress(target: SqlTarget) -> None:
-    await write(target.store, [], 3)
+async def test_step_is_accepted_from_only_one_of_several_owners_at_the_same_progress(harness: SqlHarness) -> None:
+    await write(harness.store, [], 3)
 
     async def go_on(number: int) -> str:
         changes = [CellChange(Cell("f", f"{number}-{n}", "likes"), 1, 1) for n in range(200)]
         try:
-            await retry_while_locked(partial(target.another().apply, changes, ProgressStep(P0, 3, 10 + number), 0))
+            await retry_while_locked(partial(harness.another().apply, changes, ProgressStep(P0, 3, 10 + number), 0))
         except ProgressError:
             return "refused"
         return "taken"
@@ -137,58 +137,60 @@ async def test_step_is_accepted_from_only_one_of_several_owners_at_the_same_prog
     outcomes = await asyncio.gather(*(go_on(number) for number in range(4)))
 
     assert ["refused"] * 3 + ["taken"] == sorted(outcomes)
-    assert {str(outcomes.index("taken"))} == {group.partition("-")[0] for group, *_ in await target.rows()}
+    assert {str(outcomes.index("taken"))} == {group.partition("-")[0] for group, *_ in await harness.rows()}
 
 
 @of_sql
-async def test_two_workers_on_the_same_cells_do_not_deadlock(target: SqlTarget) -> None:
+async def test_two_workers_on_the_same_cells_do_not_deadlock(harness: SqlHarness) -> None:
     cells = [Cell("f", f"g{number // 10}", f"n{number % 10}") for number in range(1_000)]
 
     async def fill(partition: int, step: int) -> None:
-        store = target.another()
+        store = harness.another()
         for version in range(8):
             changes = [CellChange(cell, version, version) for cell in cells[::step]]
             await retry_while_locked(partial(write, store, changes, tp=TP("s.f", partition)))
 
     await asyncio.gather(fill(0, 1), fill(1, -1), fill(2, 1))
 
-    assert {(held(target, 7), 7)} == {(value, version) for _, _, value, version, _ in await target.rows()}
+    assert {(in_rows(harness, 7), 7)} == {(value, version) for _, _, value, version, _ in await harness.rows()}
 
 
 # Additions of users to the table
 
 
-async def forbid(target: SqlTarget, column: str, *, by_trigger: bool, is_late: bool = False) -> None:
+async def forbid(harness: SqlHarness, column: str, *, by_trigger: bool, is_late: bool = False) -> None:
     """Add a constraint that rejects the value 9 in a column."""
-    if isinstance(target, Sqlite):
-        await target.run(
+    if isinstance(harness, Sqlite):
+        await harness.run(
             f"CREATE TRIGGER forbidden BEFORE INSERT ON cells WHEN NEW.{column} = 9 BEGIN SELECT RAISE(ABORT, 'no nine'); END"
         )
     elif by_trigger:
-        assert isinstance(target, Postgres)
+        assert isinstance(harness, Postgres)
         when = "CONSTRAINT TRIGGER forbidden AFTER" if is_late else "TRIGGER forbidden BEFORE"
-        async with target.connected() as connection:
+        async with harness.connected() as connection:
             await connection.execute(
                 "CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no nine'; END $$;"
                 f"CREATE {when} INSERT ON cells {'INITIALLY DEFERRED' if is_late else ''} FOR EACH ROW "
                 f"WHEN (NEW.{column} = '9') EXECUTE FUNCTION forbid()"
             )
     else:
-        await target.run(f"ALTER TABLE cells ADD CONSTRAINT forbidden CHECK ({column} <> '9')")
+        await harness.run(f"ALTER TABLE cells ADD CONSTRAINT forbidden CHECK ({column} <> '9')")
 
 
 @of_sql
 @pytest.mark.parametrize("how", ["constraint", "trigger", "late trigger"])
-async def test_constraint_or_trigger_violation_is_found_and_the_rest_can_be_written(target: SqlTarget, how: str) -> None:
-    if isinstance(target, Sqlite) and how != "trigger":
+async def test_constraint_or_trigger_violation_is_found_and_the_rest_can_be_written(harness: SqlHarness, how: str) -> None:
+    if isinstance(harness, Sqlite) and how != "trigger":
         pytest.skip("a constraint is added to a table of PostgreSQL alone")
-    await forbid(target, '"likes"' if target.is_groups else "value", by_trigger=how != "constraint", is_late=how == "late trigger")
+    await forbid(
+        harness, '"likes"' if harness.is_groups else "value", by_trigger=how != "constraint", is_late=how == "late trigger"
+    )
     cells = [Cell("f", f"g{number}", "likes") for number in range(20)]
     batch = [CellChange(cell, 1, 9 if number in (7, 13) else 1) for number, cell in enumerate(cells)]
     with pytest.raises(NotStorableError) as caught:
-        await write(target.store, [*batch, CellChange(SHARES, 1, 1)], 5)
-    left = await target.rows(), await target.store.progress()
-    counts = await write(target.store, [change for change in batch if change.cell not in caught.value.cells], 5)
+        await write(harness.store, [*batch, CellChange(SHARES, 1, 1)], 5)
+    left = await harness.rows(), await harness.store.progress()
+    counts = await write(harness.store, [change for change in batch if change.cell not in caught.value.cells], 5)
 
     assert {cells[7], cells[13]} == caught.value.cells.keys()
     assert all(("check constraint" if how == "constraint" else "no nine") in why for why in caught.value.cells.values())

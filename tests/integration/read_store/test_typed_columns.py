@@ -12,17 +12,17 @@ import pytest
 
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep
-from tests.integration.stores import P0, Postgres, Sqlite, SqlTarget, system_columns, write
+from tests.integration.stores import P0, Postgres, SqlHarness, Sqlite, system_columns, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 NAMES = {"likes": "likes", "shares": "shares"}
 
 
-async def typed(target: SqlTarget, columns: str) -> SqlTarget:
-    await target.run(f"CREATE TABLE cells ({system_columns(target)}, {columns}, PRIMARY KEY (fold, group_key))")
-    await target.store.initialise()
-    await target.store.progress()
-    return target
+async def typed(harness: SqlHarness, columns: str) -> SqlHarness:
+    await harness.run(f"CREATE TABLE cells ({system_columns(harness)}, {columns}, PRIMARY KEY (fold, group_key))")
+    await harness.store.initialise()
+    await harness.store.progress()
+    return harness
 
 
 TAKEN: list[tuple[str, Any, str, Any]] = [
@@ -36,15 +36,15 @@ TAKEN: list[tuple[str, Any, str, Any]] = [
 
 @pytest.mark.parametrize(("kind", "value", "in_postgresql", "in_sqlite"), TAKEN)
 async def test_value_is_stored_in_its_column_type_and_compares_equal(
-    made: Callable[..., SqlTarget], kind: str, value: Any, in_postgresql: str, in_sqlite: Any
+    made: Callable[..., SqlHarness], kind: str, value: Any, in_postgresql: str, in_sqlite: Any
 ) -> None:
-    target = await typed(made(**NAMES), f"likes {kind}, shares {kind}")
+    harness = await typed(made(**NAMES), f"likes {kind}, shares {kind}")
     counts = [
-        await write(target.store, [CellChange(LIKES, version, value), CellChange(SHARES, version, None)]) for version in (1, 2)
+        await write(harness.store, [CellChange(LIKES, version, value), CellChange(SHARES, version, None)]) for version in (1, 2)
     ]
-    expected = in_postgresql if isinstance(target, Postgres) else in_sqlite
-    ((found, nothing),) = await target.run(f"SELECT {target.shown('likes')}, shares FROM cells")
-    await target.close()
+    expected = in_postgresql if isinstance(harness, Postgres) else in_sqlite
+    ((found, nothing),) = await harness.run(f"SELECT {harness.shown('likes')}, shares FROM cells")
+    await harness.close()
 
     assert (type(expected), expected, None) == (type(found), found, nothing)
     assert [Counts(written=2), Counts(unchanged=2)] == counts
@@ -60,35 +60,39 @@ async def test_value_is_stored_in_its_column_type_and_compares_equal(
     ],
 )  # fmt: skip
 async def test_postgresql_specific_types_are_supported(postgresql_url: str, kind: str, value: Any, expected: str) -> None:
-    target = await typed(Postgres(postgresql_url, "groups", NAMES), f"likes {kind}, shares {kind}")
-    counts = [await write(target.store, [CellChange(LIKES, version, value)]) for version in (1, 2)]
-    ((found,),) = await target.run("SELECT likes::text FROM cells")
-    await target.close()
+    harness = await typed(Postgres(postgresql_url, "groups", NAMES), f"likes {kind}, shares {kind}")
+    counts = [await write(harness.store, [CellChange(LIKES, version, value)]) for version in (1, 2)]
+    ((found,),) = await harness.run("SELECT likes::text FROM cells")
+    await harness.close()
 
     assert (expected, [Counts(written=1), Counts(unchanged=1)]) == (found, counts)
 
 
-async def test_unsuitable_value_is_rejected_alone_before_it_is_written(made: Callable[..., SqlTarget]) -> None:
-    target = await typed(made(**NAMES), "likes bigint, shares text")
-    told = [target.store.rejection(CellChange(cell, 1, value)) for cell, value in ((LIKES, "many"), (LIKES, 1.5), (SHARES, "many"))]
+async def test_unsuitable_value_is_rejected_alone_before_it_is_written(made: Callable[..., SqlHarness]) -> None:
+    harness = await typed(made(**NAMES), "likes bigint, shares text")
+    reasons = [
+        harness.store.rejection(CellChange(cell, 1, value)) for cell, value in ((LIKES, "many"), (LIKES, 1.5), (SHARES, "many"))
+    ]
     with pytest.raises(NotStorableError) as caught:
-        await write(target.store, [CellChange(LIKES, 1, "many"), CellChange(SHARES, 1, "many")])
-    found = await target.run("SELECT * FROM cells")
-    await target.close()
+        await write(harness.store, [CellChange(LIKES, 1, "many"), CellChange(SHARES, 1, "many")])
+    found = await harness.run("SELECT * FROM cells")
+    await harness.close()
 
-    assert ["the value is not a number", "the value is not a whole number", None] == [why and why.partition(",")[0] for why in told]
+    assert ["the value is not a number", "the value is not a whole number", None] == [
+        why and why.partition(",")[0] for why in reasons
+    ]
     assert ({LIKES: "the value is not a number"}, []) == (caught.value.cells, found)
 
 
-async def test_values_that_violate_a_constraint_are_found_and_nothing_is_written(made: Callable[..., SqlTarget]) -> None:
-    target = await typed(made(**NAMES), "likes bigint CHECK (likes >= 0), shares bigint")
+async def test_values_that_violate_a_constraint_are_found_and_nothing_is_written(made: Callable[..., SqlHarness]) -> None:
+    harness = await typed(made(**NAMES), "likes bigint CHECK (likes >= 0), shares bigint")
     cells = [Cell("f", f"g{number}", "likes") for number in range(40)]
     batch = [CellChange(cell, 1, -1 if number in (7, 30) else number) for number, cell in enumerate(cells)]
     with pytest.raises(NotStorableError) as caught:
-        await target.store.apply([*batch, CellChange(SHARES, 1, 1)], ProgressStep(P0, None, 5), 0)
-    left = await target.run("SELECT * FROM cells"), await target.store.progress()
-    counts = await write(target.store, [change for change in batch if change.cell not in caught.value.cells], 5)
-    await target.close()
+        await harness.store.apply([*batch, CellChange(SHARES, 1, 1)], ProgressStep(P0, None, 5), 0)
+    left = await harness.run("SELECT * FROM cells"), await harness.store.progress()
+    counts = await write(harness.store, [change for change in batch if change.cell not in caught.value.cells], 5)
+    await harness.close()
 
     assert {cells[7], cells[30]} == caught.value.cells.keys()
     assert all("constraint" in why.lower() and "-1" not in why for why in caught.value.cells.values())
@@ -96,37 +100,37 @@ async def test_values_that_violate_a_constraint_are_found_and_nothing_is_written
     assert Counts(written=38) == counts
 
 
-async def test_values_that_violate_a_constraint_together_are_rejected_together(made: Callable[..., SqlTarget]) -> None:
-    target = await typed(made(**NAMES), "likes bigint, shares bigint, CHECK (likes >= shares)")
+async def test_values_that_violate_a_constraint_together_are_rejected_together(made: Callable[..., SqlHarness]) -> None:
+    harness = await typed(made(**NAMES), "likes bigint, shares bigint, CHECK (likes >= shares)")
     with pytest.raises(NotStorableError) as caught:
-        await write(target.store, [CellChange(LIKES, 1, 1), CellChange(SHARES, 1, 2), CellChange(Cell("f", "b", "likes"), 1, 1)])
-    await target.close()
+        await write(harness.store, [CellChange(LIKES, 1, 1), CellChange(SHARES, 1, 2), CellChange(Cell("f", "b", "likes"), 1, 1)])
+    await harness.close()
 
     assert {LIKES, SHARES} == caught.value.cells.keys()
 
 
 async def test_row_too_large_for_a_page_is_rejected_and_the_others_are_not(postgresql_url: str) -> None:
     columns = {f"c{number}": f"c{number}" for number in range(600)}
-    target = Postgres(postgresql_url, "groups", columns)
-    await target.store.initialise()
+    harness = Postgres(postgresql_url, "groups", columns)
+    await harness.store.initialise()
     large = [CellChange(Cell("f", "a", name), 1, "x" * 18) for name in columns]
     with pytest.raises(NotStorableError) as caught:
-        await write(target.store, [*large, CellChange(Cell("f", "b", "c0"), 1, 1)])
-    await target.close()
+        await write(harness.store, [*large, CellChange(Cell("f", "b", "c0"), 1, 1)])
+    await harness.close()
 
     assert {"a"} == {cell.group_key for cell in caught.value.cells}
     assert "row is too big" in next(iter(caught.value.cells.values()))
 
 
-async def test_decimal_beyond_the_precision_of_sqlite_is_the_nearest_float(made: Callable[..., SqlTarget]) -> None:
-    target = made(**NAMES)
-    if not isinstance(target, Sqlite):
+async def test_decimal_beyond_the_precision_of_sqlite_is_the_nearest_float(made: Callable[..., SqlHarness]) -> None:
+    harness = made(**NAMES)
+    if not isinstance(harness, Sqlite):
         pytest.skip("PostgreSQL holds every decimal")
-    await typed(target, "likes numeric, shares real")
+    await typed(harness, "likes numeric, shares real")
     changes = [CellChange(LIKES, 1, Decimal("12345678901234567890.5")), CellChange(SHARES, 1, 2)]
-    counts = [await write(target.store, changes), await write(target.store, changes)]
-    found = await target.run("SELECT likes, shares FROM cells")
-    await target.close()
+    counts = [await write(harness.store, changes), await write(harness.store, changes)]
+    found = await harness.run("SELECT likes, shares FROM cells")
+    await harness.close()
 
     assert ([(12345678901234567890.5, 2.0)], [Counts(written=2), Counts(unchanged=2)]) == (found, counts)
 
@@ -136,10 +140,10 @@ DOCS = (Path(__file__).parents[3] / "docs" / "read-stores.md").read_text("utf-8"
 
 @pytest.mark.parametrize("table", re.findall(r"(CREATE TABLE account_metrics .*?)```", DOCS, re.DOTALL))
 async def test_documented_tables_are_accepted(postgresql_url: str, table: str) -> None:
-    target = Postgres(postgresql_url, "groups", NAMES)
-    await target.run(table.replace("account_metrics", "cells"))
-    await target.store.initialise()
-    counts = await write(target.store, [CellChange(Cell("f", "17", name), 1, 7) for name in NAMES])
-    await target.close()
+    harness = Postgres(postgresql_url, "groups", NAMES)
+    await harness.run(table.replace("account_metrics", "cells"))
+    await harness.store.initialise()
+    counts = await write(harness.store, [CellChange(Cell("f", "17", name), 1, 7) for name in NAMES])
+    await harness.close()
 
     assert Counts(written=2) == counts

@@ -78,11 +78,12 @@ async def test_value_that_violates_a_constraint_is_reported_as_such_and_the_othe
     code, found = compared.verify()
     shown = compared.run("verify", "--wait", "0")
     untouched = await compared.rows("SELECT group_key, likes FROM folded_values ORDER BY group_key")
-    repaired, again = compared.verify("--repair")
+    repaired, still_different = compared.verify("--repair")
 
     whats = {"a": ("refused", 1), "b": ("wrong", 1), "c": ("refused", None)}
     assert [(1, whats)] * 2 == [
-        (code, {one["group"]: (one["what"], one["store"]) for one in each}) for code, each in ((code, found), (repaired, again))
+        (code, {one["group"]: (one["what"], one["store"]) for one in each})
+        for code, each in ((code, found), (repaired, still_different))
     ]
     assert [["a", "likes", "refused", "1"], ["c", "likes", "refused", "-"]] == [
         line.split()[:4] for line in shown.out.splitlines() if "refused" in line
@@ -157,18 +158,18 @@ async def test_group_the_store_cannot_hold_is_reported_and_the_others_are_compar
     await compared.sync()
     await compared.execute("DELETE FROM folded_values WHERE group_key = 'b'")
     code, found = compared.verify()
-    repaired, told = compared.verify("--repair")
+    repaired, unrepaired = compared.verify("--repair")
     after, left = compared.verify()
 
-    refused = {("likes", "refused"), *((name, "refused") for name in names if name != "likes")}
+    not_storable = {("likes", "refused"), *((name, "refused") for name in names if name != "likes")}
     assert (1, 1, 1) == (code, repaired, after)
     assert (
-        {*refused, ("likes", "missing")}
+        {*not_storable, ("likes", "missing")}
         == {(one["name"], one["what"]) for one in found}
-        == {(one["name"], one["what"]) for one in told}
+        == {(one["name"], one["what"]) for one in unrepaired}
     )
     assert {*odd, *(["a"] if shape == "cells" else [])} == {one["group"] for one in left}
-    assert refused == {(one["name"], one["what"]) for one in left}
+    assert not_storable == {(one["name"], one["what"]) for one in left}
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ from streams_app.embedded import Valkey
 from tests.conftest import REDIS_CHOICE
 from tests.integration.hubs import running_hub
 from tests.integration.site import Site, unhelpful_lines
-from tests.integration.whole_app import PAGE, PROMISES, TAB, WholeApp
+from tests.integration.whole_app import GUARANTEES, PAGE, TAB, WholeApp
 from tests.servers.redis7 import Redis7
 from tests.servers.redis_cluster import ReplicatedCluster
 
@@ -79,6 +79,6 @@ async def test_application_continues_by_itself_while_a_cluster_changes(
             log = worker.log()
 
     assert changed > 0
-    assert {1} == set(app.calls()[PROMISES[-1]].values())
+    assert {1} == set(app.calls()[GUARANTEES[-1]].values())
     assert 0 == code
     assert [] == unhelpful_lines(log)

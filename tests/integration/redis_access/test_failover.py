@@ -15,7 +15,7 @@ from tests.conftest import REDIS_CHOICE
 from tests.helpers import wait_until
 from tests.integration.hubs import running_hub
 from tests.integration.site import LIMIT_SECONDS, Site, reasons, unhelpful_lines, up
-from tests.integration.whole_app import PAGE, PROMISES, TAB, WholeApp
+from tests.integration.whole_app import GUARANTEES, PAGE, TAB, WholeApp
 from tests.servers.redis7 import Redis7
 from tests.workers import WorkerProcess
 
@@ -133,5 +133,5 @@ async def test_application_continues_after_a_failover_that_keeps_connections_ope
             log = worker.log()
 
     assert (1, 0) == (is_up, code)
-    assert {1} == set(app.calls()[PROMISES[-1]].values())
+    assert {1} == set(app.calls()[GUARANTEES[-1]].values())
     assert [] == unhelpful_lines(log)

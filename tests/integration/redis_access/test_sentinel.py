@@ -20,7 +20,7 @@ from tests.helpers import wait_until
 from tests.integration.commands import Ran, run
 from tests.integration.hubs import running_hub
 from tests.integration.site import LIMIT_SECONDS, Site, Stage, reasons, unhelpful_lines, up
-from tests.integration.whole_app import PAGE, PROMISES, TAB, WholeApp
+from tests.integration.whole_app import GUARANTEES, PAGE, TAB, WholeApp
 from tests.servers.cache import ROOT
 from tests.servers.redis7 import Redis7, fetch
 from tests.servers.sentinels import SERVICE, SentinelGroup, run_sentinel, write_sentinel
@@ -85,7 +85,7 @@ async def test_application_continues_by_itself_after_a_replica_is_promoted(site:
             code = await worker.terminate()
             log = worker.log()
 
-    assert {1} == set(app.calls()[PROMISES[-1]].values())
+    assert {1} == set(app.calls()[GUARANTEES[-1]].values())
     assert (0, 0) == (code, checked.code), checked.text
     assert f"Sentinel names {LOOPBACK}:{promoted} as the primary of '{SERVICE}'" in checked.text
     assert [] == unhelpful_lines(log)
@@ -185,7 +185,7 @@ async def test_users_of_redis_and_sentinel_have_exactly_the_documented_rights(st
         stage.config()
         checked = await ask(stage, "check", **right)
         without = await ask(stage, "check")
-        refused = await ask(stage, "check", **right | {"STREAMS_APP_REDIS_SENTINEL_PASSWORD_FILE": str(wrong)})
+        rejected = await ask(stage, "check", **right | {"STREAMS_APP_REDIS_SENTINEL_PASSWORD_FILE": str(wrong)})
         with WorkerProcess(stage.config(), stage.folder, right) as worker:
             await worker.wait_ready()
             await stage.send(50)
@@ -195,11 +195,11 @@ async def test_users_of_redis_and_sentinel_have_exactly_the_documented_rights(st
             outcome = await stage.outcome()
             code = await worker.terminate()
 
-    assert (0, 1, 1, 0) == (checked.code, without.code, refused.code, code), checked.text
+    assert (0, 1, 1, 0) == (checked.code, without.code, rejected.code, code), checked.text
     assert f"Sentinel names {LOOPBACK}:{former}" in checked.text
-    for text in (without.text, refused.text):
+    for text in (without.text, rejected.text):
         assert "redis.sentinel_password_file; the rights needed are" in text
-    assert all(PASSWORD not in text for text in (checked.text, without.text, refused.text, worker.log()))
+    assert all(PASSWORD not in text for text in (checked.text, without.text, rejected.text, worker.log()))
     assert [] == outcome.faults(stage.sent, is_exact=False)
 
 

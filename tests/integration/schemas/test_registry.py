@@ -125,7 +125,7 @@ async def answering(answer: Answer) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("status", "text", "said"),
+    ("status", "text", "message"),
     [
         pytest.param(
             500, '{"error_code":50001,"message":"store is away"}', "answers 500 store is away", id="error of the registry"
@@ -138,13 +138,13 @@ async def answering(answer: Answer) -> AsyncIterator[str]:
         pytest.param(200, "3", "answers 200", id="no object"),
     ],
 )
-async def test_response_other_than_a_schema_is_an_outage(status: int, text: str, said: str) -> None:
+async def test_response_other_than_a_schema_is_an_outage(status: int, text: str, message: str) -> None:
     async def answer(_: web.Request) -> web.StreamResponse:
         return web.Response(status=status, text=text)
 
     async with answering(answer) as url:
         schemas = registry(url)
-        with pytest.raises(RegistryUnavailableError, match=said):
+        with pytest.raises(RegistryUnavailableError, match=message):
             await schemas.prepare([framed(1, b"")])
 
         assert [1] == schemas.missing([1])

@@ -49,16 +49,16 @@ async def test_view_waits_for_an_unavailable_registry_and_shows_every_item(site:
         await watched.shows(config, "made", 0)
         await site.send("events", [(b"7", value) for value in (values[0], unknown, broken, *values[1:])])
         await wait_until(lambda: "schema registry" in worker.log(), LIMIT_SECONDS, "the view waits for the registry")
-        await watched.says(config, "made", "behind", 0)
+        await watched.has_state(config, "made", "behind", 0)
         async with forwarding(port, apicurio.port):
             await watched.shows(config, "made", 3)
-            letters = await read_topic(
+            dead_letters = await read_topic(
                 site.bootstrap, site.names.topic("dead"), until=lambda found: len(found) >= 2, timeout_seconds=LIMIT_SECONDS
             )
         code = await worker.terminate()
 
     assert [(unknown, b"unknown-schema"), (broken, b"wrong-format")] == [
-        (letter.value, dict(letter.headers)["reason"]) for letter in letters
+        (dead_letter.value, dict(dead_letter.headers)["reason"]) for dead_letter in dead_letters
     ]
     assert 0 == code
 

@@ -128,7 +128,7 @@ async def test_fold_and_subscriber_wait_for_an_unavailable_registry_and_skip_not
         async with forwarding(port, apicurio.port):
             outcome = await site.outcome("folded", 3)
             await worker.wait_ready()
-            letters = await read_topic(
+            dead_letters = await read_topic(
                 site.bootstrap, site.names.topic("events.dead"), until=lambda found: len(found) >= 2, timeout_seconds=LIMIT_SECONDS
             )
             await wait_until(
@@ -141,7 +141,7 @@ async def test_fold_and_subscriber_wait_for_an_unavailable_registry_and_skip_not
         last |= value["metrics"]
     assert {"x": 2, "y": 1} == last
     assert [(unknown, b"unknown-schema"), (broken, b"wrong-format")] == [
-        (letter.value, dict(letter.headers)["reason"]) for letter in letters
+        (dead_letter.value, dict(dead_letter.headers)["reason"]) for dead_letter in dead_letters
     ]
     assert ["a {'x': 0}", "a {'x': 2}", "a {'y': 1}"] == sorted(ledger.read_text().splitlines())
     assert 0 == code

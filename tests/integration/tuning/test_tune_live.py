@@ -52,7 +52,7 @@ async def test_curve_of_a_running_worker_matches_its_topic(site: Site) -> None:
         await wait_until(
             lambda: metric(worker, "streams_app_events_folded_total") == EVENTS, LIMIT_SECONDS, "all events are folded"
         )
-        told = json.loads((await live("--json", "--target-ratio", "0.5")).out)
+        output = json.loads((await live("--json", "--target-ratio", "0.5")).out)
         table = await live()
         two = await live("--url", f"127.0.0.1:{port}", "--url", "127.0.0.1:1", "--windows", "90s", "--json")
         short = await live("--windows", "500ms,1m")
@@ -63,11 +63,11 @@ async def test_curve_of_a_running_worker_matches_its_topic(site: Site) -> None:
         site.config(site.fold("folded", "events", quiet_period="1m") + site.fold("empty", "none"))
     gone = await live()
 
-    assert [records(events, point["quiet_ms"]) for point in told["curve"]] == [point["records"] for point in told["curve"]]
-    assert (EVENTS, len({group for group, _, _ in events}), None) == (told["events"], told["groups"], told["sample"])
-    assert 60_000 in [point["quiet_ms"] for point in told["curve"]]
-    reached = [point["quiet_ms"] for point in told["curve"] if point["ratio"] >= 0.5]
-    assert reached[0] == told["recommended"]["quiet_ms"]
+    assert [records(events, point["quiet_ms"]) for point in output["curve"]] == [point["records"] for point in output["curve"]]
+    assert (EVENTS, len({group for group, _, _ in events}), None) == (output["events"], output["groups"], output["sample"])
+    assert 60_000 in [point["quiet_ms"] for point in output["curve"]]
+    reached = [point["quiet_ms"] for point in output["curve"] if point["ratio"] >= 0.5]
+    assert reached[0] == output["recommended"]["quiet_ms"]
 
     assert table.code == 0, table.err
     assert max(map(len, table.out.splitlines()[1:])) <= 80

@@ -39,10 +39,10 @@ async def test_estimated_redis_memory_is_within_a_quarter(
     await fold_some(shard, [event._replace(offset=event.offset + 1) for event in events])
     while len(shard.outbox):  # early records leave at once
         await shard.finish(shard.outbox.first(1_000))
-    held = (await redis_client.info("memory"))["used_memory"] - before
+    used_bytes = (await redis_client.info("memory"))["used_memory"] - before
     columns = Columns(now_ms=10_000)
     columns.add(0, events)
     (point,) = curve_of("f", columns, Bounds.of(fold), [3_600_000], prefix_bytes=len(keys.group_prefix)).points
 
     assert point.peak_open_groups == GROUPS
-    assert held == pytest.approx(point.redis_bytes, rel=0.25)
+    assert used_bytes == pytest.approx(point.redis_bytes, rel=0.25)

@@ -92,14 +92,14 @@ async def test_killed_broker_is_reported_and_its_clients_do_not_flood_the_log(
         await outage_reason(worker, "Kafka")
         open_groups = values(worker)["streams_app_open_groups"]
         lines = [json.loads(line) for line in worker.log().splitlines()]
-    said = Counter((line["logger"], re.sub(r"\d+", "#", line["message"])) for line in lines)
+    logged = Counter((line["logger"], re.sub(r"\d+", "#", line["message"])) for line in lines)
 
     assert GROUPS == open_groups
     assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
     assert {f"{own_broker_stage.source}-{number}" for number in range(4)} == {
         line["source"] for line in lines if "claimed" in line["message"]
     }
-    assert [] == [kind for kind, count in said.items() if kind[0].startswith("aiokafka") and count > 1]
+    assert [] == [kind for kind, count in logged.items() if kind[0].startswith("aiokafka") and count > 1]
 
 
 async def test_wiped_redis_is_reported(staged: Stage, valkey: Valkey) -> None:

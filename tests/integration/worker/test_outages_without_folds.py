@@ -46,7 +46,7 @@ def thank(event: Received[OrderPaid]) -> None:
 catalogue = Catalogue(events=(paid,), subscribers=(ship, thank))
 """
 
-LOST = "is unavailable since", "is back after"
+OUTAGE_MESSAGES = "is unavailable since", "is back after"
 
 
 class Shop:
@@ -112,7 +112,7 @@ async def test_worker_without_folds_is_not_ready_while_redis_is_away_and_continu
     assert 0 == code
     assert shop.site.redis_url in reason
     assert [{"kafka": 1, "redis": 1}, {"kafka": 1, "redis": 0}, {"kafka": 1, "redis": 1}] == [before, away, back]
-    assert [1, 1] == [log.count(text) for text in LOST]
+    assert [1, 1] == [log.count(text) for text in OUTAGE_MESSAGES]
 
 
 @pytest.mark.long
@@ -130,7 +130,7 @@ async def test_worker_of_one_subscriber_is_not_ready_while_the_broker_is_away(sh
 
     assert shop.site.bootstrap in reason
     assert {"kafka": 0, "redis": 1} == away
-    assert [1, 1] == [log.count(text) for text in LOST]
+    assert [1, 1] == [log.count(text) for text in OUTAGE_MESSAGES]
 
 
 async def test_worker_of_one_read_store_reports_the_broker_and_does_not_query_redis(

@@ -28,7 +28,7 @@ async def test_secrets_stay_hidden_in_a_redis_crash_and_a_resync(stage: Stage, t
     home = tmp_path / "valkey"
     password = CANARIES["redis" if where == "file" else "redis-url"]
     variables = {"STREAMS_APP_HTTP_TOKEN_FILE": secret(tmp_path, "http")}
-    with guarded(None, home, password) as first:
+    with valkey_with_password(None, home, password) as first:
         stage.redis_url = first.url if where == "file" else first.url.replace("//", f"//default:{password}@")
         if where == "file":
             variables["STREAMS_APP_REDIS_PASSWORD_FILE"] = secret(tmp_path, "redis")
@@ -42,7 +42,7 @@ async def test_secrets_stay_hidden_in_a_redis_crash_and_a_resync(stage: Stage, t
             await stage.send(60)
             await wait_until(lambda: page(worker, "/health/ready")[0] == 503, LIMIT_SECONDS, "the worker misses Redis")
             pages = [page(worker, path)[1] for path in ("/metrics", "/groups", "/health/live", "/health/ready")]
-            with guarded(first.port, home, password):
+            with valkey_with_password(first.port, home, password):
                 await stage.send(60)
                 outcome = await stage.outcome()
                 pages += [page(worker, path)[1] for path in ("/metrics", "/groups", "/health/live", "/health/ready")]
@@ -58,7 +58,7 @@ async def test_secrets_stay_hidden_in_a_redis_crash_and_a_resync(stage: Stage, t
     assert [] == secrets_in(f"{settings!r} {settings} {settings.redis!r} {settings.redis.redacted_url}")
 
 
-def guarded(port: int | None, home: Path, password: str) -> Valkey:
+def valkey_with_password(port: int | None, home: Path, password: str) -> Valkey:
     """Yield an empty Valkey that requires a password."""
     valkey = Valkey.start(port, home)
     with redis.Redis.from_url(valkey.url) as client:
@@ -131,10 +131,10 @@ async def test_pages_are_open_to_this_machine_only(stage: Stage, host: str | Non
         url = await wait_until(lambda: worker.url, LIMIT_SECONDS, "it listens")
         with socket.socket() as client:
             client.settimeout(5)
-            refused = client.connect_ex((address, urlsplit(url).port or 0))
+            error_number = client.connect_ex((address, urlsplit(url).port or 0))
 
     assert (host or LOOPBACK) == urlsplit(url).hostname
-    assert is_open == (refused == 0)
+    assert is_open == (error_number == 0)
 
 
 async def test_token_is_required_for_all_but_the_health_pages(stage: Stage, tmp_path: Path) -> None:

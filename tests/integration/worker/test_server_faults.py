@@ -130,11 +130,11 @@ async def test_redis_killed_and_restarted_loses_no_event(staged: Stage, valkey: 
         valkey.kill()
         await send_continuously(staged, 100, 3)
         await wait_until(lambda: reasons(worker), LIMIT_SECONDS, "the worker misses Redis")
-        with Valkey.start(valkey.port, tmp_path / "valkey", appendonly=True) as again:
+        with Valkey.start(valkey.port, tmp_path / "valkey", appendonly=True) as restarted:
             await staged.send(100)
             # A second of its log may be missing: then events are folded again.
             outcome = await staged.outcome()
-            with redis.Redis.from_url(again.url) as client:
+            with redis.Redis.from_url(restarted.url) as client:
                 assert client.dbsize() > 0
             code = await worker.terminate()
 

@@ -171,18 +171,18 @@ async def test_every_class_of_bad_input_is_dead_lettered_and_the_partition_conti
         await stage.send(24)
         where = await produce(stage.bootstrap, stage.source, [(key, value) for key, value, _ in BAD_INPUT])
         await stage.send(24)
-        letters = await stage.dead_letters(len(BAD_INPUT))
+        dead_letters = await stage.dead_letters(len(BAD_INPUT))
         outcome = await stage.outcome()
         code = await worker.terminate()
 
     found = {
-        (int(headers["source-partition"]), int(headers["source-offset"])): (letter, headers)
-        for letter, headers in _headers(letters)
+        (int(headers["source-partition"]), int(headers["source-offset"])): (dead_letter, headers)
+        for dead_letter, headers in _headers(dead_letters)
     }
-    assert len(BAD_INPUT) == len(found) == len(letters)
+    assert len(BAD_INPUT) == len(found) == len(dead_letters)
     for metadata, (key, value, reason) in zip(where, BAD_INPUT, strict=True):
-        letter, headers = found[metadata.partition, metadata.offset]
-        assert (key, value or None, reason) == (letter.key, letter.value or None, headers["reason"])
+        dead_letter, headers = found[metadata.partition, metadata.offset]
+        assert (key, value or None, reason) == (dead_letter.key, dead_letter.value or None, headers["reason"])
         assert ("account-metrics", stage.source) == (headers["fold"], headers["source-topic"])
         assert int(headers["failed-at-ms"]) > 0
     assert [] == outcome.faults(stage.sent)

@@ -25,14 +25,14 @@ from tests.shards import Answering, claimed_shard, emitter_of, fold_some
 # Acknowledgments
 
 
-@pytest.mark.parametrize("refused", [0, 1, 2])
+@pytest.mark.parametrize("rejected", [0, 1, 2])
 async def test_split_record_is_finished_only_when_every_part_is_acknowledged(
-    redis_client: Redis, names: Names, refused: int
+    redis_client: Redis, names: Names, rejected: int
 ) -> None:
     shard = await claimed_shard(redis_client, names)
     await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {f"n{number}": "x" * 500_000 for number in range(3)})])
     answer: list[BaseException | None] = [None] * 3
-    answer[refused] = KafkaError()
+    answer[rejected] = KafkaError()
     producer = Answering(answer)
     emitter = emitter_of(shard, producer)
     failed = await emitter.emit_due_once()

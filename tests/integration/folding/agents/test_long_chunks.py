@@ -57,7 +57,7 @@ async def fold_range(shard: Shard, events: Sequence[FoldEvent], now_ms: int = 10
     return sizes
 
 
-async def events_held(shard: Shard) -> int:
+async def count_events(shard: Shard) -> int:
     """Count the events in the outbox and in open groups."""
     done = await shard.seal(10**9, folded_until_ms=None, everything=True)
     assert done is not None
@@ -72,8 +72,8 @@ async def test_script_work_stays_close_to_its_limit(
     shard = await claimed_shard(redis_client, names, backlog)
     events = [FoldEvent(at, 1_000, b"s%d" % at, {"u": 1}) for at in range(4_000)]
     chunks = await fold_range(shard, events, now_ms=10_000)
-    again = [FoldEvent(4_000 + at, 1_000, b"s%d" % at, {"u": 1}) for at in range(4_000)]
-    await fold_range(shard, again, now_ms=10_000)
+    later = [FoldEvent(4_000 + at, 1_000, b"s%d" % at, {"u": 1}) for at in range(4_000)]
+    await fold_range(shard, later, now_ms=10_000)
 
     assert [4_000] == chunks
     assert 8_000 == sum(reply.taken for reply in replies)
@@ -95,16 +95,16 @@ async def test_group_of_any_number_of_events_and_sessions_is_split_among_scripts
     left = [entry.events for entry in shard.outbox]
 
     assert ([most, 100], most + 99) == (chunks, shard.fence)
-    assert most + 100 == await events_held(shard)
+    assert most + 100 == await count_events(shard)
     assert ({1} if gap_ms > 1 else {3} if max_events else set()) == set(left)
 
 
 async def test_groups_of_many_names_are_ended_by_several_scripts(
     redis_client: Redis, names: Names, replies: list[FoldReply]
 ) -> None:
-    many, held = 40, {f"n{number}": 1 for number in range(400)}
+    many, values = 40, {f"n{number}": 1 for number in range(400)}
     shard = await claimed_shard(redis_client, names, "sessions")
-    await fold_some(shard, [FoldEvent(at, 1_000, b"s%d" % at, held) for at in range(many)])
+    await fold_some(shard, [FoldEvent(at, 1_000, b"s%d" % at, values) for at in range(many)])
     replies.clear()
     late = [FoldEvent(many + at, 1_001, b"s%d" % at, {"u": 1}) for at in range(many)]
     late.append(FoldEvent(2 * many, 1_002 + SECOND_MS, b"snew", {"u": 1}))
@@ -150,8 +150,8 @@ async def test_group_near_its_bound_on_names_is_read_once_per_script(redis_clien
     shard.bounds = shard._packing.bounds = replace(shard.bounds, max_changed=4)
     await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1, "v": 1, "w": 1})])
     await redis_client.config_resetstat()
-    again = [FoldEvent(1 + at, 1_001, b"sa", {"u": 1, "v": 1}) for at in range(50)]
-    await fold_range(shard, [*again, FoldEvent(51, 1_002, b"sa", {"x": 1, "y": 1})])
+    later = [FoldEvent(1 + at, 1_001, b"sa", {"u": 1, "v": 1}) for at in range(50)]
+    await fold_range(shard, [*later, FoldEvent(51, 1_002, b"sa", {"x": 1, "y": 1})])
     counts = await redis_client.info("commandstats")
 
     assert [(51, {"u", "v", "w"})] == [(entry.events, set(entry.names)) for entry in shard.outbox]
@@ -200,4 +200,4 @@ async def test_chunk_split_in_detail_rereads_only_its_own_records(redis_client: 
 
     assert [20, *[5] * 4] == [len(offsets) for offsets in read]
     assert [*range(20)] == [offset for offsets in read[1:] for offset in offsets]
-    assert 20 == await events_held(shard)
+    assert 20 == await count_events(shard)

@@ -21,17 +21,17 @@ from tests.shards import claimed_shard, fold_some
 async def test_partition_is_reclaimed_if_a_reply_of_its_drain_is_missing(redis_client: Redis, names: Names) -> None:
     shard = await claimed_shard(redis_client, names, "merge")
     await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
-    refused: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
-    partition: Any = SimpleNamespace(resync=lambda *said: refused.put_nowait(said))
+    resyncs: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
+    partition: Any = SimpleNamespace(resync=lambda *arguments: resyncs.put_nowait(arguments))
     claim = Claim(TP("t", 0), "f", 1, "m", OffsetAndMetadata(0), LogBounds(0, 1, 0), 1, "", was_reset=False, _partition=partition)
     clock = SimpleNamespace(now_ms=lambda: 2_000)
-    parts = SimpleNamespace(
+    context = SimpleNamespace(
         producer=None, clock=clock, metrics=None, dead_letters_of=lambda *_: None, record_tracing_of=lambda _: None
     )
-    processor = RetiredFoldProcessor(shard.store, cast("Any", parts))
+    processor = RetiredFoldProcessor(shard.store, cast("Any", context))
     with patch.object(shard.store, "seal", AsyncMock(side_effect=RedisConnectionError("the reply was lost"))):
         await processor.claim(claim)
-        cause, _, script = await asyncio.wait_for(refused.get(), 60)
+        cause, _, script = await asyncio.wait_for(resyncs.get(), 60)
 
     assert ("lost-reply", "seal") == (cause, script)
     await processor.revoke(0.0)

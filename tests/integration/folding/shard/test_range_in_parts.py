@@ -29,7 +29,7 @@ from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.codec import StoredGroup
 from streams_app.folding.store.replies import FoldOutcome
 from streams_app.folding.store.shard_store import ShardStore
-from tests.integration.shapes import RUNS, bounds_of_a_fold, placed, shapes
+from tests.integration.shapes import RUNS, bounds_of_a_fold, events_after, shapes
 from tests.scripts import (
     EPOCH,
     PARTITIONS,
@@ -90,7 +90,7 @@ async def test_range_in_several_scripts_has_the_same_result_as_event_by_event(
     small, much = cycle([BriefStore(store, work) for work in works]), cycle(mosts)
     clock, fence, found = 0, -1, []
     for shape in (before, drawn):
-        events = placed(shape, fence, max(clock, 1_000))
+        events = events_after(shape, fence, max(clock, 1_000))
         end = events[-1].offset + 1 if events else fence + 1
         chunk = chunk_of(events, bounds, end=end, start_ms=clock, keeps_values=keeps_values) if events else None
         for event in events:
@@ -104,13 +104,13 @@ async def test_range_in_several_scripts_has_the_same_result_as_event_by_event(
         # A session that ends before the end of its range leaves at once, with its range or at the next seal.
         expected += model.seal(clock)
         found += (await seal(store, fence, clock, bounds, limit=1_000)).sealed
-    opened, left, marks = await open_groups(store), await outbox_of(store), await meta_of(store)
+    opened, left, meta = await open_groups(store), await outbox_of(store), await meta_of(store)
     in_order = sorted((comparable(entry, keeps_values=keeps_values) for entry in expected), key=lambda entry: entry[1])
 
-    assert {group: group_of(held, keeps_values=keeps_values) for group, held in model.open.items()} == opened
+    assert {group: group_of(open_group, keeps_values=keeps_values) for group, open_group in model.open.items()} == opened
     assert in_order == [comparable(entry, keeps_values=keeps_values) for entry in left]
     assert in_order == sorted((comparable(entry, keeps_values=keeps_values) for entry in found), key=lambda entry: entry[1])
-    assert (str(fence), str(clock), False) == (marks["fence"], marks["clock"], "to" in marks)
+    assert (str(fence), str(clock), False) == (meta["fence"], meta["clock"], "to" in meta)
     await emptied(store)
 
 
@@ -181,9 +181,9 @@ async def test_two_alternating_owners_have_the_same_result_as_one_at_any_takeove
         name="f", source="t", group_key="a", changed="m", backlog=backlog, keep=keep, max_events=max_events,
         max_changed=max_changed, quiet_period=timedelta(milliseconds=20), max_hold=timedelta(milliseconds=100),
     )  # fmt: skip
-    history = placed(before)
-    events = placed(drawn, history[-1].offset if history else -1, history[-1].timestamp_ms if history else 1_000)
-    more = placed(after, events[-1].offset + 1 if events else 100, events[-1].timestamp_ms if events else 1_000)
+    history = events_after(before)
+    events = events_after(drawn, history[-1].offset if history else -1, history[-1].timestamp_ms if history else 1_000)
+    more = events_after(after, events[-1].offset + 1 if events else 100, events[-1].timestamp_ms if events else 1_000)
     now_ms = 1_200 + ahead_ms
     ends = [found[-1].offset if found else -1 for found in (history, events, more)]
     first = Range(history, ends[0], 1_000, is_live=False)
@@ -200,10 +200,10 @@ async def test_two_alternating_owners_have_the_same_result_as_one_at_any_takeove
             heir = await owner(BriefStore(store, work), declared)
             await fold_range(heir, third)
             assert sorted(entry.first_offset for entry in heir.outbox) == [offset for offset, _ in await sealed_in(store)]
-            marks = await meta_of(store)
+            meta = await meta_of(store)
             for its_own in ("token", "epoch", "owner"):
-                del marks[its_own]
-            found.append((await open_groups(store), await outbox_of(store), marks, heir.clock.stored))
+                del meta[its_own]
+            found.append((await open_groups(store), await outbox_of(store), meta, heir.clock.stored))
             await emptied(store)
     whole, in_turn = found
 
@@ -233,7 +233,7 @@ async def test_bound_inside_a_run_splits_it(redis: Redis, bounds: Bounds, is_ope
     original = ChunkProgress.detail
 
     def recorded(self: ChunkProgress, groups: Mapping[bytes, OpenGroup | None], bounds: Bounds) -> None:
-        asked.append({group: held is not None for group, held in groups.items()})
+        asked.append({group: open_group is not None for group, open_group in groups.items()})
         original(self, groups, bounds)
 
     with patch.object(ChunkProgress, "detail", recorded):
@@ -246,5 +246,5 @@ async def test_bound_inside_a_run_splits_it(redis: Redis, bounds: Bounds, is_ope
 
     assert is_open in [groups[b"sa"] for groups in asked if b"sa" in groups]
     assert sorted(map(comparable, expected), key=lambda entry: entry[1]) == left
-    assert {group: group_of(held) for group, held in model.open.items()} == await open_groups(store)
+    assert {group: group_of(open_group) for group, open_group in model.open.items()} == await open_groups(store)
     await emptied(store)

@@ -20,7 +20,7 @@ from streams_app.folding.store.replies import FoldOutcome, RangeInProgress
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
-from tests.integration.range_by_steps import CHUNK, EVENTS, RANGE_MARKS, TO, A, B, C, D, step, step_by_step
+from tests.integration.range_by_steps import CHUNK, EVENTS, RANGE_FIELDS, TO, A, B, C, D, step, step_by_step
 from tests.scripts import (
     BriefStore,
     chunk_of,
@@ -84,9 +84,9 @@ async def test_log_that_begins_within_the_range_keeps_the_rest_of_it(store: Shar
 async def test_log_that_begins_beyond_the_range_ends_it(store: ShardStore, to: int) -> None:
     await beyond_the_cursor(store)
     await store.skip("me", -1, to)
-    marks = await meta_of(store)
+    meta = await meta_of(store)
 
-    assert (str(to), set()) == (marks["fence"], RANGE_MARKS & marks.keys())
+    assert (str(to), set()) == (meta["fence"], RANGE_FIELDS & meta.keys())
 
 
 @pytest.mark.parametrize(("to", "expected"), [(1, True), (TO, False)])
@@ -110,10 +110,10 @@ async def test_changed_definition_drops_the_range_and_refolds_it_from_its_beginn
         await store.define("me", "new")
     await store.finish("me", [(3, 3, 1)])
     await store.define("me", "new")
-    marks = await meta_of(store)
+    meta = await meta_of(store)
     await fold(store, -1, CHUNK)
 
-    assert ("new", "-1", set()) == (marks["definition"], marks["fence"], RANGE_MARKS & marks.keys())
+    assert ("new", "-1", set()) == (meta["definition"], meta["fence"], RANGE_FIELDS & meta.keys())
     assert {A, B, C, D} == set(await open_groups(store))
 
 
@@ -124,24 +124,24 @@ async def test_function_with_a_different_result_for_a_started_range_skips_no_eve
     fold = Fold(name="f", source="t", group_key=lambda event: event["g"], changed="m", quiet_period=timedelta(seconds=1))
     made = ShardStore(FoldScripts(redis_client), shard_keys(names.app_id, "f", "t", 0))
     first, second = (Shard(fold, TP("t", 0), BriefStore(made, 1)) for _ in range(2))
-    view, said = ReaderView(None, None), [FoldEvent(0, 1, b"sa", {"u": 1}), FoldEvent(1, 1, b"sz", {"u": 1})]
+    view, events = ReaderView(None, None), [FoldEvent(0, 1, b"sa", {"u": 1}), FoldEvent(1, 1, b"sz", {"u": 1})]
     await first.claim(0, 1)
-    (chunk,) = first.chunks(said, 1, view, 10)
-    begun = await first.fold_once(first.begin(chunk, lambda: said))
-    says = [event._replace(group=b"sa") for event in said]  # what was in z is now in a, which has been taken
+    (chunk,) = first.chunks(events, 1, view, 10)
+    begun = await first.fold_once(first.begin(chunk, lambda: events))
+    regrouped = [event._replace(group=b"sa") for event in events]  # what was in z is now in a, which has been taken
     await second.claim(0, 1)
-    (chunk,) = second.chunks(says, 1, view, 10)
-    progress = second.begin(chunk, lambda: says)
-    refused = await second.fold_once(progress)
+    (chunk,) = second.chunks(regrouped, 1, view, 10)
+    progress = second.begin(chunk, lambda: regrouped)
+    rejected = await second.fold_once(progress)
     sealed = await second.seal(10, folded_until_ms=None, everything=True)
     assert sealed is not None
     await second.finish(sealed.sealed)
     await second.adopt_definition()
-    again = await second.fold_once(progress)
+    repeated = await second.fold_once(progress)
     rest = await second.seal(10, folded_until_ms=None, everything=True)
     assert rest is not None
 
-    assert [FoldOutcome.MORE, FoldOutcome.FULL, FoldOutcome.DONE] == [begun.outcome, refused.outcome, again.outcome]
+    assert [FoldOutcome.MORE, FoldOutcome.FULL, FoldOutcome.DONE] == [begun.outcome, rejected.outcome, repeated.outcome]
     assert [(0, 0), (0, 1)] == [(entry.first_offset, entry.last_offset) for entry in (*sealed.sealed, *rest.sealed)]
 
 

@@ -121,9 +121,9 @@ async def test_late_producer_is_still_late_after_a_backlog(owner: Owner, away_ms
     await seal_until(first, NOW + SECOND)
     second, back = await owner(), NOW + away_ms
     await fold_backlog(second, back, *range(NOW - HOUR + MINUTE, back - HOUR + 1, MINUTE))
-    held = [(entry.events, entry.reason) for entry in second.outbox]
+    sealed = [(entry.events, entry.reason) for entry in second.outbox]
 
-    assert [(30, "max_hold")] * (away_ms // (30 * MINUTE)) == held
+    assert [(30, "max_hold")] * (away_ms // (30 * MINUTE)) == sealed
     assert [] == await seal_until(second, back + MINUTE)
     assert [(away_ms // MINUTE % 30 + 1, "quiet")] == await seal_until(second, back + MINUTE + 1)
 
@@ -143,15 +143,15 @@ AT_THE_GAP = (
 def sessions_by_record_time(events: Iterable[tuple[int, bytes]]) -> list[tuple[bytes, int, int]]:
     """Return group, first and last offset of each session; time is the newest timestamp so far."""
     clock, found = 0, []
-    held: dict[bytes, tuple[int, int, int]] = {}
+    open_sessions: dict[bytes, tuple[int, int, int]] = {}
     for offset, (stamp, group) in enumerate(events):
         clock = max(clock, stamp)
-        score, first, last = held.get(group, (clock, offset, offset))
+        score, first, last = open_sessions.get(group, (clock, offset, offset))
         if clock - score > MINUTE:
             found.append((group, first, last))
             first = offset
-        held[group] = clock, first, offset
-    return sorted(found + [(group, first, last) for group, (_, first, last) in held.items()])
+        open_sessions[group] = clock, first, offset
+    return sorted(found + [(group, first, last) for group, (_, first, last) in open_sessions.items()])
 
 
 @pytest.mark.parametrize("is_live", [False, True])
@@ -195,8 +195,8 @@ async def test_worker_with_a_clock_ahead_leaves_a_correct_clock_to_the_next_owne
 async def test_claim_with_a_clock_ahead_knows_when_it_was_at_the_end(redis_client: Redis, names: Names) -> None:
     fold = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(minutes=1))
     tp = TP("t", 0)
-    host = SimpleNamespace(now_ms=lambda: NOW + 10 * MINUTE, monotonic_ms=lambda: 77_000)
-    clock = TrustedClock(host)
+    clock_ahead = SimpleNamespace(now_ms=lambda: NOW + 10 * MINUTE, monotonic_ms=lambda: 77_000)
+    clock = TrustedClock(clock_ahead)
     clock.compare(clock.read(), NOW)
     reader: Any = SimpleNamespace(
         generation=1, member_id="m", topic_id=_answer(""), incarnations=_answer({}), committed=_answer(None),
@@ -210,7 +210,7 @@ async def test_claim_with_a_clock_ahead_knows_when_it_was_at_the_end(redis_clien
     await processor.revoke(0)
     shard = processor.shard
     shard.is_claimed = True  # manual from here on
-    host.now_ms = lambda: NOW + SECOND  # corrected
+    clock_ahead.now_ms = lambda: NOW + SECOND  # corrected
     clock.compare(clock.read(), NOW + SECOND)
     # It arrived live, so its time is now, despite its producer's timestamp.
     record = SimpleNamespace(offset=0, timestamp=NOW - HOUR, key=b"x", value=b'{"a":"x","m":"y"}', headers=())
@@ -221,7 +221,7 @@ async def test_claim_with_a_clock_ahead_knows_when_it_was_at_the_end(redis_clien
 
 
 def _answer(answer: Any) -> Any:
-    async def said(*_: Any) -> Any:
+    async def reply(*_: Any) -> Any:
         return answer
 
-    return said
+    return reply

@@ -126,8 +126,8 @@ async def test_closing_event_folded_by_a_dead_script_closes_nothing_twice(redis:
     chunk = DetailedChunkCutter(events, -1, 1, bounds, keeps_values=True).next(RangeTime(WALL, None), 0)
     first = await send(store, -1, chunk, packed(chunk, bounds), bounds)
     await redis.hset(store.keys.meta, "fence", "-1")
-    again = await send(store, -1, chunk, packed(chunk, bounds), bounds)
+    repeated = await send(store, -1, chunk, packed(chunk, bounds), bounds)
 
     assert [("closed", 0, 0)] == [(one.reason, one.first_offset, one.last_offset) for one in first.sealed]
-    assert [] == again.sealed
-    assert {b"sa": 1} == {group: held.numbers.first_offset for group, held in (await open_groups(store)).items()}
+    assert [] == repeated.sealed
+    assert {b"sa": 1} == {group: content.numbers.first_offset for group, content in (await open_groups(store)).items()}

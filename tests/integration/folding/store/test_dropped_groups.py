@@ -32,7 +32,7 @@ async def request(store: ShardStore, group: bytes, first_offset: int) -> None:
     await store.redis.hset(store.keys.drop, group, DropRequest(first_offset, "anna@host", "a loop").to_text())
 
 
-async def answers(store: ShardStore) -> dict[bytes, bytes]:
+async def stored_answers(store: ShardStore) -> dict[bytes, bytes]:
     found: Any = await store.redis.hgetall(store.keys.dropped)
     return dict(found)
 
@@ -49,10 +49,10 @@ async def test_dropped_group_makes_no_record_and_the_next_event_reopens_it(store
     assert [(b"sa", 0, 2, 2, DropRequest(0, "anna@host", "a loop"))] == done.dropped
     assert ([], [], 1, 1) == (done.sealed, await outbox_of(store), done.open_groups, watermark)
     assert {b"sa": (3, 1), b"sb": (1, 1)} == {
-        group: (held.numbers.first_offset, held.numbers.events) for group, held in opened.items()
+        group: (content.numbers.first_offset, content.numbers.events) for group, content in opened.items()
     }
-    assert (0, [b"sa"]) == (await store.redis.exists(store.keys.drop), list(await answers(store)))
-    answer = DropAnswer.from_text((await answers(store))[b"sa"])
+    assert (0, [b"sa"]) == (await store.redis.exists(store.keys.drop), list(await stored_answers(store)))
+    answer = DropAnswer.from_text((await stored_answers(store))[b"sa"])
     assert DropAnswer(0, 2, 2, 1_000, DropRequest(0, "anna@host", "a loop")) == answer
     assert 0 < await store.redis.ttl(store.keys.dropped) <= 7 * 86_400
     assert [] == (await seal(store, 3, 0)).dropped
@@ -132,7 +132,7 @@ async def test_drop_is_repeated_after_its_script_dies_at_any_write(redis_client:
 
         assert {b"sb", b"sc"} == {entry.member for entry in await outbox_of(store)}
         answer = b'0 1 0 1011 0 ["anna@host","a loop"]'
-        assert ({}, {b"sa": answer}) == (await open_groups(store), await answers(store))
+        assert ({}, {b"sa": answer}) == (await open_groups(store), await stored_answers(store))
         assert (0, 1) == (await store.redis.exists(store.keys.drop), await store.watermark())
         await emptied(store)
     assert 4 < deaths < 11

@@ -17,7 +17,7 @@ from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.store.shard_store import ShardStore
 from tests.chaos.simulation_redis import dying
-from tests.integration.shapes import RUNS, bounds_of_a_fold, placed, shapes
+from tests.integration.shapes import RUNS, bounds_of_a_fold, events_after, shapes
 from tests.scripts import (
     EPOCH,
     BriefStore,
@@ -64,12 +64,12 @@ async def begun(redis: Redis, events: list[FoldEvent], bounds: Bounds) -> ShardS
 
 async def die(store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds, events: list[FoldEvent], writes: int) -> bool:
     """Fold a chunk by a script that dies after this number of writes; return whether it died."""
-    marks = await meta_of(store)
+    meta = await meta_of(store)
     try:
         await fold(edited(store, partial(dying, writes=writes)), fence, chunk, bounds, events)
     except ResponseError as error:
         assert "dies here" in str(error)
-        assert marks == await meta_of(store)
+        assert meta == await meta_of(store)
         return True
     return False
 
@@ -77,13 +77,15 @@ async def die(store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds, event
 async def state_of(store: ShardStore) -> tuple[dict[bytes, StoredContent], list[Sealed]]:
     """Return open groups and outbox, and check that no group counts an event twice."""
     opened, sealed = await open_groups(store), await outbox_of(store)
-    assert all(held.numbers.events == len(held.names) for held in opened.values())
+    assert all(content.numbers.events == len(content.names) for content in opened.values())
     assert all(entry.events == len(entry.names) for entry in sealed)
     return opened, sealed
 
 
 def names_of(opened: dict[bytes, StoredContent], sealed: list[Sealed]) -> set[str]:
-    return {name.decode() for held in opened.values() for name in held.names} | {name for entry in sealed for name in entry.names}
+    return {name.decode() for content in opened.values() for name in content.names} | {
+        name for entry in sealed for name in entry.names
+    }
 
 
 @pytest.mark.parametrize(
@@ -121,14 +123,14 @@ async def test_repeated_script_completes_its_work_after_dying_at_any_write(redis
 @RUNS
 @given(
     before=shapes, drawn=shapes, bounds=bounds_of_a_fold, writes=st.integers(0, 15), work=st.sampled_from([1, 30, 5_000]),
-    deaths=st.integers(1, 3), looks=st.booleans(),
+    deaths=st.integers(1, 3), flushes=st.booleans(),
 )  # fmt: skip
 async def test_events_are_neither_missing_nor_counted_twice_after_scripts_die(
-    redis_client: Redis, before: Any, drawn: Any, bounds: Bounds, writes: int, work: int, deaths: int, looks: bool
+    redis_client: Redis, before: Any, drawn: Any, bounds: Bounds, writes: int, work: int, deaths: int, flushes: bool
 ) -> None:
-    events = named(placed(before))
+    events = named(events_after(before))
     fence, clock = (events[-1].offset, max(event.timestamp_ms for event in events)) if events else (-1, 0)
-    late = named(placed(drawn, fence, max(clock, 1_000)))
+    late = named(events_after(drawn, fence, max(clock, 1_000)))
     if not late:
         return
     store = await begun(redis_client, events, bounds)
@@ -136,13 +138,13 @@ async def test_events_are_neither_missing_nor_counted_twice_after_scripts_die(
     for death in range(deaths):
         if not await die(store, fence, chunk, bounds, late, max(0, writes - death)):
             break
-        if looks:  # a flush of all groups is requested in the meantime
+        if flushes:  # a flush of all groups is requested in the meantime
             await store.redis.sadd(store.keys.flush, "*")
             await seal(store, fence, 0, bounds, limit=1_000)
     if (await meta_of(store))["fence"] == str(fence):
         await fold(BriefStore(store, work), fence, chunk, bounds, late, most=3)
     opened, records = await state_of(store)
-    lows = [held.numbers.first_offset for held in opened.values()] + [entry.first_offset for entry in records]
+    lows = [content.numbers.first_offset for content in opened.values()] + [entry.first_offset for entry in records]
 
     assert {f"n{event.offset}" for event in [*events, *late]} == names_of(opened, records)
     assert (str(late[-1].offset), min([late[-1].offset + 1, *lows])) == ((await meta_of(store))["fence"], await store.watermark())

@@ -92,15 +92,15 @@ async def test_groups_that_are_not_due_are_not_read(store: ShardStore) -> None:
     assert (False, True) == ("cmdstat_hgetall" in counts, "cmdstat_hget" in counts)
 
 
-@pytest.mark.parametrize(("leaving", "reads"), [(1, 2), (3, 4)])
-async def test_one_group_that_is_not_due_is_read_after_the_sealed_ones(store: ShardStore, leaving: int, reads: int) -> None:
+@pytest.mark.parametrize(("due", "reads"), [(1, 2), (3, 4)])
+async def test_one_group_that_is_not_due_is_read_after_the_sealed_ones(store: ShardStore, due: int, reads: int) -> None:
     groups = [b"s%02d" % number for number in range(12)]
-    fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups[leaving:], 105, names=900)
+    fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups[due:], 105, names=900)
     await store.redis.config_resetstat()
     done = await seal(store, fence, 111, limit=500)
     counts = await store.redis.info("commandstats")
 
-    assert leaving == len(done.sealed)
+    assert due == len(done.sealed)
     assert reads == counts["cmdstat_hgetall"]["calls"]
 
 
@@ -198,10 +198,10 @@ async def test_listing_reads_a_bounded_number_of_groups(store: ShardStore, names
     place = StoredShard(names.app_id, FOLD, 0, 106, fence)
     await store.redis.config_resetstat()
     rows = await collect(store.redis, [place], 5, sort, PAGE)
-    looked: Any = await store.redis.info("commandstats")
+    counts: Any = await store.redis.info("commandstats")
 
     assert 5 == len(rows)
-    assert looked["cmdstat_hlen"]["calls"] == (5 if sort == "oldest" else PAGE)
+    assert counts["cmdstat_hlen"]["calls"] == (5 if sort == "oldest" else PAGE)
 
 
 async def test_remains_of_an_older_state_do_not_stop_the_check_of_holds(store: ShardStore) -> None:
@@ -214,14 +214,14 @@ async def test_remains_of_an_older_state_do_not_stop_the_check_of_holds(store: S
     assert {} == await timers(store)
 
 
-@pytest.mark.parametrize("is_known", [True, False])
-async def test_sealed_group_leaves_no_key_behind(store: ShardStore, *, is_known: bool) -> None:
+@pytest.mark.parametrize("is_of_this_epoch", [True, False])
+async def test_sealed_group_leaves_no_key_behind(store: ShardStore, *, is_of_this_epoch: bool) -> None:
     fence = await fold_at(store, -1, [b"s%d" % number for number in range(5)], 100)
-    if not is_known:  # of an older state
+    if not is_of_this_epoch:  # of an older state
         await store.redis.hset(store.keys.meta, "epoch", b"ffff")
     done = await seal(store, fence, 111, limit=500)
     left = [key async for key in store.redis.scan_iter(match=store.keys.group_prefix + "*")]
 
-    assert (5 if is_known else 0) == len(done.sealed)
+    assert (5 if is_of_this_epoch else 0) == len(done.sealed)
     assert [] == left
     assert {} == await timers(store)

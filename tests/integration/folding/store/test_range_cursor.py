@@ -16,7 +16,7 @@ from streams_app.folding.store.replies import FoldOutcome, RangeInProgress
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
-from tests.integration.range_by_steps import CHUNK, EVENTS, RANGE_MARKS, TO, A, B, C, D, step, step_by_step
+from tests.integration.range_by_steps import CHUNK, EVENTS, RANGE_FIELDS, TO, A, B, C, D, step, step_by_step
 from tests.scripts import (
     BOUNDS,
     WALL,
@@ -50,8 +50,10 @@ async def test_first_script_of_a_range_writes_its_end_its_cursor_and_its_time(st
     after = await meta_of(store)
 
     assert (FoldOutcome.MORE, A, 1) == (done.outcome, done.cursor, done.taken)
-    assert {"to": "9", "cursor": "sa", "cap": str(WALL), "arrived": "", "digest": ""} == {name: after[name] for name in RANGE_MARKS}
-    assert before | {"log": ""} == {name: value for name, value in after.items() if name not in RANGE_MARKS}
+    assert {"to": "9", "cursor": "sa", "cap": str(WALL), "arrived": "", "digest": ""} == {
+        name: after[name] for name in RANGE_FIELDS
+    }
+    assert before | {"log": ""} == {name: value for name, value in after.items() if name not in RANGE_FIELDS}
 
 
 async def test_range_that_fits_one_script_writes_no_cursor(store: ShardStore, redis_client: Redis) -> None:
@@ -59,7 +61,7 @@ async def test_range_that_fits_one_script_writes_no_cursor(store: ShardStore, re
     await fold(ShardStore(FoldScripts(redis_client), store.keys), -1, CHUNK)
     counts = await redis_client.info("commandstats")
 
-    assert set() == RANGE_MARKS & (await meta_of(store)).keys()
+    assert set() == RANGE_FIELDS & (await meta_of(store)).keys()
     assert "cmdstat_hdel" not in counts
 
 
@@ -100,23 +102,23 @@ async def test_shard_without_room_releases_its_lock_and_continues_once_records_a
 # 2. What is expected, and the reply if the state differs
 
 
-@pytest.mark.parametrize("known", [b"", A])
-async def test_cursor_beyond_the_expected_one_is_reported_as_already_reached(store: ShardStore, known: bytes) -> None:
+@pytest.mark.parametrize("expected_cursor", [b"", A])
+async def test_cursor_beyond_the_expected_one_is_reported_as_already_reached(store: ShardStore, expected_cursor: bytes) -> None:
     first = await step(store)
     second = await step(store, first.cursor)
     before = await state_of(store)
-    told = await step(store, known)
+    reply = await step(store, expected_cursor)
 
-    assert (FoldOutcome.ALREADY, B, 0, []) == (told.outcome, told.cursor, told.clock_ms, told.sealed)
+    assert (FoldOutcome.ALREADY, B, 0, []) == (reply.outcome, reply.cursor, reply.clock_ms, reply.sealed)
     assert (B, before) == (second.cursor, await state_of(store))
 
 
 async def test_completely_folded_range_is_reported_as_already_reached(store: ShardStore) -> None:
     sealed = await fold(store, -1, CHUNK)
     before = await state_of(store)
-    told = await step(store, C)
+    reply = await step(store, C)
 
-    assert (FoldOutcome.ALREADY, b"", CHUNK.clock_ms, sealed) == (told.outcome, told.cursor, told.clock_ms, [])
+    assert (FoldOutcome.ALREADY, b"", CHUNK.clock_ms, sealed) == (reply.outcome, reply.cursor, reply.clock_ms, [])
     assert before == await state_of(store)
 
 
@@ -155,14 +157,14 @@ async def test_owner_continues_from_the_cursor_of_missing_replies(
     (chunk,) = shard.chunks(late, 7, ReaderView(None, None), 10_000)
     progress = shard.begin(chunk, lambda: late)
     await shard.fold_once(progress)
-    told = shard.outbox.first(9)
+    replied = shard.outbox.first(9)
     # Two more scripts, whose replies are lost.
     behind = shard.begin(chunk, lambda: late)
     behind.advance_to(progress.cursor)
     for _ in range(2):
         await shard.fold_once(behind)
     shard.outbox.clear()
-    shard.outbox.extend(told)
+    shard.outbox.extend(replied)
     already = await shard.fold_once(progress)
     at = progress.cursor
     done = await shard.fold_once(progress)

@@ -84,7 +84,7 @@ async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, st
         clock = stamp
         sealed = await seal(store, fence, clock, bounds, limit=1_000)
         found += map(comparable, sealed.sealed)
-        lows = [held.first_offset for held in model.open.values()] + [entry[1] for entry in expected]
+        lows = [open_group.first_offset for open_group in model.open.values()] + [entry[1] for entry in expected]
 
         assert dropped == [group.member for group in sealed.dropped]
         assert min([fence + 1, *lows]) == await store.watermark()
@@ -157,9 +157,9 @@ async def test_full_outbox_rejects_a_fold_and_changes_nothing(redis) -> None:
     bounds = Bounds(10, 40, max_events=1)
     await fold(store, -1, one(0), bounds)
     before = await redis.hgetall(store.keys.meta)
-    refused = await send(store, 0, one(1), packed(one(1), bounds), bounds, outbox_limit=1)
+    rejected = await send(store, 0, one(1), packed(one(1), bounds), bounds, outbox_limit=1)
 
-    assert (FoldOutcome.FULL, before) == (refused.outcome, await redis.hgetall(store.keys.meta))
+    assert (FoldOutcome.FULL, before) == (rejected.outcome, await redis.hgetall(store.keys.meta))
     await store.finish("me", [(0, 0, 1)])
     await fold(store, 0, one(1), bounds, outbox_limit=1)
     assert await store.watermark() == 1

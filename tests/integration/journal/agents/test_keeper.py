@@ -384,11 +384,11 @@ async def test_throttled_keeper_speeds_up_once_filing_waits(
 async def test_swap_with_a_missing_reply_is_reconciled(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
     await shard.add()
     await shard.add()
-    swap, lost = shard.store.swap, iter([True])
+    swap, loses_reply = shard.store.swap, iter([True])
 
     async def flaky(segment: Segment, blocks: int) -> bool:
         done = await swap(segment, blocks)
-        if next(lost, False):
+        if next(loses_reply, False):
             raise RedisConnectionError("lost")
         return done
 

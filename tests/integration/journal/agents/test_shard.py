@@ -80,10 +80,10 @@ async def test_next_owner_continues_the_open_segment_with_its_counts(owner: Owne
     await file(second, 3, 5)
     (segment,) = second.segments
     found = await owner.reader.read(owner.keys, b"j1", -1)
-    with pytest.raises(FencedError) as refused:
+    with pytest.raises(FencedError) as caught:
         await file(first, 3, 4)
 
-    assert "token" == refused.value.cause
+    assert "token" == caught.value.cause
     assert (0, 4, 5) == (segment.first, segment.last, segment.entries)
     assert ((b"j1", 5 * 11),) == segment.largest
     assert isinstance(found, Found)

@@ -74,15 +74,15 @@ async def test_log_that_went_back_is_reread_from_the_differing_segment(
     assert all(one.offset <= fence for one in claimed.log)
 
 
-@pytest.mark.parametrize("lost", ["meta", "about", "segments"])
-async def test_incomplete_state_is_recreated(shard: Shard, lost: str) -> None:
+@pytest.mark.parametrize("deleted", ["meta", "about", "segments"])
+async def test_incomplete_state_is_recreated(shard: Shard, deleted: str) -> None:
     await three_days(shard)
-    await shard.client.delete(getattr(shard.keys, lost))
+    await shard.client.delete(getattr(shard.keys, deleted))
     assert await shard.store("b").claim("id", 4) is None
     claimed = await shard.store("b").claim("id", 4, begin=Beginning(99, CLOCK_MS))
 
     assert Claimed(99, CLOCK_MS, "id", (), (), is_new=True) == claimed
-    assert {"meta"} == {name for name in await shard.names() if lost == "meta" or not name.startswith("blocks")}
+    assert {"meta"} == {name for name in await shard.names() if deleted == "meta" or not name.startswith("blocks")}
 
 
 async def test_unlisted_segment_above_the_fence_does_not_indicate_data_loss(shard: Shard) -> None:

@@ -118,10 +118,10 @@ async def test_gap_is_reported_at_its_position_and_only_once(shard: Shard) -> No
     assert [12, 105] == await shard.offsets(b"a")
 
 
-@pytest.mark.parametrize("lost", ["blocks:20:a", "about"])
-async def test_blocks_evicted_by_redis_are_a_gap(shard: Shard, lost: str) -> None:
+@pytest.mark.parametrize("evicted", ["blocks:20:a", "about"])
+async def test_blocks_evicted_by_redis_are_a_gap(shard: Shard, evicted: str) -> None:
     await three_days(shard)
-    await shard.client.delete(shard.keys.meta.removesuffix("meta") + lost)
+    await shard.client.delete(shard.keys.meta.removesuffix("meta") + evicted)
 
     reply = await shard.reader.read(shard.keys, b"a", 19)
     assert GapReply(20, 29, 35, 10, "damaged") == reply

@@ -36,10 +36,10 @@ async def test_expired_token_ends_the_stream_with_bye(
         page = await hub.events("/live/7/events?view=private", headers=token("7", after_ms=2_000))
         await page.until("private", count=0)
         await wait_until(lambda: page.is_over, LIMIT_SECONDS, "the stream ends")
-        refused = await hub.rejection("/live/7/events?view=private", headers=token("7", after_ms=-1_000))
+        rejection = await hub.rejection("/live/7/events?view=private", headers=token("7", after_ms=-1_000))
 
     assert "bye" == page.names()[-1]
-    assert (401, "the token has expired") == refused
+    assert (401, "the token has expired") == rejection
 
 
 async def test_secrets_rotate_while_the_hub_runs_and_a_withdrawn_one_ends_its_streams(start: Start, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def soon() -> int:
 
 
 @pytest.mark.parametrize(
-    ("path", "headers", "status", "says"),
+    ("path", "headers", "status", "message"),
     [
         ("/live/7?view=nwes", {}, 404, "did you mean"),
         ("/live/7", {}, 400, "name 1 to 8 views"),
@@ -90,13 +90,13 @@ def soon() -> int:
     ],
 )  # fmt: skip
 async def test_invalid_request_is_rejected_with_an_instruction(
-    start: Start, tmp_path: Path, path: str, headers: dict[str, str], status: int, says: str
+    start: Start, tmp_path: Path, path: str, headers: dict[str, str], status: int, message: str
 ) -> None:
     async with start(NEWS, PRIVATE, secret_file=secret_file(tmp_path)) as hub:
         found, text = await hub.rejection(path, headers=headers)
 
     assert status == found, text
-    assert says in text
+    assert message in text
 
 
 @pytest.mark.parametrize("name", [b"\xff", b"%FF", b"%ED%A0%80", b"\xed\xa0\x80"])
@@ -132,6 +132,6 @@ async def test_configured_and_own_origins_are_accepted(start: Start) -> None:
                 assert (200, origin) == (response.status, response.headers["Access-Control-Allow-Origin"])
                 assert "true" == response.headers["Access-Control-Allow-Credentials"]
                 assert "default-src 'none'" in response.headers["Content-Security-Policy"]
-        refused = await hub.rejection("/live/7?view=news", headers={"Origin": "http://www.example.com"})
+        rejection = await hub.rejection("/live/7?view=news", headers={"Origin": "http://www.example.com"})
 
-    assert 403 == refused[0]
+    assert 403 == rejection[0]

@@ -257,10 +257,10 @@ async def test_expired_cookie_is_renewed_by_the_page(start: Start, tabs: Tabs, t
         await shows(page, ".count", "1")
         await wait_until(lambda: bool(renewals), LIMIT_SECONDS, "the page asks for a new token")
         await page.wait_for_function(r"() => /offline401\s*live$/.test(document.querySelector('.said').textContent)")
-        said = await page.locator(".said").inner_text()
+        states = await page.locator(".said").inner_text()
 
     assert [1] == renewals
-    assert said.split() == ["live", "offline401", "live"]
+    assert states.split() == ["live", "offline401", "live"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

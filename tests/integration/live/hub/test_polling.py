@@ -55,18 +55,18 @@ async def test_expiry_of_some_items_is_polled(redis_client: redis.asyncio.Redis,
 
 async def test_changes_missed_by_a_failed_poll_are_requested_once_more(redis_client: redis.asyncio.Redis, names: Names) -> None:
     shard = Polled(redis_client, names)
-    items, elsewhere = f"{shard.keys.items_prefix}p", f"{shard.keys.items_prefix}elsewhere"
+    items, moved_items = f"{shard.keys.items_prefix}p", f"{shard.keys.items_prefix}elsewhere"
     store = await shard.claimed()
     await store.apply(9, 10, [Change("p", [], [put("a", 1)])], ViewMetadata())
     await shard.poll()
     before = shard.shown()
     await store.apply(10, 11, [Change("p", [], [put("b", 2)])], ViewMetadata())
-    await redis_client.rename(items, elsewhere)
+    await redis_client.rename(items, moved_items)
     await redis_client.set(items, "no sorted set")
     with pytest.raises(ResponseError, match="WRONGTYPE"):
         await shard.poll()
     failed = shard.shown()
-    await redis_client.rename(elsewhere, items)
+    await redis_client.rename(moved_items, items)
     changed = await shard.poll()
 
     assert (before.count, failed) == (1, before)

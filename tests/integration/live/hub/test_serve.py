@@ -109,11 +109,11 @@ async def test_unavailable_redis_is_awaited_and_an_occupied_port_is_not(config: 
         async with aiohttp.ClientSession() as session:
             url, health = await away.url(), await away.url(HTTP)
 
-            async def says_so() -> bool:
+            async def reports_outage() -> bool:
                 async with session.get(f"{health}/health/ready") as ready:
                     return ready.status == 503 and "Redis" in await ready.text()
 
-            await wait_until(says_so, LIMIT_SECONDS, "it reports that Redis is unavailable")
+            await wait_until(reports_outage, LIMIT_SECONDS, "it reports that Redis is unavailable")
             async with session.get(f"{url}/live/7?view=visitors") as response:
                 assert "reading" == (await response.json())["views"][0]["state"]
     finally:

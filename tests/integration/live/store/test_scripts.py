@@ -149,9 +149,9 @@ async def test_oldest_items_beyond_max_items_are_removed(shard: Shard, has_data:
 async def test_request_repeated_after_a_missing_reply_has_no_second_effect(shard: Shard) -> None:
     store = await shard.claimed()
     await store.apply(9, 10, [Change("p", [], [put("a", 1)])], ViewMetadata())
-    again = await store.apply(9, 10, [Change("p", [], [put("a", 9)])], ViewMetadata())
+    repeated = await store.apply(9, 10, [Change("p", [], [put("a", 9)])], ViewMetadata())
 
-    assert (True, (put("a", 1),)) == (again.is_repeated, (await shard.page()).items)
+    assert (True, (put("a", 1),)) == (repeated.is_repeated, (await shard.page()).items)
 
 
 @pytest.mark.parametrize("step", ["apply", "expire"])
@@ -176,16 +176,16 @@ async def test_hub_receives_differences_and_after_a_takeover_everything(shard: S
     await store.apply(9, 10, [Change("p", [], [put("a", 1)]), Change("q", [], [put("b", 1)])], ViewMetadata())
     first = await shard.reader.poll(shard.keys, {"p": "", "q": "", "r": ""})
     assert first is not None
-    known = {page: one.version for page, one in first.pages.items()}
+    versions = {page: one.version for page, one in first.pages.items()}
     await store.apply(10, 11, [Change("p", ["a"], [])], ViewMetadata())
-    second = await shard.reader.poll(shard.keys, known, first.head.token)
+    second = await shard.reader.poll(shard.keys, versions, first.head.token)
     await shard.claimed("b")
-    third = await shard.reader.poll(shard.keys, {"p": "", "q": known["q"]}, first.head.token)
+    third = await shard.reader.poll(shard.keys, {"p": "", "q": versions["q"]}, first.head.token)
     assert second is not None
     assert third is not None
 
     assert ShardHead("a", "1", 10, CLOCK_MS, False, 0, 1) == first.head
-    assert {"p": "1", "q": "1", "r": ""} == known
+    assert {"p": "1", "q": "1", "r": ""} == versions
     assert {"p": EMPTY_PAGE} == second.pages
     assert {"p": EMPTY_PAGE, "q": ShardPage("1", 1, (put("b", 1),))} == third.pages
 

@@ -91,7 +91,7 @@ class Run:
         self.meant: list[Put | Removal] = []
         self.now_ms = self.clock_ms = 1_000
         self.store = self._owner()
-        self.known: dict[str, str] = dict.fromkeys(PAGES, "")
+        self.versions: dict[str, str] = dict.fromkeys(PAGES, "")
         self.token = ""
         self.seen: dict[str, list[Item]] = {}
 
@@ -152,13 +152,13 @@ class Run:
         # Together with empty pages: the script handles few and many requested pages in different ways.
         others = dict.fromkeys(map(str, range(self.random.choice((0, 10)))), "")
         reader = ViewReader(self.client, self.scripts, 50, has_data=self.has_data)
-        polled = await reader.poll(self.keys, self.known | others, self.token)
+        polled = await reader.poll(self.keys, self.versions | others, self.token)
         assert polled is not None
         assert all(polled.pages[name] == EMPTY_PAGE for name in others if name in polled.pages)
         self.token = polled.head.token
-        for name in self.known.keys() & polled.pages.keys():
+        for name in self.versions.keys() & polled.pages.keys():
             page = polled.pages[name]
-            self.known[name] = page.version
+            self.versions[name] = page.version
             self.seen[name] = list(reversed(page.items))
         assert str(len(self.meant) - 1) == str(head.fence)
         assert self.now_ms >= head.clock_ms >= self.clock_ms

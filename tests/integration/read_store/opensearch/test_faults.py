@@ -242,11 +242,11 @@ async def test_repair_rejected_by_the_server_is_reported_and_the_rest_is_repaire
         await write(search.store, [CellChange(LIKES, 1, 1), CellChange(SHARES, 1, 1)])
         good = [Cell("f", f"g{number}", "n") for number in range(3)]
         repairs = [Repair(CellChange(LIKES, 1, "x" * 1_100_000), 1), *(Repair(CellChange(cell, 1, 2), None) for cell in good)]
-        written, refused = await repaired(search.store, repairs, lambda: 0)
+        written, rejected = await repaired(search.store, repairs, lambda: 0)
         found = search.cells()
         await search.close()
 
-        assert (3, {LIKES: "Request Entity Too Large"}) == (written, refused)
+        assert (3, {LIKES: "Request Entity Too Large"}) == (written, rejected)
         assert {("a", "likes"): (1, 1), ("a", "shares"): (1, 1), **{(cell.group_key, "n"): (2, 1) for cell in good}} == found
 
 
@@ -260,12 +260,12 @@ async def test_name_without_an_index_field_is_stored_beside_the_fields(opensearc
         search.ask("PUT", f"/{search.table}/_mapping", {"properties": {"n1": {"type": "date"}}})
     changes = [CellChange(Cell("f", "a", f"n{number}"), 1, f"x{number}") for number in range(40)]
     counts = await write(search.store, changes)
-    again = await write(search.store, changes)
+    repeated = await write(search.store, changes)
     (document,) = search.documents()
     await search.close()
     beside: dict[str, Any] = document.get("other", {})
 
-    assert (Counts(written=40), Counts(unchanged=40)) == (counts, again)
+    assert (Counts(written=40), Counts(unchanged=40)) == (counts, repeated)
     assert {f"n{number}": f"x{number}" for number in range(40)} == {
         name: value for name, value in {**document, **beside}.items() if name[0] == "n"
     }

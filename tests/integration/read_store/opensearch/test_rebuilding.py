@@ -82,14 +82,14 @@ async def test_alias_moves_atomically_and_an_outdated_index_is_not_switched(sear
     await new.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, 3, 6), 0)
     before = search.cells()
     switched = await rebuilding.switch(())
-    again = await rebuilding.switch(())
+    repeated = await rebuilding.switch(())
     with pytest.raises(ProgressError, match=r"has progress 6 for .*, expected 5"):
         await search.store.apply([CellChange(LIKES, 3, 3)], ProgressStep(P0, 5, 7), 0)
     await rebuilding.close()
     await new.close()
 
     assert [f"removed index {search.table}{part}-000002, left by an earlier rebuild" for part in ("", "-progress")] == left
-    assert ({P0}, set(), set()) == (set(behind), switched, again)
+    assert ({P0}, set(), set()) == (set(behind), switched, repeated)
     assert ({("a", "likes"): (1, 1)}, {("a", "likes"): (2, 2)}) == (before, search.cells())
     assert Counts(written=1) == await write(search.store, [CellChange(LIKES, 3, 3)], 7)
 
@@ -216,7 +216,7 @@ async def test_rebuild_of_another_shape_does_not_change_the_index_in_use_until_i
     before = search.ask("GET", f"/{search.table}/_mapping")
     other = Search(search.port, search.table, {"cells": "groups", "groups": "cells"}[search.shape])
     rebuilding, new = open_rebuilding(other.settings)
-    told = await rebuilding.prepare()
+    changes = await rebuilding.prepare()
     during = search.ask("GET", f"/{search.table}/_mapping")
     await write(search.store, [CellChange(LIKES, 2, 2)], 6)
     with pytest.raises(TryAgainError, match=f"no such index .{search.table}-{other.shape}."):
@@ -232,7 +232,7 @@ async def test_rebuild_of_another_shape_does_not_change_the_index_in_use_until_i
     for each in (rebuilding, new, other.store):
         await each.close()
 
-    assert ([f"index template {search.table} has the fields of shape {other.shape} from now on"], set()) == (told, switched)
+    assert ([f"index template {search.table} has the fields of shape {other.shape} from now on"], set()) == (changes, switched)
     assert (before, Counts(written=1), {("a", "likes"): (3, 3)}) == (during, written, other.cells())
     assert ([], other.shape == "cells") == (missing, "number" in fields)
 

@@ -20,7 +20,7 @@ async def test_initialising_creates_everything_once(bare_search: Search) -> None
     missing = [line for line in await bare_search.store.missing() if "script" not in line]
     first = await bare_search.store.initialise()
     await write(bare_search.store, [CellChange(LIKES, 1, 7)], 2)
-    again = await bare_search.another().initialise()
+    repeated = await bare_search.another().initialise()
     table = bare_search.table
     aliases = [f"alias {table}{part}" for part in ("", "-progress", f"-{bare_search.shape}")]
 
@@ -29,7 +29,7 @@ async def test_initialising_creates_everything_once(bare_search: Search) -> None
         f"created index template {table}",
         *(f"created alias {alias} of index {alias}-000001" for alias in (table, f"{table}-progress")),
     ] == first[1:]
-    assert {"already exists"} == {line[-14:] for line in again}
+    assert {"already exists"} == {line[-14:] for line in repeated}
     assert ([], {("a", "likes"): (7, 1)}) == (await bare_search.store.missing(), bare_search.cells())
 
 

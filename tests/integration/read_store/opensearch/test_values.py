@@ -68,8 +68,8 @@ async def test_group_and_name_of_any_characters_are_one_cell(search: Search, nam
 
     assert [Counts(written=2), Counts(unchanged=2), Counts(written=1, unchanged=1)] == counts
     found = search.documents()
-    held = found[1].get("value") if search.shape == "cells" and found[0]["name"] != name else None
-    assert 2 in (held, found[0].get("value"), found[0].get(name), found[0].get("other", {}).get(name))
+    value = found[1].get("value") if search.shape == "cells" and found[0]["name"] != name else None
+    assert 2 in (value, found[0].get("value"), found[0].get(name), found[0].get("other", {}).get(name))
 
 
 async def test_long_groups_and_names_have_separate_documents(search: Search) -> None:

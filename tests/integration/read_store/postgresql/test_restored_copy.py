@@ -22,9 +22,9 @@ INSERT INTO cells_progress TABLE cells_progress_copy
 """
 
 
-async def run(target: Postgres, statements: str) -> None:
+async def run(harness: Postgres, statements: str) -> None:
     """Execute several statements in one transaction."""
-    async with target.connected() as connection:
+    async with harness.connected() as connection:
         await connection.execute(f"BEGIN ISOLATION LEVEL REPEATABLE READ; {statements}; COMMIT")
 
 
@@ -36,11 +36,11 @@ async def test_restored_copy_of_the_tables_is_brought_up_to_date(
         monkeypatch.setattr("streams_app.read_store.sync.processor.CHECK_SECONDS", 0.2)
     reading = PostgresReading(names, kafka.bootstrap_servers, tmp_path / "unused", url=postgresql_url)
     await create_topics(kafka.bootstrap_servers, [reading.topic], PARTITIONS)
-    target = Postgres(postgresql_url)
-    await target.store.initialise()
+    harness = Postgres(postgresql_url)
+    await harness.store.initialise()
 
     async def count() -> int:
-        ((found,),) = await target.run("SELECT count(*) FROM cells")
+        ((found,),) = await harness.run("SELECT count(*) FROM cells")
         return int(found)
 
     async def is_whole() -> bool:
@@ -49,14 +49,14 @@ async def test_restored_copy_of_the_tables_is_brought_up_to_date(
     async with reading.member():
         await reading.send(3_000)
         await wait_until(count, LIMIT_SECONDS, "something is in the store")
-        await run(target, COPY)
+        await run(harness, COPY)
         await reading.send(2_000)
         await wait_until(is_whole, LIMIT_SECONDS, "everything is in the store")
-        await run(target, RESTORE)
+        await run(harness, RESTORE)
         if not is_silent:
             await reading.send(100)
         await wait_until(is_whole, LIMIT_SECONDS, "everything is in the store again")
-        stored = {name: int(value) for _, name, value, _, _ in await target.rows()}
-    await target.close()
+        stored = {name: int(value) for _, name, value, _, _ in await harness.rows()}
+    await harness.close()
 
     assert reading.sent == stored

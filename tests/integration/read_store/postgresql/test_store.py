@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
-async def target(postgresql_url: str) -> AsyncIterator[Postgres]:
+async def harness(postgresql_url: str) -> AsyncIterator[Postgres]:
     made = Postgres(postgresql_url)
     await made.store.initialise()
     yield made
@@ -53,12 +53,12 @@ async def test_server_killed_during_a_sync_ends_in_the_correct_state(
 ) -> None:
     reading = PostgresReading(names, kafka.bootstrap_servers, tmp_path / "unused", url=server.url)
     await create_topics(kafka.bootstrap_servers, [reading.topic], PARTITIONS)
-    target = Postgres(server.url)
-    await target.store.initialise()
+    harness = Postgres(server.url)
+    await harness.store.initialise()
     await reading.send(20_000)
 
     async def count() -> int:
-        ((found,),) = await target.run("SELECT count(*) FROM cells")
+        ((found,),) = await harness.run("SELECT count(*) FROM cells")
         return int(found)
 
     async def is_whole() -> bool:
@@ -69,30 +69,30 @@ async def test_server_killed_during_a_sync_ends_in_the_correct_state(
         server.kill()
         left = reading.sent.copy()
         await reading.send(100)
-        again = await asyncio.to_thread(server.again)
+        restarted = await asyncio.to_thread(server.again)
         try:
             await wait_until(is_whole, LIMIT_SECONDS, "everything is in the store")
-            stored = {name: int(value) for _, name, value, _, _ in await target.rows()}
+            stored = {name: int(value) for _, name, value, _, _ in await harness.rows()}
         finally:
-            await target.close()
-    again.stop()
+            await harness.close()
+    restarted.stop()
 
     assert (20_000, reading.sent) == (len(left), stored)
 
 
 async def test_store_resumes_once_its_server_returns_and_a_batch_is_one_statement(server: PostgreSQL) -> None:
-    target = Postgres(server.url)
-    await target.store.initialise()
-    await write(target.store, [CellChange(LIKES, 1, 1)], 1, 0)
+    harness = Postgres(server.url)
+    await harness.store.initialise()
+    await write(harness.store, [CellChange(LIKES, 1, 1)], 1, 0)
     server.kill()
     with pytest.raises(TryAgainError, match=r"read store dashboard postgresql://127\.0\.0\.1"):
-        await write(target.store, [CellChange(LIKES, 2, 2)], 2, 0)
-    again = await asyncio.to_thread(server.again)
-    counts = await write(target.store, [CellChange(Cell("f", "a", f"n{number}"), 2, number) for number in range(500)], 2, 0)
-    progress = await target.store.progress()
-    await target.close()
+        await write(harness.store, [CellChange(LIKES, 2, 2)], 2, 0)
+    restarted = await asyncio.to_thread(server.again)
+    counts = await write(harness.store, [CellChange(Cell("f", "a", f"n{number}"), 2, number) for number in range(500)], 2, 0)
+    progress = await harness.store.progress()
+    await harness.close()
     log = (server.directory / "server.log").read_text("utf-8")
-    again.stop()
+    restarted.stop()
 
     assert (Counts(written=500), {P0: 2}) == (counts, progress)
     # Of the third batch: the second one never arrived.
@@ -103,24 +103,24 @@ async def test_store_resumes_once_its_server_returns_and_a_batch_is_one_statemen
 # Statements
 
 
-async def test_repeated_changes_write_nothing(target: Postgres) -> None:
+async def test_repeated_changes_write_nothing(harness: Postgres) -> None:
     changes = [CellChange(LIKES, 5, 1), CellChange(Cell("f", "b", "likes"), 5, "x")]
-    await write(target.store, changes, 6, 100)
-    before = await target.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
-    await write(target.store, changes, 6, 200)
-    await write(target.store, [CellChange(LIKES, 4, 9)], 6, 300)
+    await write(harness.store, changes, 6, 100)
+    before = await harness.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
+    await write(harness.store, changes, 6, 200)
+    await write(harness.store, [CellChange(LIKES, 4, 9)], 6, 300)
 
-    assert before == await target.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
+    assert before == await harness.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
 
 
-async def test_server_counts_one_write_for_each_change_and_none_touches_an_index(target: Postgres) -> None:
+async def test_server_counts_one_write_for_each_change_and_none_touches_an_index(harness: Postgres) -> None:
     cells = [Cell("f", f"g{number}", "likes") for number in range(3)]
     for version, values in ((1, (1, 1, 1)), (1, (1, 1, 1)), (5, (2, 2, 1)), (4, (9, 9, 9))):
-        await write(target.store, [CellChange(cell, version, value) for cell, value in zip(cells, values, strict=True)])
-    await target.store.close()  # the server counts what a session has done when it ends, at the latest
+        await write(harness.store, [CellChange(cell, version, value) for cell, value in zip(cells, values, strict=True)])
+    await harness.store.close()  # the server counts what a session has done when it ends, at the latest
 
     async def counted() -> list[tuple[int, ...]]:
-        return await target.run(
+        return await harness.run(
             "SELECT n_tup_ins, n_tup_upd, n_tup_hot_upd, n_tup_del FROM pg_stat_user_tables WHERE relname = 'cells'"
         )
 
@@ -132,12 +132,12 @@ async def test_server_counts_one_write_for_each_change_and_none_touches_an_index
     assert [(3, 3, 3, 0)] == await counted()
 
 
-async def test_row_is_found_by_its_key_in_a_table_of_any_size(target: Postgres) -> None:
-    await target.run("INSERT INTO cells SELECT 'f', 'g' || n, 'likes', '1', 1, 0 FROM generate_series(1, 20000) AS n")
-    await target.run("ANALYZE cells")
-    store = target.store
+async def test_row_is_found_by_its_key_in_a_table_of_any_size(harness: Postgres) -> None:
+    await harness.run("INSERT INTO cells SELECT 'f', 'g' || n, 'likes', '1', 1, 0 FROM generate_series(1, 20000) AS n")
+    await harness.run("ANALYZE cells")
+    store = harness.store
     assert isinstance(store, PostgresStore)
-    async with target.connected() as connection:
+    async with harness.connected() as connection:
         rows = await connection.fetch(
             f"EXPLAIN {store._apply}", 0, *P0, None, 0,
             ["f"] * 50, [f"g{n}" for n in range(50)], ["likes"] * 50, ["2"] * 50, [2] * 50,
@@ -153,12 +153,12 @@ async def test_row_is_found_by_its_key_in_a_table_of_any_size(target: Postgres) 
 
 @pytest.mark.parametrize("kind", ["numeric", "text", "double precision"])
 async def test_column_of_another_type_is_rejected(postgresql_url: str, kind: str) -> None:
-    target = Postgres(postgresql_url)
-    await target.run(f"CREATE TABLE cells (fold text, group_key text, name text, value {kind}, version bigint, updated_ms bigint)")
+    harness = Postgres(postgresql_url)
+    await harness.run(f"CREATE TABLE cells (fold text, group_key text, name text, value {kind}, version bigint, updated_ms bigint)")
     with pytest.raises(ConfigurationError, match=rf"value {kind}, version bigint, .*; expected .* value jsonb"):
-        await target.store.initialise()
-    missing = await target.store.missing()
-    await target.close()
+        await harness.store.initialise()
+    missing = await harness.store.missing()
+    await harness.close()
 
     assert ["table cells", "table cells_progress"] == missing
 
@@ -175,28 +175,28 @@ async def test_column_of_another_type_is_rejected(postgresql_url: str, kind: str
     ],
 )
 async def test_value_postgresql_cannot_store_is_rejected_before_it_is_sent(
-    target: Postgres, change: CellChange, expected: str | None
+    harness: Postgres, change: CellChange, expected: str | None
 ) -> None:
-    found = target.store.rejection(change)
+    found = harness.store.rejection(change)
 
     assert (found or "").startswith(expected or "")
     assert (expected is None) == (found is None)
 
 
-async def test_longest_group_and_name_fit_into_the_index(target: Postgres) -> None:
+async def test_longest_group_and_name_fit_into_the_index(harness: Postgres) -> None:
     # Random text: repetitions would be compressed.
     cell = Cell("f", os.urandom(MAX_KEY_BYTES // 2 - 2).hex(), "na")
     change = CellChange(cell, 1, 1)
 
-    assert None is target.store.rejection(change)
-    assert Counts(written=1) == await write(target.store, [change])
+    assert None is harness.store.rejection(change)
+    assert Counts(written=1) == await write(harness.store, [change])
 
 
 # Access
 
 
 @pytest.fixture
-async def guarded_url() -> AsyncIterator[str]:
+async def url_with_password() -> AsyncIterator[str]:
     """Return the URL of a server that requires the password ``s3cret-7`` of a user ``reader``."""
     with PostgreSQL.start() as first:
         admin = Postgres(first.url)
@@ -207,8 +207,8 @@ async def guarded_url() -> AsyncIterator[str]:
         rules.chmod(0o644)
         await admin.run(f"ALTER SYSTEM SET hba_file = '{rules}'")
         first.kill()
-        with await asyncio.to_thread(first.again) as again:
-            yield again.url.replace("app@", "reader@")
+        with await asyncio.to_thread(first.again) as restarted:
+            yield restarted.url.replace("app@", "reader@")
 
 
 def settings_of(url: str, **given: Any) -> ReadStoreSettings:
@@ -223,10 +223,10 @@ async def waiting_for_label(settings: ReadStoreSettings) -> str:
     return str(caught.value)
 
 
-async def test_password_file_is_read_for_each_connection(guarded_url: str, tmp_path: Path) -> None:
+async def test_password_file_is_read_for_each_connection(url_with_password: str, tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("s3cret-7\n", "utf-8")
-    store = PostgresStore(settings_of(guarded_url, password_file=file))
+    store = PostgresStore(settings_of(url_with_password, password_file=file))
     done = await store.initialise()
     await store.probe()
     await store.close()
@@ -237,15 +237,15 @@ async def test_password_file_is_read_for_each_connection(guarded_url: str, tmp_p
 
     assert ["created table folded_values", "created table folded_values_progress"] == done
     assert "wrong-1" not in str(caught.value)
-    assert "password" in await waiting_for_label(settings_of(guarded_url))
+    assert "password" in await waiting_for_label(settings_of(url_with_password))
 
 
-async def test_password_in_the_url_appears_in_no_message(guarded_url: str) -> None:
+async def test_password_in_the_url_appears_in_no_message(url_with_password: str) -> None:
     assert (
         "reader"
-        not in (await waiting_for_label(settings_of(guarded_url.replace("reader@", "reader:s3cret-8@")))).partition(": ")[0]
+        not in (await waiting_for_label(settings_of(url_with_password.replace("reader@", "reader:s3cret-8@")))).partition(": ")[0]
     )
-    assert "s3cret" not in await waiting_for_label(settings_of(guarded_url.replace("reader@", "reader:s3cret-8@")))
+    assert "s3cret" not in await waiting_for_label(settings_of(url_with_password.replace("reader@", "reader:s3cret-8@")))
 
 
 async def test_server_is_trusted_only_with_a_certificate_of_the_authority(postgresql: PostgreSQL, tmp_path: Path) -> None:

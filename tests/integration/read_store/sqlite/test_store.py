@@ -61,11 +61,11 @@ def run(path: Path, sql: str) -> list[Any]:
 async def test_concurrent_initialisations_of_a_file_wait_for_each_other(tmp_path: Path) -> None:
     for number in range(50):
         stores = [SqliteStore(f"sqlite:///{tmp_path}/{number}.db", "cells", "dashboard") for _ in range(4)]
-        said = await asyncio.gather(*(store.initialise() for store in stores))
+        reports = await asyncio.gather(*(store.initialise() for store in stores))
         for store in stores:
             await store.close()
 
-        assert 2 == sum(line.startswith("created") for lines in said for line in lines)
+        assert 2 == sum(line.startswith("created") for lines in reports for line in lines)
 
 
 def cells(path: Path) -> list[Any]:

@@ -60,14 +60,14 @@ class DeadLetterReading(PostgresReading):
 
 
 @pytest.fixture
-async def letters(kafka: KafkaServer, names: Names, postgresql_url: str, tmp_path: Path) -> DeadLetterReading:
+async def reading(kafka: KafkaServer, names: Names, postgresql_url: str, tmp_path: Path) -> DeadLetterReading:
     made = DeadLetterReading(names, kafka.bootstrap_servers, tmp_path / "write.db", url=postgresql_url)
     await create_topics(kafka.bootstrap_servers, [made.topic, made.dead], PARTITIONS)
     return made
 
 
-def headers_of(letter: ConsumerRecord) -> dict[str, str]:
-    return {name: value.decode() for name, value in letter.headers}
+def headers_of(dead_letter: ConsumerRecord) -> dict[str, str]:
+    return {name: value.decode() for name, value in dead_letter.headers}
 
 
 async def settled(member: Member) -> None:
@@ -75,15 +75,15 @@ async def settled(member: Member) -> None:
 
 
 async def test_record_with_an_unstorable_value_is_a_dead_letter_and_its_other_names_are_written(
-    letters: DeadLetterReading,
+    reading: DeadLetterReading,
 ) -> None:
     bad = folded({"bad": "a\0b", "good": 1})
-    target = Postgres(letters.url)
-    await target.store.initialise()
+    harness = Postgres(reading.url)
+    await harness.store.initialise()
     sent = [(b"g", bad), (b"g", b"no record"), (b"g", folded({"next": 2}, 2))]
-    await produce(letters.bootstrap, letters.topic, sent, partition=1)
-    async with letters.member() as member:
-        kept = sorted(await letters.kept(2), key=lambda letter: headers_of(letter)["source-offset"])
+    await produce(reading.bootstrap, reading.topic, sent, partition=1)
+    async with reading.member() as member:
+        kept = sorted(await reading.kept(2), key=lambda dead_letter: headers_of(dead_letter)["source-offset"])
         await wait_until(
             lambda: member.value("read_store_writes_total", store="dashboard", result="written") == 2, LIMIT_SECONDS, "written"
         )
@@ -91,12 +91,12 @@ async def test_record_with_an_unstorable_value_is_a_dead_letter_and_its_other_na
             member.value("read_store_dead_letters_total", store="dashboard", reason=reason)
             for reason in ("not-storable", "not-a-record")
         ]
-    rows = [(name, value) for _, name, value, *_ in await target.rows()]
-    await target.close()
-    first, second = (headers_of(letter) for letter in kept)
+    rows = [(name, value) for _, name, value, *_ in await harness.rows()]
+    await harness.close()
+    first, second = (headers_of(dead_letter) for dead_letter in kept)
 
-    assert [(b"g", bad), (b"g", b"no record")] == [(letter.key, letter.value) for letter in kept]
-    assert ("dashboard", letters.topic, "1", "0", "not-storable", "the value holds U+0000", letters.names.app_id) == tuple(
+    assert [(b"g", bad), (b"g", b"no record")] == [(dead_letter.key, dead_letter.value) for dead_letter in kept]
+    assert ("dashboard", reading.topic, "1", "0", "not-storable", "the value holds U+0000", reading.names.app_id) == tuple(
         first[name] for name in ("store", "source-topic", "source-partition", "source-offset", "reason", "error", "app-id")
     )
     assert ("1", "not-a-record", "not JSON") == (second["source-offset"], second["reason"], second["error"])
@@ -104,26 +104,26 @@ async def test_record_with_an_unstorable_value_is_a_dead_letter_and_its_other_na
     assert ([1, 1], [("good", "1"), ("next", "2")]) == (counted, rows)
 
 
-async def test_progress_does_not_pass_an_unacknowledged_dead_letter(target: StoreHarness) -> None:
+async def test_progress_does_not_pass_an_unacknowledged_dead_letter(harness: StoreHarness) -> None:
     settings = Settings.model_validate({
         "app_id": "t",
         "kafka": {"bootstrap_servers": "127.0.0.1:1"},
         "folds": [{"name": "f", "source": "s", "group_key": "id", "changed": "m", "keep": "last", "quiet_period": "1s"}],
-        "read_stores": [target.settings.model_dump()],
+        "read_stores": [harness.settings.model_dump()],
     })  # fmt: skip
     sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     with pytest.raises(TryAgainError, match=r"t\.read-store\.dashboard\.dead does not acknowledge dead letters"):
         await sync_on(sync, [Record(0, b"g", folded({"likes": 1})), Record(1, b"g", b"no record")], 2)
     await sync.close()
 
-    assert ({}, []) == (await target.store.progress(), await target.rows())
+    assert ({}, []) == (await harness.store.progress(), await harness.rows())
 
 
-async def test_dead_letter_is_not_repeated_while_the_store_is_awaited(letters: DeadLetterReading) -> None:
-    settings = letters.settings()
+async def test_dead_letter_is_not_repeated_while_the_store_is_awaited(reading: DeadLetterReading) -> None:
+    settings = reading.settings()
     sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     records = [Record(0, b"g", b"no record")]
-    step = ProgressStep(P0._replace(topic=letters.topic), None, 1)
+    step = ProgressStep(P0._replace(topic=reading.topic), None, 1)
     for _ in range(3):
         with pytest.raises(TryAgainError, match="read-store init"):
             await sync.sync_once(step, records)
@@ -132,11 +132,11 @@ async def test_dead_letter_is_not_repeated_while_the_store_is_awaited(letters: D
     await sync.sync_once(step._replace(after=1, to=2), [Record(1, b"g", b"the last")])
     await sync.close()
 
-    assert [b"no record", b"the last"] == [letter.value for letter in await letters.kept(2)]
+    assert [b"no record", b"the last"] == [dead_letter.value for dead_letter in await reading.kept(2)]
 
 
-async def test_value_rejected_while_writing_is_a_dead_letter_and_the_rest_is_written(letters: DeadLetterReading) -> None:
-    settings = letters.settings()
+async def test_value_rejected_while_writing_is_a_dead_letter_and_the_rest_is_written(reading: DeadLetterReading) -> None:
+    settings = reading.settings()
     sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     await sync._store.initialise()
     apply = sync._store.apply
@@ -148,66 +148,66 @@ async def test_value_rejected_while_writing_is_a_dead_letter_and_the_rest_is_wri
 
     sync._store.apply = numbers_only  # type: ignore[method-assign,assignment]  # a column of numbers only
     record = Record(0, b"g", folded({"likes": 1, "shares": "x"}))
-    result = await sync.sync_once(ProgressStep(P0._replace(topic=letters.topic), None, 1), [record])
+    result = await sync.sync_once(ProgressStep(P0._replace(topic=reading.topic), None, 1), [record])
     await sync.close()
-    (letter,) = await letters.kept(1)
+    (dead_letter,) = await reading.kept(1)
 
-    assert (1, 1, "is a text") == (result.written, result.unstorable, headers_of(letter)["error"])
+    assert (1, 1, "is a text") == (result.written, result.unstorable, headers_of(dead_letter)["error"])
 
 
 async def test_older_value_of_a_batch_is_written_if_the_newer_one_cannot_be_stored(
-    letters: DeadLetterReading,
+    reading: DeadLetterReading,
 ) -> None:
-    settings = letters.settings()
-    target = Postgres(letters.url)
-    await target.store.initialise()
+    settings = reading.settings()
+    harness = Postgres(reading.url)
+    await harness.store.initialise()
     sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     records = [Record(at, b"g", folded({"likes": value}, at + 1)) for at, value in enumerate([1, 2, "\0", "0\0"])]
-    result = await sync.sync_once(ProgressStep(P0._replace(topic=letters.topic), None, 4), records)
+    result = await sync.sync_once(ProgressStep(P0._replace(topic=reading.topic), None, 4), records)
     await sync.close()
-    rows = await target.rows()
-    await target.close()
+    rows = await harness.rows()
+    await harness.close()
 
     assert [("g", "likes", "2", 2)] == [row[:4] for row in rows]
     assert (1, 1, 2) == (result.cells, result.written, result.unstorable)
-    assert ["2", "3"] == sorted(headers_of(letter)["source-offset"] for letter in await letters.kept(2))
+    assert ["2", "3"] == sorted(headers_of(dead_letter)["source-offset"] for dead_letter in await reading.kept(2))
 
 
 # Applied after a fix
 
 
-def config_file(letters: DeadLetterReading, sql: str, source: str = "sql") -> str:
-    path = letters.path.with_name("streams.toml")
+def config_file(reading: DeadLetterReading, sql: str, source: str = "sql") -> str:
+    path = reading.path.with_name("streams.toml")
     path.write_text(
-        f'app_id = "{letters.names.app_id}"\n[kafka]\nbootstrap_servers = "{letters.bootstrap}"\n'
-        f'[folds.f]\nsource = "{letters.topic}.source"\noutput = "{letters.topic}"\ngroup_key = "id"\nchanged = "m"\n'
-        f'keep = "last"\nquiet_period = "1s"\n[read_stores.dashboard]\nurl = "{letters.url}"\ntable = "cells"\nfolds = ["f"]\n'
-        f'source = "{source}"\nsource_url = "sqlite:///{letters.path}"\nsql = "{sql}"\n',
+        f'app_id = "{reading.names.app_id}"\n[kafka]\nbootstrap_servers = "{reading.bootstrap}"\n'
+        f'[folds.f]\nsource = "{reading.topic}.source"\noutput = "{reading.topic}"\ngroup_key = "id"\nchanged = "m"\n'
+        f'keep = "last"\nquiet_period = "1s"\n[read_stores.dashboard]\nurl = "{reading.url}"\ntable = "cells"\nfolds = ["f"]\n'
+        f'source = "{source}"\nsource_url = "sqlite:///{reading.path}"\nsql = "{sql}"\n',
         "utf-8",
     )
     return str(path)
 
 
-async def test_dead_letters_are_listed_and_replayed_only_into_the_store_after_a_fix(letters: DeadLetterReading) -> None:
-    target = Postgres(letters.url)
-    await target.store.initialise()
-    settings = letters.settings()
+async def test_dead_letters_are_listed_and_replayed_only_into_the_store_after_a_fix(reading: DeadLetterReading) -> None:
+    harness = Postgres(reading.url)
+    await harness.store.initialise()
+    settings = reading.settings()
     sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
-    tp = P0._replace(topic=letters.topic)
+    tp = P0._replace(topic=reading.topic)
     await sync.sync_once(ProgressStep(tp, None, 1), [Record(0, b"g", folded({"likes": "\0", "old": "\0"}, 3))])
     await sync.sync_once(ProgressStep(tp, 1, 2), [Record(1, b"g", b"no record")])
-    await target.store.apply([CellChange(Cell("f", "g", "old"), 9, 90)], ProgressStep(tp, 2, 2), 0)
+    await harness.store.apply([CellChange(Cell("f", "g", "old"), 9, 90)], ProgressStep(tp, 2, 2), 0)
     await sync.close()
-    letters.path.touch()
-    config = config_file(letters, "SELECT 'g', 'likes', 7 UNION ALL SELECT 'g', 'old', 8")
+    reading.path.touch()
+    config = config_file(reading, "SELECT 'g', 'likes', 7 UNION ALL SELECT 'g', 'old', 8")
     listed = await asyncio.to_thread(run, "dead-letters", "list", "--store", "dashboard", "--config", config)
     tried = await asyncio.to_thread(run, "dead-letters", "replay", "--store", "dashboard", "--dry-run", "--config", config)
-    before = await target.rows()
+    before = await harness.rows()
     done = [await asyncio.to_thread(run, "dead-letters", "replay", "--store", "dashboard", "--config", config) for _ in range(2)]
-    after, progress = await target.rows(), await target.store.progress()
-    await target.close()
+    after, progress = await harness.rows(), await harness.store.progress()
+    await harness.close()
 
-    assert (0, 2) == (listed.code, listed.text.count(f"{letters.topic}:0:"))
+    assert (0, 2) == (listed.code, listed.text.count(f"{reading.topic}:0:"))
     assert "not-storable" in listed.out
     assert "dry run: 1 would pass now, 1 would be rejected again (not-a-record 1)\n" in tried.out
     assert [("g", "old", "90", 9)] == [row[:4] for row in before]
@@ -220,18 +220,18 @@ async def test_dead_letters_are_listed_and_replayed_only_into_the_store_after_a_
 LATER_MS = 2**43
 
 
-async def keep(letters: DeadLetterReading, record: Record, now_ms: int) -> None:
+async def keep(reading: DeadLetterReading, record: Record, now_ms: int) -> None:
     """Write a dead letter for a value that the store once rejected, and now accepts."""
-    settings = letters.settings()
+    settings = reading.settings()
     kept = StoreDeadLetterWriter(settings, settings.read_store(None), Metrics(settings), ManualClock(now_ms))
-    await kept.write_once(TP(letters.topic, 0), [RejectedEvent(record, "not-storable", "the column was a number")])
+    await kept.write_once(TP(reading.topic, 0), [RejectedEvent(record, "not-storable", "the column was a number")])
     await kept.close()
 
 
-async def reset(letters: DeadLetterReading) -> None:
+async def reset(reading: DeadLetterReading) -> None:
     """Reset the store as ``streams-app reset`` does."""
-    settings = letters.settings()
-    consumer = AIOKafkaConsumer(bootstrap_servers=letters.bootstrap, enable_auto_commit=False)
+    settings = reading.settings()
+    consumer = AIOKafkaConsumer(bootstrap_servers=reading.bootstrap, enable_auto_commit=False)
     await consumer.start()
     await follow(settings, settings.read_store(None), "f", consumer)
     await consumer.stop()
@@ -245,20 +245,20 @@ async def reset(letters: DeadLetterReading) -> None:
     ],
 )
 async def test_dead_letter_from_before_a_reset_overwrites_nothing_folded_later(
-    letters: DeadLetterReading, source: str, left: str, expected: list[tuple[str, str, int]]
+    reading: DeadLetterReading, source: str, left: str, expected: list[tuple[str, str, int]]
 ) -> None:
-    target = Postgres(letters.url)
-    await target.store.initialise()
-    await keep(letters, Record(0, b"g", folded({"likes": 1, "shares": 2}, 2**50)), 50)
-    await reset(letters)
-    await target.store.apply([CellChange(Cell("f", "g", "likes"), 9, 90)], ProgressStep(P0, None, 1), 0)
-    await keep(letters, Record(1, b"g", folded({"after": 3}, 9)), LATER_MS)
-    letters.path.touch()
+    harness = Postgres(reading.url)
+    await harness.store.initialise()
+    await keep(reading, Record(0, b"g", folded({"likes": 1, "shares": 2}, 2**50)), 50)
+    await reset(reading)
+    await harness.store.apply([CellChange(Cell("f", "g", "likes"), 9, 90)], ProgressStep(P0, None, 1), 0)
+    await keep(reading, Record(1, b"g", folded({"after": 3}, 9)), LATER_MS)
+    reading.path.touch()
     current = {"likes": 11, "shares": 22, "after": 33}
-    config = config_file(letters, " UNION ALL ".join(f"SELECT 'g', '{name}', {value}" for name, value in current.items()), source)
+    config = config_file(reading, " UNION ALL ".join(f"SELECT 'g', '{name}', {value}" for name, value in current.items()), source)
     ran = await asyncio.to_thread(run, "dead-letters", "replay", "--store", "dashboard", "--config", config)
-    rows = await target.rows()
-    await target.close()
+    rows = await harness.rows()
+    await harness.close()
 
     assert left in ran.out
     assert expected == [row[1:4] for row in rows]

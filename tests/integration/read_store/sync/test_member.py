@@ -100,10 +100,12 @@ async def test_next_member_resumes_at_the_progress_of_the_store(reading: Reading
     await reading.send(40)
     async with reading.member():
         assert await reading.is_synced()
-    async with reading.member() as again:
-        await have([again], {4})
-        await wait_until(lambda: again.lag() == 0, LIMIT_SECONDS, "nothing is left")
-        results = {again.value("read_store_writes_total", store="dashboard", result=result) for result in ("written", "unchanged")}
+    async with reading.member() as next_member:
+        await have([next_member], {4})
+        await wait_until(lambda: next_member.lag() == 0, LIMIT_SECONDS, "nothing is left")
+        results = {
+            next_member.value("read_store_writes_total", store="dashboard", result=result) for result in ("written", "unchanged")
+        }
 
     assert {0.0} == results
 
@@ -233,12 +235,12 @@ async def test_unread_records_removed_by_retention_are_reported_and_skipped(
     async with reading.member():
         await reading.send(10, partition=0)
         assert await reading.is_synced()
-    known = dict(reading.sent)
+    sent_before = dict(reading.sent)
     await reading.send(10, partition=0)
     async with admin_of(reading.bootstrap) as admin:
         await admin.delete_records({TopicPartition(reading.topic, 0): RecordsToDelete(before_offset=15)})
     async with reading.member():
         await wait_until(lambda: "n19" in reading.stored(), LIMIT_SECONDS, "what is left is read")
 
-    assert known | {f"n{number}": number for number in range(15, 20)} == reading.stored()
+    assert sent_before | {f"n{number}": number for number in range(15, 20)} == reading.stored()
     assert was_logged(caplog, f"source={reading.topic}-0 offsets=10-14")

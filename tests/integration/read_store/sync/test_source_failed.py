@@ -46,7 +46,7 @@ class Faulty:
 
     given: Mapping[str, Any]
     settings: Settings
-    target: Sqlite
+    harness: Sqlite
 
     @property
     def declared(self) -> ReadStoreSettings:
@@ -79,17 +79,17 @@ async def faulty(kafka: KafkaServer, names: Names, tmp_path: Path, source_url: s
         await execute(source_url, TABLE, ROWS)
         sql = READS_JSON if source_url.startswith("sqlite") else CASTS
         given = {"source": "sql", "source_url": source_url, "sql": sql}
-    target = Sqlite(tmp_path / "read.db")
+    harness = Sqlite(tmp_path / "read.db")
     settings = Settings.model_validate({
         "app_id": names.app_id,
         "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
         "folds": [{"name": "f", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "1s"}],
         "read_stores": [{"name": "dashboard", "url": f"sqlite:///{tmp_path}/read.db", "table": "cells", "folds": ["f"], **given}],
     })  # fmt: skip
-    await target.store.initialise()
+    await harness.store.initialise()
     await create_topics(kafka.bootstrap_servers, [settings.read_store(None).dead_letters], 1)
-    yield Faulty(given, settings, target)
-    await target.close()
+    yield Faulty(given, settings, harness)
+    await harness.close()
 
 
 @dataclass
@@ -116,16 +116,16 @@ async def test_records_of_groups_the_source_fails_for_are_dead_letters_and_the_o
     result = await sync_on(sync, records, 6)
     await sync_on(sync, [folded(6, 1)], 7)
     await sync.close()
-    letters = await read_topic(
+    dead_letters = await read_topic(
         kafka.bootstrap_servers, faulty.declared.dead_letters,
         until=lambda found: len(found) >= len(bad), timeout_seconds=LIMIT_SECONDS,
     )  # fmt: skip
-    headers = [{name: value.decode() for name, value in letter.headers} for letter in letters]
+    headers = [{name: value.decode() for name, value in dead_letter.headers} for dead_letter in dead_letters]
     good = {str(group): group * 10 for at, group in enumerate(groups) if at not in bad and isinstance(group, int)} | {"1": 10}
 
     assert len(bad) == result.unstorable
-    assert good == {group: value for group, _, value, *_ in await faulty.target.rows()}
-    assert {P0: 7} == await faulty.target.store.progress()
+    assert good == {group: value for group, _, value, *_ in await faulty.harness.rows()}
+    assert {P0: 7} == await faulty.harness.store.progress()
     assert [(str(at), "source-failed") for at in bad] == sorted((one["source-offset"], one["reason"]) for one in headers)
     assert all(one["error"].startswith("its source fails: ") for one in headers)
 

@@ -19,7 +19,7 @@ from streams_app.read_store.core.store import ProgressStep
 from streams_app.read_store.sync.store_sync import StoreSync
 from tests.integration.conftest import CELLS, OPENSEARCH
 from tests.integration.read_store.sync.test_folded_records import Record, folded, sync_of
-from tests.integration.stores import P0, Postgres, Sqlite, SqlTarget, StoreHarness
+from tests.integration.stores import P0, Postgres, SqlHarness, Sqlite, StoreHarness
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -29,16 +29,16 @@ TIMEOUT = "500ms"
 LIMIT_SECONDS = 120
 
 
-async def slow_down(target: SqlTarget) -> None:
+async def slow_down(harness: SqlHarness) -> None:
     """Make each written row take at least some 20 ms, also on a fast machine: a batch then exceeds the timeout, a row does not."""
-    if isinstance(target, Sqlite):
-        await target.run("CREATE TABLE busy (value)")
-        await target.run(f"INSERT INTO busy VALUES {', '.join(['(0)'] * 90)}")
+    if isinstance(harness, Sqlite):
+        await harness.run("CREATE TABLE busy (value)")
+        await harness.run(f"INSERT INTO busy VALUES {', '.join(['(0)'] * 90)}")
         count = "SELECT count(*) FROM busy a, busy b, busy c WHERE a.value + b.value + c.value > 9"
-        await target.run(f"CREATE TRIGGER slow BEFORE INSERT ON cells BEGIN {count}; END")
+        await harness.run(f"CREATE TRIGGER slow BEFORE INSERT ON cells BEGIN {count}; END")
     else:
-        assert isinstance(target, Postgres)
-        async with target.connected() as connection:
+        assert isinstance(harness, Postgres)
+        async with harness.connected() as connection:
             await connection.execute(
                 "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS "
                 f"$$ BEGIN PERFORM pg_sleep({CELL_SECONDS}); RETURN NEW; END $$;"
@@ -70,15 +70,15 @@ async def slow_front(port: int) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def slow_sync(target: StoreHarness) -> AsyncIterator[StoreSync]:
-    if isinstance(target, SqlTarget):
-        await slow_down(target)
-        sync, _ = sync_of(target, timeout=TIMEOUT)
+async def slow_sync(harness: StoreHarness) -> AsyncIterator[StoreSync]:
+    if isinstance(harness, SqlHarness):
+        await slow_down(harness)
+        sync, _ = sync_of(harness, timeout=TIMEOUT)
         yield sync
         await sync.close()
     else:
-        async with slow_front(target.port) as port:  # type: ignore[attr-defined]  # of OpenSearch
-            sync, _ = sync_of(target, timeout=TIMEOUT, url=f"opensearch+http://{LOOPBACK}:{port}")
+        async with slow_front(harness.port) as port:  # type: ignore[attr-defined]  # of OpenSearch
+            sync, _ = sync_of(harness, timeout=TIMEOUT, url=f"opensearch+http://{LOOPBACK}:{port}")
             yield sync
             await sync.close()
 
@@ -98,28 +98,28 @@ async def advance(sync: StoreSync, records: Sequence[Record], to: int) -> int:
 
 
 async def test_batch_of_many_records_is_split_until_the_store_is_fast_enough(
-    target: StoreHarness, caplog: pytest.LogCaptureFixture
+    harness: StoreHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     records = [folded(at, {"likes": at}, at + 1, group=f"g{at:02}") for at in range(CELLS_SENT)]
-    async with slow_sync(target) as sync:
+    async with slow_sync(harness) as sync:
         failures = await advance(sync, records, CELLS_SENT)
-    rows = await target.rows()
-    said = [line for line in caplog.messages if "the store exceeds its timeout" in line]
+    rows = await harness.rows()
+    logged = [line for line in caplog.messages if "the store exceeds its timeout" in line]
 
     assert [(f"g{at:02}", "likes", at + 1) for at in range(CELLS_SENT)] == [
         (group, name, version) for group, name, _, version, _ in rows
     ]
     assert failures
-    assert len(said) == 1
-    assert "store=dashboard cells=60 timeout_ms=500" in said[0]
+    assert len(logged) == 1
+    assert "store=dashboard cells=60 timeout_ms=500" in logged[0]
 
 
 @pytest.mark.parametrize("bare", [*CELLS, OPENSEARCH[0]], indirect=True)
-async def test_single_record_of_many_names_is_split_until_the_store_is_fast_enough(target: StoreHarness) -> None:
+async def test_single_record_of_many_names_is_split_until_the_store_is_fast_enough(harness: StoreHarness) -> None:
     record = folded(7, {f"n{at:02}": at for at in range(CELLS_SENT)}, 8)
-    async with slow_sync(target) as sync:
+    async with slow_sync(harness) as sync:
         failures = await advance(sync, [record], 8)
-    rows = await target.rows()
+    rows = await harness.rows()
 
     assert [f"n{at:02}" for at in range(CELLS_SENT)] == [name for _, name, *_ in rows]
     assert failures
@@ -130,14 +130,14 @@ async def test_slow_source_receives_smaller_requests(tmp_path: Path, caplog: pyt
         time.sleep(CELL_SECONDS * len(pairs))  # the simulated slowness
         return dict.fromkeys(pairs, 1)
 
-    target = Sqlite(tmp_path / "read.db")
-    await target.store.initialise()
-    sync, _ = sync_of(target, timeout=TIMEOUT, source="python", current=current)
+    harness = Sqlite(tmp_path / "read.db")
+    await harness.store.initialise()
+    sync, _ = sync_of(harness, timeout=TIMEOUT, source="python", current=current)
     records = [folded(at, {"likes": None}, at + 1, group=f"g{at:02}") for at in range(CELLS_SENT)]
     await advance(sync, records, CELLS_SENT)
     await sync.close()
-    rows = await target.rows()
-    await target.close()
+    rows = await harness.rows()
+    await harness.close()
 
     assert [1] * CELLS_SENT == [value for _, _, value, *_ in rows]
     assert 1 == sum("the source exceeds its timeout" in line for line in caplog.messages)

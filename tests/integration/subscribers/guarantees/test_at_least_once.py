@@ -110,17 +110,17 @@ async def test_event_that_always_fails_is_a_dead_letter_after_its_attempts(shop:
 
     await shop.send("o1", "poison", "o2")
     async with shop.member(ship, retry=SOON):
-        (letter,) = await shop.dead_letters(1)
+        (dead_letter,) = await shop.dead_letters(1)
         await shop.until_called("o1", "o2")
 
     assert {"o1": [1], "o2": [1], "poison": [1, 2, 3]} == shop.calls
     assert 3 == await shop.committed("ship")
     assert ("failed", "ship", "poison", "3", "ValueError", "ValueError: no such article", "1") == tuple(
-        letter[name] for name in ("reason", "subscriber", "order", "attempts", "exception", "detail", "source-offset")
+        dead_letter[name] for name in ("reason", "subscriber", "order", "attempts", "exception", "detail", "source-offset")
     )
-    assert f"ship:{shop.topic}:0:1:3" == letter["letter-id"]
-    assert letter["trace"].rstrip().endswith("ValueError: no such article")
-    assert int(letter["first-failed-at-ms"]) <= int(letter["failed-at-ms"])
+    assert f"ship:{shop.topic}:0:1:3" == dead_letter["letter-id"]
+    assert dead_letter["trace"].rstrip().endswith("ValueError: no such article")
+    assert int(dead_letter["first-failed-at-ms"]) <= int(dead_letter["failed-at-ms"])
 
 
 async def test_outcome_of_the_function_determines_the_dead_letter(shop: Shop) -> None:
@@ -145,9 +145,9 @@ async def test_outcome_of_the_function_determines_the_dead_letter(shop: Shop) ->
     }  # fmt: skip
     await shop.send(*expected)
     async with shop.member(ship, timeout="200ms", retry=Retries(attempts=2, first="20ms", longest="20ms", never=(KeyError,))):
-        letters = await shop.dead_letters(len(expected))
+        dead_letters = await shop.dead_letters(len(expected))
 
-    assert expected == {letter["order"]: (letter["reason"], letter["attempts"]) for letter in letters}
+    assert expected == {dead_letter["order"]: (dead_letter["reason"], dead_letter["attempts"]) for dead_letter in dead_letters}
 
 
 async def test_hanging_function_in_a_thread_does_not_delay_other_events(shop: Shop) -> None:
@@ -161,13 +161,13 @@ async def test_hanging_function_in_a_thread_does_not_delay_other_events(shop: Sh
     await shop.send(*ORDERS[:10])
     try:
         async with shop.member(ship, timeout="200ms", concurrency=2, retry=Retries(attempts=1)):
-            letters = await shop.dead_letters(1)
+            dead_letters = await shop.dead_letters(1)
             await shop.until_called(*ORDERS[:10])
     finally:
         is_over.set()
 
     # A machine that stands still may cause a timeout of another one, too.
-    assert ("timed-out", "o0") in [(letter["reason"], letter["order"]) for letter in letters]
+    assert ("timed-out", "o0") in [(dead_letter["reason"], dead_letter["order"]) for dead_letter in dead_letters]
 
 
 async def test_invalid_event_is_a_dead_letter_and_an_event_of_another_type_is_skipped(shop: Shop) -> None:
@@ -178,11 +178,11 @@ async def test_invalid_event_is_a_dead_letter_and_an_event_of_another_type_is_sk
     await produce(shop.bootstrap, shop.topic, [(b"k", b'{"order_id": 5}')], partition=0)
     await shop.send("o1")
     async with shop.member(ship):
-        (letter,) = await shop.dead_letters(1)
+        (dead_letter,) = await shop.dead_letters(1)
         await shop.until_called("o1")
 
     assert {"o1": [1]} == shop.calls
-    assert ("not-valid", "Expected `str`, got `int` - at `$.order_id`") == (letter["reason"], letter["detail"])
+    assert ("not-valid", "Expected `str`, got `int` - at `$.order_id`") == (dead_letter["reason"], dead_letter["detail"])
     assert 3 == await shop.committed("ship")
 
 
@@ -242,12 +242,12 @@ async def test_two_members_share_the_partitions_and_the_remaining_one_takes_over
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("before", "until_known"), [(1, True), (300, False)], ids=["Redis knows of it", "at once, far behind"])
+@pytest.mark.parametrize(("before", "until_recorded"), [(1, True), (300, False)], ids=["Redis knows of it", "at once, far behind"])
 async def test_event_that_kills_its_process_is_a_dead_letter_after_three_crashes(
-    shop: Shop, tmp_path: Any, before: int, until_known: bool
+    shop: Shop, tmp_path: Any, before: int, until_recorded: bool
 ) -> None:
     ledger = tmp_path / "ledger"
-    given = (shop.names.app_id, shop.bootstrap, shop.topic, shop.redis_url, str(ledger), str(before) if until_known else "")
+    given = (shop.names.app_id, shop.bootstrap, shop.topic, shop.redis_url, str(ledger), str(before) if until_recorded else "")
     others = {f"o{number}" for number in range(before + 1)}
     await shop.send(*sorted(others)[:-1], "poison", *sorted(others)[-1:])
     for _ in range(3):
@@ -264,10 +264,10 @@ async def test_event_that_kills_its_process_is_a_dead_letter_after_three_crashes
 
     metrics = Metrics(shop.settings)
     async with shop.member(ship, metrics=metrics):
-        (letter,) = await shop.dead_letters(1)
+        (dead_letter,) = await shop.dead_letters(1)
         await wait_until(lambda: crashes() == 1, LIMIT_SECONDS, "the last of the deaths is counted by who finds it")
         await wait_until(lambda: others <= {*shop.calls, *ledger.read_text().split()}, LIMIT_SECONDS, "the others are done")
 
-    assert ("crashed", "poison") == (letter["reason"], letter["order"])
+    assert ("crashed", "poison") == (dead_letter["reason"], dead_letter["order"])
     assert 3 == ledger.read_text().split().count("poison")
     assert "poison" not in shop.calls

@@ -58,9 +58,11 @@ async def test_sync_function_that_succeeds_after_its_timeout_makes_a_second_dead
     async with shop.member(ship, idempotent=idempotent, timeout="300ms", retry=Retries(attempts=1)):
         await shop.dead_letters(1)
         may_end.set()
-        letters = await shop.dead_letters(2)
+        dead_letters = await shop.dead_letters(2)
 
-    assert [("timed-out", "o1"), ("finished-late", "o1")] == [(letter["reason"], letter["order"]) for letter in letters]
+    assert [("timed-out", "o1"), ("finished-late", "o1")] == [
+        (dead_letter["reason"], dead_letter["order"]) for dead_letter in dead_letters
+    ]
     assert ({"o1": [1]}, 1) == (shop.calls, await shop.committed("ship"))
 
 
@@ -79,15 +81,15 @@ async def test_every_error_except_retry_makes_a_dead_letter_at_once(shop: Shop) 
             case "always waits":
                 raise Retry(after="10ms")
 
-    letters_of = {
+    expected = {
         "fails": ("failed", "1"), "hangs": ("timed-out", "1"), "rejects": ("rejected", "1"), "always waits": ("failed", "3"),
     }  # fmt: skip
-    await shop.send(*letters_of, "waits")
+    await shop.send(*expected, "waits")
     async with shop.member(ship, idempotent="unknown", timeout="300ms", retry=Retries(attempts=3)):
-        letters = await shop.dead_letters(len(letters_of))
+        dead_letters = await shop.dead_letters(len(expected))
         await wait_until(lambda: len(shop.calls["waits"]) == 3, LIMIT_SECONDS, "it was tried again")
 
-    assert letters_of == {letter["order"]: (letter["reason"], letter["attempts"]) for letter in letters}
+    assert expected == {dead_letter["order"]: (dead_letter["reason"], dead_letter["attempts"]) for dead_letter in dead_letters}
     assert {"fails": [1], "hangs": [1], "rejects": [1], "always waits": [1, 2, 3], "waits": [1, 2, 3]} == shop.calls
 
 
@@ -176,8 +178,8 @@ async def test_event_interrupted_by_a_rebalance_is_a_dead_letter_and_is_not_repe
     async with shop.member(ship, **options, grace="200ms"):
         await shop.until_called("long", "o1")
     async with shop.member(ship, **options):
-        (letter,) = await shop.dead_letters(1)
+        (dead_letter,) = await shop.dead_letters(1)
 
-    assert ("interrupted", "long", "1") == tuple(letter[name] for name in ("reason", "order", "attempts"))
+    assert ("interrupted", "long", "1") == tuple(dead_letter[name] for name in ("reason", "order", "attempts"))
     assert {"long": [1], "o1": [1]} == shop.calls
     assert 2 == await shop.committed("ship")

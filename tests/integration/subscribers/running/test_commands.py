@@ -169,9 +169,9 @@ async def test_at_most_once_subscriber_runs_from_the_offsets_set_by_a_command(or
         await wait_until(lambda: "reset --subscriber thank" in missing_initial_offsets.log(), LIMIT_SECONDS, "it names the command")
         await missing_initial_offsets.terminate()
     reset = await orders.run("reset", "--subscriber", "thank", "--at", "earliest", "--yes")
-    with orders.worker("--only", "thank") as placed:
+    with orders.worker("--only", "thank") as with_initial_offsets:
         lines = await orders.lines(1)
-        await placed.terminate()
+        await with_initial_offsets.terminate()
 
     assert (0, ["thank"]) == (reset.code, [line.split()[0] for line in lines]), reset.text
 
@@ -193,17 +193,17 @@ async def test_topics_create_sets_the_initial_offsets_of_an_at_most_once_subscri
         code = await missing_initial_offsets.wait_exit(LIMIT_SECONDS)
     state = f"{{{orders.site.names.app_id}/thank/{orders.topic('paid')}/5}}:v1:meta"
     await redis_client.hset(state, "token", "somebody")
-    known = await orders.run("topics", "create")
+    rejected = await orders.run("topics", "create")
     await redis_client.delete(state)
-    placed, again = [await orders.run("topics", "create") for _ in range(2)]
+    first, second = [await orders.run("topics", "create") for _ in range(2)]
     with orders.worker("--only", "thank") as after:
         lines = await orders.lines(2)
         await after.terminate()
 
     assert (1, True) == (code, "has no commit in 2 of 10 partitions: streams-app topics create" in missing_initial_offsets.log())
     names = [f"{orders.topic('paid')}-{number}" for number in (4, 5)]
-    assert 1 == known.code
-    assert f"subscriber 'thank' has no commit in {', '.join(names)}, which it has read before: streams-app reset" in known.err
-    told = f"placed   subscriber thank in 2 new partitions, with their first record: {', '.join(names)}"
-    assert [(0, 1), (0, 0)] == [(ran.code, ran.out.splitlines().count(told)) for ran in (placed, again)]
+    assert 1 == rejected.code
+    assert f"subscriber 'thank' has no commit in {', '.join(names)}, which it has read before: streams-app reset" in rejected.err
+    line_of_new_partitions = f"placed   subscriber thank in 2 new partitions, with their first record: {', '.join(names)}"
+    assert [(0, 1), (0, 0)] == [(ran.code, ran.out.splitlines().count(line_of_new_partitions)) for ran in (first, second)]
     assert ["thank o1", "thank o2"] == [" ".join(line.split()[:2]) for line in lines]

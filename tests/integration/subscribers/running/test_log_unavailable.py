@@ -48,14 +48,14 @@ async def test_unfinished_records_removed_by_retention_are_counted_and_reported(
     await shop.send("after")
     blocked.set()
     metrics = Metrics(shop.settings)
-    lost = metrics.subscriber_finished.labels("ship", "order.paid", "lost")
+    lost_events = metrics.subscriber_finished.labels("ship", "order.paid", "lost")
     with caplog.at_level(logging.ERROR):
         async with shop.member(ship, metrics=metrics):
             await shop.until_called("after")
-            await wait_until(lost._value.get, LIMIT_SECONDS, "the loss is counted")
+            await wait_until(lost_events._value.get, LIMIT_SECONDS, "the loss is counted")
 
     assert "never" not in shop.calls
-    assert 2 == lost._value.get()
+    assert 2 == lost_events._value.get()
     assert "events are lost subscriber=ship source=" in caplog.text
 
 

@@ -53,19 +53,19 @@ async def test_wiped_redis_learns_which_attempts_are_running(shop: Shop, redis_c
 
     keys = SubscriberKeys(shop.names.app_id, "ship", shop.topic, 0).state
 
-    async def known() -> Sequence[object]:
+    async def recorded_attempts() -> Sequence[object]:
         # The claim itself is stored beside the events, with offset -1.
         return sorted(set(await redis_client.hkeys(keys[1])) - {b"-1"}, key=bytes)  # type: ignore[arg-type]  # it answers in bytes
 
     await shop.send("o1", "o2")
     try:
         async with shop.member(ship):
-            await wait_until(known, LIMIT_SECONDS, "Redis knows what runs")
+            await wait_until(recorded_attempts, LIMIT_SECONDS, "Redis knows what runs")
             await redis_client.delete(*keys)
             await shop.send("o3")
-            await wait_until(lambda: _is(known, [b"0", b"1", b"2"]), LIMIT_SECONDS, "Redis knows again what runs")
+            await wait_until(lambda: _is(recorded_attempts, [b"0", b"1", b"2"]), LIMIT_SECONDS, "Redis knows again what runs")
             may_end.set()
-            await wait_until(lambda: _is(known, []), LIMIT_SECONDS, "and that it has ended")
+            await wait_until(lambda: _is(recorded_attempts, []), LIMIT_SECONDS, "and that it has ended")
     finally:
         may_end.set()
 

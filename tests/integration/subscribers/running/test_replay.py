@@ -23,7 +23,7 @@ async def test_dead_letter_is_replayed_only_to_its_subscriber(orders: Orders) ->
     created = await orders.run("topics", "create")
     with orders.worker():
         await orders.pay("o1", ce_id="e1", ce_userid="u7")
-        (letter,) = await orders.read("paid.ship.dead", 1)
+        (dead_letter,) = await orders.read("paid.ship.dead", 1)
         listed = await orders.run("dead-letters", "list", "--subscriber", "ship")
         (orders.site.folder / "mended").touch()
         replayed = [await orders.run("dead-letters", "replay", "--subscriber", "ship") for _ in range(2)]
@@ -41,7 +41,7 @@ async def test_dead_letter_is_replayed_only_to_its_subscriber(orders: Orders) ->
     place = f"{source[0].partition} 0"
     assert [f"ship o1 e1 u7 paid {place}", f"thank o1 e1 u7 paid {place}"] == lines
     assert 1 == len(source)
-    assert b"failed" == dict(letter.headers)["reason"]
+    assert b"failed" == dict(dead_letter.headers)["reason"]
     assert "key=o1  id=e1  attempts=1  ConnectionError: the carrier is away" in listed.out
     assert "is a dead letter: failed, was replayed since, and is finished." in " ".join(explained.out.split())
     assert ["1 replayed, 0 rejected again", "0 replayed, 0 rejected again"] == [ran.out.splitlines()[-1] for ran in replayed]
@@ -51,8 +51,8 @@ async def test_dead_letter_is_replayed_only_to_its_subscriber(orders: Orders) ->
 async def test_interrupted_event_stays_unless_explicitly_selected(orders: Orders) -> None:
     await orders.run("topics", "create")
     source = TP(orders.topic("paid"), 3)
-    refuser = RejectingComponent("subscriber", "ship", orders.site.names.app_id, orders.topic("paid.ship.dead"))
-    letters: list[tuple[int, Reason]] = [
+    component = RejectingComponent("subscriber", "ship", orders.site.names.app_id, orders.topic("paid.ship.dead"))
+    rejections: list[tuple[int, Reason]] = [
         (1, "interrupted"), (2, "interrupted"), (2, "finished-late"), (3, "interrupted"), (4, "failed"),
     ]  # fmt: skip
     producer = AckedProducer(KafkaSettings(bootstrap_servers=orders.site.bootstrap), client_id="letters")
@@ -61,40 +61,40 @@ async def test_interrupted_event_stays_unless_explicitly_selected(orders: Orders
         event_id = f"e{offset}".encode()
         own = (("event-id", event_id), ("source-timestamp-ms", b"5"), ("received-headers", b"1"), ("ce_id", event_id))
         record = Raw(offset, 5, b"o1", b'{"order_id": "o1"}')
-        return dead_letter_of(refuser, source, RejectedEvent(record, reason, "", headers=own), 99)
+        return dead_letter_of(component, source, RejectedEvent(record, reason, "", headers=own), 99)
 
-    outcomes = await producer.send([written(*letter) for letter in letters])
+    outcomes = await producer.send([written(*dead_letter) for dead_letter in rejections])
     await producer.stop()
     listed = await orders.run("dead-letters", "list", "--subscriber", "ship")
     replay = ("dead-letters", "replay", "--subscriber", "ship")
     plain = await orders.run(*replay)
     by_name = await orders.run(*replay, "--event-id", "e3")
-    insisted = await orders.run(*replay, "--interrupted")
+    with_interrupted = await orders.run(*replay, "--interrupted")
     put_back = await orders.read("again", 3)
 
-    assert [None] * len(letters) == outcomes
+    assert [None] * len(rejections) == outcomes
     assert ["interrupted", "interrupted, finished-late", "finished-late", "interrupted", "failed"] == [
         line.split("Z  ")[1].split(f" {source.topic}")[0].strip() for line in listed.out.splitlines() if source.topic in line
     ]
     assert ["1 replayed", "1 replayed", "1 replayed"] == [
-        ran.out.splitlines()[-1].partition(",")[0] for ran in (plain, by_name, insisted)
+        ran.out.splitlines()[-1].partition(",")[0] for ran in (plain, by_name, with_interrupted)
     ]
     assert "3 not replayed: interrupted, they may have been handled" in plain.out
-    assert "1 not replayed: interrupted, and finished late" in insisted.out
+    assert "1 not replayed: interrupted, and finished late" in with_interrupted.out
     assert [b"e4", b"e3", b"e1"] == [dict(record.headers)["ce_id"] for record in put_back]
 
 
 async def test_dead_letter_sent_twice_is_listed_once_and_replayed_once(orders: Orders) -> None:
     await orders.run("topics", "create")
-    refuser = RejectingComponent("subscriber", "ship", orders.site.names.app_id, orders.topic("paid.ship.dead"))
+    component = RejectingComponent("subscriber", "ship", orders.site.names.app_id, orders.topic("paid.ship.dead"))
     own = (
         ("letter-id", b"ship:paid:3:1:8"), ("event-id", b"e1"), ("source-timestamp-ms", b"5"), ("received-headers", b"1"),
         ("ce_id", b"e1"),
     )  # fmt: skip
     record = Raw(1, 5, b"o1", b'{"order_id": "o1"}')
-    letter = dead_letter_of(refuser, TP(orders.topic("paid"), 3), RejectedEvent(record, "failed", "", headers=own), 99)
+    dead_letter = dead_letter_of(component, TP(orders.topic("paid"), 3), RejectedEvent(record, "failed", "", headers=own), 99)
     producer = AckedProducer(KafkaSettings(bootstrap_servers=orders.site.bootstrap), client_id="letters")
-    outcomes = await producer.send([letter, letter])
+    outcomes = await producer.send([dead_letter, dead_letter])
     await producer.stop()
     of_ship = ("--subscriber", "ship")
     listed = await orders.run("dead-letters", "list", *of_ship)

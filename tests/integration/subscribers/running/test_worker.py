@@ -177,12 +177,12 @@ async def test_hanging_decoder_is_timed_out_and_does_not_delay_others(site: Site
         await site.send("sent", [(b"o2", b'{"order_id": "o2"}')])
         await wait_until(lambda: "write o2" in ledger.read_text(), LIMIT_SECONDS, "the other subscriber was called")
         dead = site.names.topic("paid.ship.dead")
-        letters = await read_topic(site.bootstrap, dead, until=lambda read: len(read) > 1, timeout_seconds=LIMIT_SECONDS)
+        dead_letters = await read_topic(site.bootstrap, dead, until=lambda read: len(read) > 1, timeout_seconds=LIMIT_SECONDS)
         ledger.with_name("ledger.free").touch()
         code = await worker.terminate()
 
     assert 0 == code
-    found = {letter.value: dict(letter.headers) for letter in letters}
+    found = {dead_letter.value: dict(dead_letter.headers) for dead_letter in dead_letters}
     assert (b"timed-out", b"not-valid") == (found[b"hangs"]["reason"], found["ö".encode()]["reason"])
     assert b"UnicodeDecodeError" in found["ö".encode()]["detail"]
     assert ["ship o1", "write o2"] == sorted(line for line in ledger.read_text().splitlines() if "hangs" not in line)
@@ -201,7 +201,7 @@ async def test_running_event_of_a_killed_worker_is_a_dead_letter_and_is_not_repe
         await wait_until(lambda: len(ledger.read_text().split()) == 4, LIMIT_SECONDS, "all were called")
         worker.kill()
     with WorkerProcess(config, site.folder, environment):
-        letters = await read_topic(
+        dead_letters = await read_topic(
             site.bootstrap,
             site.names.topic("paid.ship.dead"),
             until=lambda read: any(one.key == b"slow" for one in read),
@@ -212,7 +212,7 @@ async def test_running_event_of_a_killed_worker_is_a_dead_letter_and_is_not_repe
 
     assert sorted(["o1", "slow", "o2", "o3", "o4"]) == sorted(ledger.read_text().split())
     # A call that had just ended may not be recorded yet.
-    reasons = {letter.key: dict(letter.headers)["reason"] for letter in letters}
+    reasons = {dead_letter.key: dict(dead_letter.headers)["reason"] for dead_letter in dead_letters}
     assert b"interrupted" == reasons.pop(b"slow")
     assert {b"interrupted"} >= set(reasons.values())
 

@@ -146,10 +146,10 @@ async def test_repeated_id_is_a_duplicate_even_within_one_call(owners: Owners) -
 async def test_id_at_its_own_offset_is_no_duplicate(owners: Owners) -> None:
     store = await owners.claimed()
     await store.begin([begin(5, "o1")], NOW_MS)
-    again = await store.begin([begin(5, "o1", AttemptEntry(2))], NOW_MS)
+    repeated = await store.begin([begin(5, "o1", AttemptEntry(2))], NOW_MS)
     kept = await owners.kept()
 
-    assert [None] == again
+    assert [None] == repeated
     assert kept is not None
     assert {5: AttemptEntry(2)} == kept.open
 
@@ -160,15 +160,15 @@ async def test_events_without_ids_are_never_duplicates(owners: Owners) -> None:
     assert [None, None] == await store.begin([begin(5), begin(6)], NOW_MS)
 
 
-@pytest.mark.parametrize(("later_ms", "is_known"), [(REMEMBER_MS, True), (REMEMBER_MS + HOUR_MS, False)])
-async def test_id_is_remembered_for_the_declared_time(owners: Owners, later_ms: int, is_known: bool) -> None:
+@pytest.mark.parametrize(("later_ms", "is_remembered"), [(REMEMBER_MS, True), (REMEMBER_MS + HOUR_MS, False)])
+async def test_id_is_remembered_for_the_declared_time(owners: Owners, later_ms: int, is_remembered: bool) -> None:
     store = await owners.claimed()
     await store.begin([begin(5, "o1")], NOW_MS)
 
-    assert [5 if is_known else None] == await store.begin([begin(6, "o1")], NOW_MS + later_ms)
+    assert [5 if is_remembered else None] == await store.begin([begin(6, "o1")], NOW_MS + later_ms)
 
 
-KNOWN = identity_of("o1", [("ce_source", b"/eu")])
+IDENTITY = identity_of("o1", [("ce_source", b"/eu")])
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(5, None), (9, 5)])
@@ -178,22 +178,22 @@ async def test_ids_stored_without_a_source_by_an_earlier_version_are_recognized(
     store = await owners.claimed()
     await owners.client.hset(owners.former_key(), "o1", "5")
 
-    assert [expected] == await store.begin([begin(offset, KNOWN)], NOW_MS)
+    assert [expected] == await store.begin([begin(offset, IDENTITY)], NOW_MS)
 
 
 async def test_learned_id_keeps_the_offset_stored_by_an_earlier_version(owners: Owners) -> None:
     store = await owners.claimed()
     await owners.client.hset(owners.former_key(), "o1", "5")
-    await store.learn([(9, KNOWN)], NOW_MS)
+    await store.learn([(9, IDENTITY)], NOW_MS)
 
-    assert [5] == await store.begin([begin(9, KNOWN)], NOW_MS)
+    assert [5] == await store.begin([begin(9, IDENTITY)], NOW_MS)
 
 
 async def test_two_sources_with_one_id_are_two_events(owners: Owners) -> None:
     store = await owners.claimed()
     other = identity_of("o1", [("ce_source", b"/us")])
 
-    assert [None, None, 5] == await store.begin([begin(5, KNOWN), begin(6, other), begin(7, KNOWN)], NOW_MS)
+    assert [None, None, 5] == await store.begin([begin(5, IDENTITY), begin(6, other), begin(7, IDENTITY)], NOW_MS)
 
 
 async def test_ids_of_an_hour_expire_by_themselves_and_not_too_early(owners: Owners) -> None:
@@ -237,9 +237,9 @@ async def test_request_repeated_after_a_missing_reply_returns_the_same(owners: O
     store, copy = await owners.claimed(), owners.store("a")
     events = [begin(5, "o1"), begin(6, "o1")]
     first = await store.begin(events, NOW_MS)
-    again = await copy.begin(events, NOW_MS)
+    repeated = await copy.begin(events, NOW_MS)
 
-    assert first == again == [None, 5]
+    assert first == repeated == [None, 5]
     kept = await owners.kept()
     assert kept is not None
     assert (2, {5: AttemptEntry(1)}) == (kept.number, kept.open)
@@ -257,8 +257,8 @@ async def test_remainder_of_a_state_without_its_metadata_is_dropped(owners: Owne
 
 
 async def test_workers_lease_from_one_bucket_that_server_time_fills(redis_client: redis.asyncio.Redis, names: Names) -> None:
-    key, pace = rate_key(names.app_id, "ship"), bucket_of(Rate(100, 1_000))
-    stores = [RateStore(SubscriberScripts(redis_client), key, token, pace) for token in "ab"]
+    key, bucket = rate_key(names.app_id, "ship"), bucket_of(Rate(100, 1_000))
+    stores = [RateStore(SubscriberScripts(redis_client), key, token, bucket) for token in "ab"]
     leased, begun_ms = 0, SystemClock().monotonic_ms()
     while leased < 150:
         for store in stores:

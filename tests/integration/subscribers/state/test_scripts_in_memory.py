@@ -57,12 +57,12 @@ class Side:
         store = self._stores[token]
         try:
             match kind, given:
-                case "claim", (low, again):
-                    return await store.claim(low, is_repeated=again)
+                case "claim", (low, is_repeated):
+                    return await store.claim(low, is_repeated=is_repeated)
                 case "begin", (events, hours):
                     return await store.begin(events, NOW_MS + hours * HOUR_MS)
-                case "end", (finished, waiting, low, note):
-                    return await store.end(finished, waiting, low, note)
+                case "end", (finished, waiting, low, metadata):
+                    return await store.end(finished, waiting, low, metadata)
                 case "learn", (ids,):
                     return await store.learn(ids, NOW_MS)
                 case _:
@@ -113,10 +113,10 @@ LEASES = st.lists(st.tuples(TOKENS, st.integers(0, 5)), max_size=10)
 async def test_memory_leases_like_the_script(redis_client: redis.asyncio.Redis, names: Names, steps: list[tuple[str, int]]) -> None:
     key = rate_key(f"{names.app_id}.{next(NUMBERS)}", "ship")
     # So slow that nothing is added while the test runs.
-    pace = TokenBucket(HOUR_US, 7 * HOUR_US)
+    bucket = TokenBucket(HOUR_US, 7 * HOUR_US)
     there, here = SubscriberScripts(redis_client), MemoryScripts(lambda: NOW_MS)
     for token, wanted in steps:
-        (one, workers), (other, others) = [await RateStore(scripts, key, token, pace).lease(wanted) for scripts in (there, here)]
+        (one, workers), (other, others) = [await RateStore(scripts, key, token, bucket).lease(wanted) for scripts in (there, here)]
 
         assert (one.granted, workers) == (other.granted, others)
         assert (one.wait_us > 0) == (other.wait_us > 0)

@@ -21,7 +21,7 @@ from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.execution.status import PartitionStatus
 from tests.virtual_loop import LoopClock, in_no_time
 
-OUTAGE_AFTER_MS = 60_000
+PATIENCE_MS = 60_000
 LIMIT_SECONDS = 60
 
 
@@ -71,7 +71,7 @@ def dispatcher_of(
 ) -> Dispatcher:
     clock = LoopClock()
     made = Dispatcher(
-        "ship", concurrency, OUTAGE_AFTER_MS, Retries(), clock,
+        "ship", concurrency, PATIENCE_MS, Retries(), clock,
         lambda on_ended: AsyncExecutor(asyncio.get_running_loop(), function, concurrency, 5_000, clock, on_ended),
         ahead=ahead,
     )  # fmt: skip
@@ -173,7 +173,7 @@ def test_failures_during_an_outage_do_not_count_until_patience_is_over() -> None
 
         partition = Partition(100)
         dispatcher = dispatcher_of(ship, [partition])
-        await tick(dispatcher, OUTAGE_AFTER_MS / 1000)
+        await tick(dispatcher, PATIENCE_MS / 1000)
         counted = partition.counted.count(True)
         assert False in partition.counted
         await tick(dispatcher, 150)

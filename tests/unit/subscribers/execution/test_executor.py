@@ -21,7 +21,6 @@ from tests.helpers import wait_until
 from tests.manual_clock import ManualClock
 from tests.virtual_loop import LoopClock, in_no_time
 
-PATIENCE_MS = 60_000
 LIMIT_SECONDS = 60
 
 

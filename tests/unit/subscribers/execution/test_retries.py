@@ -13,7 +13,7 @@ from streams_app.subscribers.execution.circuit_breaker import CircuitBreaker
 from streams_app.subscribers.execution.queues import KeyQueue, RetryQueue
 from streams_app.subscribers.execution.retry_decision import delay_ms
 
-OUTAGE_AFTER_MS = 3_600_000
+PATIENCE_MS = 3_600_000
 
 
 # Delays
@@ -72,7 +72,7 @@ def test_event_is_not_due_a_millisecond_early() -> None:
 
 
 def suspended(events: int = 3) -> CircuitBreaker:
-    circuit_breaker = CircuitBreaker(OUTAGE_AFTER_MS)
+    circuit_breaker = CircuitBreaker(PATIENCE_MS)
     for number in range(20):
         circuit_breaker.failed(f"o{number % events}", 0, 100)
     return circuit_breaker
@@ -80,7 +80,7 @@ def suspended(events: int = 3) -> CircuitBreaker:
 
 @pytest.mark.parametrize(("attempts", "events", "is_outage"), [(20, 3, True), (19, 3, False), (20, 2, False), (60, 2, False)])
 def test_outage_needs_twenty_failed_attempts_of_three_events(attempts: int, events: int, is_outage: bool) -> None:
-    circuit_breaker = CircuitBreaker(OUTAGE_AFTER_MS)
+    circuit_breaker = CircuitBreaker(PATIENCE_MS)
     for number in range(attempts):
         circuit_breaker.failed(f"o{number % events}", 0, 100)
 
@@ -88,7 +88,7 @@ def test_outage_needs_twenty_failed_attempts_of_three_events(attempts: int, even
 
 
 def test_one_success_among_the_last_twenty_is_no_outage() -> None:
-    circuit_breaker = CircuitBreaker(OUTAGE_AFTER_MS)
+    circuit_breaker = CircuitBreaker(PATIENCE_MS)
     for number in range(19):
         circuit_breaker.failed(f"o{number}", 0, 100)
     circuit_breaker.succeeded()
@@ -132,8 +132,8 @@ def test_first_success_ends_the_outage() -> None:
 def test_failures_during_an_outage_count_only_after_patience() -> None:
     circuit_breaker = suspended()
 
-    assert [False, False, True] == [circuit_breaker.counts(now_ms) for now_ms in (100, 99 + OUTAGE_AFTER_MS, 100 + OUTAGE_AFTER_MS)]
-    assert CircuitBreaker(OUTAGE_AFTER_MS).counts(0)
+    assert [False, False, True] == [circuit_breaker.counts(now_ms) for now_ms in (100, 99 + PATIENCE_MS, 100 + PATIENCE_MS)]
+    assert CircuitBreaker(PATIENCE_MS).counts(0)
 
 
 def test_fresh_and_waiting_events_alternate() -> None:
