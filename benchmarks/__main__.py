@@ -139,8 +139,8 @@ async def _measure(
 ) -> tuple[list[Contest], list[Finding], str]:
     with started(*choice) as servers, tempfile.TemporaryDirectory(prefix="streams-app-bench-") as name:
         head = f"{servers.broker}; {servers.redis}; {machine()}; scale {scale}, {runs} runs"
-        _say(head)
-        contests = [await contest(load, scale, runs, servers, Path(name), _say, short=IS_QUICK) for load in loads]
+        _print_line(head)
+        contests = [await contest(load, scale, runs, servers, Path(name), _print_line, short=IS_QUICK) for load in loads]
         findings = await _findings(servers, Path(name), scale, runs, extra)
     return contests, findings, head
 
@@ -148,33 +148,33 @@ async def _measure(
 async def _findings(servers: Servers, folder: Path, scale: float, runs: int, extra: dict[str, Any]) -> list[Finding]:
     findings: list[Finding] = []
     if extra["open_groups"] or extra["idle"]:
-        _say("open groups: Redis bytes of each" + (", and 60 s without input" if extra["idle"] else ""))
+        _print_line("open groups: Redis bytes of each" + (", and 60 s without input" if extra["idle"] else ""))
         findings += await states.waiting_groups(servers, folder, scale, idle=extra["idle"])
     if extra["live"]:
-        _say(f"live: a steady {extra['rate']:,} events/s")
+        _print_line(f"live: a steady {extra['rate']:,} events/s")
         findings.append(await states.live(servers, folder, scale, extra["rate"]))
     if extra["due_at_once"]:
-        _say("due: many groups at once")
+        _print_line("due: many groups at once")
         findings.append(await due(servers, folder, scale))
     if extra["workers"]:
-        _say("workers: one and two")
+        _print_line("workers: one and two")
         findings += await scaling.workers(servers, folder, scale)
     if extra["growth"]:
-        _say("growth: more and more open groups")
+        _print_line("growth: more and more open groups")
         findings += await scaling.growth(servers, folder, scale)
     for partitions, millions in states.MEMORY if extra["memory"] else ():
-        _say(f"memory: {partitions} partitions, {millions[-1]} times the hot load")
+        _print_line(f"memory: {partitions} partitions, {millions[-1]} times the hot load")
         findings.append(await states.memory(servers, folder, scale, millions, partitions))
     if extra["keeping"]:
-        _say("keep: the hot load with each kind of keep")
-        findings += await keeping(servers, folder, scale, runs, _say)
+        _print_line("keep: the hot load with each kind of keep")
+        findings += await keeping(servers, folder, scale, runs, _print_line)
     if extra["tune"]:
-        _say("tune: a topic of ten million events, then each load of benchmarks/tuning.py")
+        _print_line("tune: a topic of ten million events, then each load of benchmarks/tuning.py")
         findings += [await tuned(servers, folder, scale), *await replayed(scale)]
     if extra["read_stores"]:
         from benchmarks.stores import stores  # needs the drivers of all stores
 
-        _say("stores: writes and records/s of SQLite, PostgreSQL and OpenSearch")
+        _print_line("stores: writes and records/s of SQLite, PostgreSQL and OpenSearch")
         findings += await stores(scale)
     return findings + await _calls(servers, folder, scale, runs, extra)
 
@@ -184,21 +184,21 @@ async def _calls(servers: Servers, folder: Path, scale: float, runs: int, extra:
     if extra["subscribers"]:
         from benchmarks.subscribers import subscribers  # its catalogue is made when it is imported
 
-        _say("subscribers: each beside awaiting its function alone")
-        findings += await subscribers(servers, folder, scale, runs, extra["only"].split(","), _say)
+        _print_line("subscribers: each beside awaiting its function alone")
+        findings += await subscribers(servers, folder, scale, runs, extra["only"].split(","), _print_line)
     if extra["peers"]:
         from benchmarks.peers.rivals import rivals  # as above
 
-        _say("peers: the same functions called by others")
+        _print_line("peers: the same functions called by others")
         names = [name for name in extra["rivals"].split(",") if name]
-        findings += await rivals(servers, folder, scale, names, _say, kills=extra["kill"])
+        findings += await rivals(servers, folder, scale, names, _print_line, kills=extra["kill"])
     return findings
 
 
 _started = time.monotonic()
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     """Print progress to stderr, because stdout is for the result."""
     click.echo(f"{time.monotonic() - _started:6.1f} s  {line}", err=True)
 

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from benchmarks.bare import FETCH_BYTES
 from benchmarks.loads import PARTITIONS
-from benchmarks.subscribed import Numbered, note
+from benchmarks.subscribed import Numbered, record_call
 
 
 async def read(bootstrap: str, topic: str) -> None:
@@ -28,7 +28,7 @@ async def read(bootstrap: str, topic: str) -> None:
     while True:
         for records in (await consumer.getmany(timeout_ms=1_000)).values():
             for record in records:
-                await note(decode(record.value).number)
+                await record_call(decode(record.value).number)
 
 
 if __name__ == "__main__":

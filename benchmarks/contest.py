@@ -25,7 +25,7 @@ STOCK_EVENTS: Final = 40_000
 LIMIT_SECONDS: Final = 600.0
 SETTLE_SECONDS: Final = 1.0
 
-Say = Callable[[str], None]
+LineReporter = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -62,7 +62,9 @@ class Contest:
     runs: list[Run] = field(default_factory=list)
 
 
-async def contest(name: str, scale: float, runs: int, servers: Servers, folder: Path, say: Say, *, short: bool = False) -> Contest:
+async def contest(
+    name: str, scale: float, runs: int, servers: Servers, folder: Path, report: LineReporter, *, short: bool = False
+) -> Contest:
     """Fill a topic with a load and let every contestant read it.
 
     The simple design runs once, because it is slow and its figure hardly varies.
@@ -73,7 +75,7 @@ async def contest(name: str, scale: float, runs: int, servers: Servers, folder: 
         runs: Number of runs of each contestant.
         servers: Servers to use.
         folder: Folder for settings and logs.
-        say: Receives a line for each run.
+        report: Receives a line for each run.
         short: Run only ``bare`` and ``sessions``, for the ratio to bare reading.
     """
     load, expected = LOADS[name], Expected()
@@ -81,17 +83,17 @@ async def contest(name: str, scale: float, runs: int, servers: Servers, folder: 
     await topics.make(servers.bootstrap, source)
     try:
         await topics.fill(servers.bootstrap, source, counting(load.generate(scale, PARTITIONS), expected), long_ago_ms())
-        say(f"{name}: {expected.events:,} events, {expected.sessions:,} sessions, {expected.merge:,} groups")
+        report(f"{name}: {expected.events:,} events, {expected.sessions:,} sessions, {expected.merge:,} groups")
         found = Contest(load, expected)
         for number in range(runs):
             found.runs.append(await bare(servers, source, expected.events))
-            _tell(say, name, found.runs[-1])
+            _report_run(report, name, found.runs[-1])
             if number == 0 and not short:
                 found.runs.append(await _stock(servers, source, min(STOCK_EVENTS, expected.events)))
-                _tell(say, name, found.runs[-1])
+                _report_run(report, name, found.runs[-1])
             for backlog in ("sessions",) if short else ("sessions", "merge"):
                 found.runs.append(await _folded(servers, folder, source, backlog, expected))
-                _tell(say, name, found.runs[-1])
+                _report_run(report, name, found.runs[-1])
         return found
     finally:
         await topics.remove(servers.bootstrap, source)
@@ -102,9 +104,9 @@ def long_ago_ms() -> int:
     return int(time.time() * 1000) - SPAN_MS - 2 * QUIET_MS
 
 
-def _tell(say: Say, name: str, run: Run) -> None:
+def _report_run(report: LineReporter, name: str, run: Run) -> None:
     until = f", {run.end_to_end:,.0f} events/s to the last record" if run.end_to_end else ""
-    say(f"{name}: {run.contestant}: {run.events_per_second:,.0f} events/s{until}, cpu {run.cpu}{' '.join(['', *run.faults])}")
+    report(f"{name}: {run.contestant}: {run.events_per_second:,.0f} events/s{until}, cpu {run.cpu}{' '.join(['', *run.faults])}")
 
 
 async def bare(servers: Servers, source: str, events: int) -> Run:
@@ -162,8 +164,8 @@ async def watch(servers: Servers, workers: Sequence[Worker], outputs: topics.Out
             now, folded = time.monotonic(), await folded_by(workers)
             if folded >= expected.events:
                 # The time between two polls is interpolated at the rate so far, and never after this poll.
-                pace = (count - first) / (at - started) if at > started and count > first else 0.0
-                fold_seconds = min(now - started, at - started + (folded - count) / pace) if pace else now - started
+                rate = (count - first) / (at - started) if at > started and count > first else 0.0
+                fold_seconds = min(now - started, at - started + (folded - count) / rate) if rate else now - started
             at, count = now, folded
     seconds = time.monotonic() - started
     # Events that were folded before the first poll are not part of the rate.
@@ -203,6 +205,6 @@ async def wrongs(workers: Sequence[Worker], outputs: topics.Outputs, backlog: st
         found.append("some records came twice")
     if (events := sum(record.events for record in records)) != expected.events:
         found.append(f"{events:,} events in the records, {expected.events:,} were produced")
-    if refused := sum([(await worker.metrics()).value("streams_app_dead_letters_total") for worker in workers]):
-        found.append(f"{refused:,.0f} dead letters")
+    if dead_letters := sum([(await worker.metrics()).value("streams_app_dead_letters_total") for worker in workers]):
+        found.append(f"{dead_letters:,.0f} dead letters")
     return found

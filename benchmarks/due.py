@@ -14,7 +14,7 @@ from benchmarks.servers import Servers
 from benchmarks.worker import Worker, cpu_watch, folded_by, running
 
 GROUPS: Final = 200_000
-LOOK_SECONDS: Final = 0.02
+POLL_SECONDS: Final = 0.02
 LONGEST_SECONDS: Final = 5.0
 
 
@@ -40,7 +40,7 @@ async def due(servers: Servers, folder: Path, scale: float) -> Finding:
             cpu = cpu_watch(servers, [worker])
             async with asyncio.timeout(LIMIT_SECONDS):
                 while outputs.count < groups:
-                    await asyncio.sleep(LOOK_SECONDS)
+                    await asyncio.sleep(POLL_SECONDS)
             seconds = (time.time_ns() // 1_000_000 - at_ms - quiet_ms) / 1000
             used = cpu.used()
             records = outputs.folded()

@@ -27,7 +27,7 @@ KINDS: Final = {
 SETTLE_SECONDS: Final = 60.0
 
 
-async def keeping(servers: Servers, folder: Path, scale: float, runs: int, say: Callable[[str], None]) -> list[Finding]:
+async def keeping(servers: Servers, folder: Path, scale: float, runs: int, report: Callable[[str], None]) -> list[Finding]:
     """Fold the hot load with each kind of ``keep`` in turn.
 
     Args:
@@ -35,7 +35,7 @@ async def keeping(servers: Servers, folder: Path, scale: float, runs: int, say: 
         folder: For settings and logs.
         scale: Of the load.
         runs: Of each kind.
-        say: Receives a line for each run.
+        report: Receives a line for each run.
     """
     expected, source = Expected(), f"bench-keep-{secrets.token_hex(4)}"
     await topics.make(servers.bootstrap, source)
@@ -46,7 +46,7 @@ async def keeping(servers: Servers, folder: Path, scale: float, runs: int, say: 
             for kind, contents in KINDS.items():
                 rate, events, script_ms = await _folded(servers, folder, source, contents, expected.events)
                 rates[kind].append(rate)
-                say(f"keep: {kind}: {rate:,.0f} events/s, {events:,} events in the records, fold script p99 {script_ms} ms")
+                report(f"keep: {kind}: {rate:,.0f} events/s, {events:,} events in the records, fold script p99 {script_ms} ms")
                 if events != expected.events:
                     faults.append(f"{kind}: {events:,} events in the records, {expected.events:,} were produced")
     finally:

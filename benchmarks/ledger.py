@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-LOOK_SECONDS: Final = 0.01
+POLL_SECONDS: Final = 0.01
 DROPPED: Final = 0.1
 """Share of the events that are called before the time begins, so that the start of the process is not measured."""
 
@@ -32,7 +32,7 @@ class Ledger:
         path.write_bytes(bytes(events))
         return cls(path)
 
-    def note(self, number: int) -> None:
+    def record(self, number: int) -> None:
         """Count a call. Only one process may count calls of the same event at the same time."""
         self.calls[number] += 1
 
@@ -45,7 +45,7 @@ class Ledger:
         return sum(self.calls[:]) - self.called()
 
 
-class Pace(NamedTuple):
+class CallRate(NamedTuple):
     """The rate of calls, without the first tenth of the events.
 
     Attributes:
@@ -71,7 +71,7 @@ class Watch:
     must_live: Callable[[], None]
     limit_seconds: float = 300.0
 
-    async def pace(self) -> Pace:
+    async def call_rate(self) -> CallRate:
         """Wait until each event was called.
 
         Raises:
@@ -80,7 +80,7 @@ class Watch:
         events = len(self.ledger.calls)
         began, count = await self.until(round(DROPPED * events))
         ended, last = await self.until(events)
-        return Pace((last - count) / (ended - began), ended - began)
+        return CallRate((last - count) / (ended - began), ended - began)
 
     async def until(self, wanted: int) -> tuple[float, int]:
         """Return the time at which this number of events was called, and the number of calls at that time."""
@@ -89,5 +89,5 @@ class Watch:
             self.must_live()
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{count:,} of {wanted:,} events were called within {self.limit_seconds:.0f} s")
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         return time.monotonic(), count

@@ -215,7 +215,7 @@ class Polled:
         self._pages = [f"p{number}" for number in range(pages)]
         self._client = client
         self._reader = ViewReader(client, LiveScripts(client), show, has_data=show > 1)
-        self._known, self._tokens = [dict.fromkeys(self._pages, "") for _ in shards], [""] * len(shards)
+        self._versions, self._tokens = [dict.fromkeys(self._pages, "") for _ in shards], [""] * len(shards)
 
     async def move(self, turn: int) -> None:
         """Change each page."""
@@ -227,13 +227,13 @@ class Polled:
         """Poll as a hub does."""
         await heads_of(self._client, [one.keys for one in self.shards])
         for number, one in enumerate(self.shards):
-            known = self._known[number]
+            versions = self._versions[number]
             for at in range(0, len(self._pages), PAGES_A_SCRIPT):
-                part = {page: known[page] for page in self._pages[at : at + PAGES_A_SCRIPT]}
+                part = {page: versions[page] for page in self._pages[at : at + PAGES_A_SCRIPT]}
                 found = await self._reader.poll(one.keys, part, self._tokens[number])
                 assert found is not None
                 self._tokens[number] = found.head.token
-                known |= {page: held.version for page, held in found.pages.items()}
+                versions |= {page: state.version for page, state in found.pages.items()}
 
 
 async def polls(client: redis.asyncio.Redis, sizes: Sizes, show: int, *, others: int = 0) -> Row:

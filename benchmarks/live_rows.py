@@ -69,12 +69,12 @@ class Row:
     @property
     def text(self) -> str:
         """The row on one line."""
-        figure, goal = self._said(self.value), self._said(self.goal)
+        figure, goal = self._formatted(self.value), self._formatted(self.goal)
         verdict = "reached" if self.is_reached else "MISSED"
         beside = f"NOT COUNTED, {self.fault}; {self.beside}" if self.fault else self.beside
         return f"{self.name:66} {figure:>10}  goal {goal:>8}  {verdict:7}  {beside}".rstrip()
 
-    def _said(self, number: float) -> str:
+    def _formatted(self, number: float) -> str:
         if self.unit == "%":
             return f"{number:.1%}"
         return f"{number:.3g} {self.unit}" if number < 100 else f"{number:.0f} {self.unit}"

@@ -92,17 +92,17 @@ def _row(contest: Contest, contestant: str, runs: Sequence[Run]) -> list[str]:
 
 
 def _middle(values: Iterable[float | None]) -> float:
-    known = [value for value in values if value is not None]
-    return median(known) if known else float("nan")
+    present = [value for value in values if value is not None]
+    return median(present) if present else float("nan")
 
 
 def _spread(values: Iterable[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
+    present = [value for value in values if value is not None]
+    if not present:
         return "-"
-    if len(known) == 1:
-        return f"{known[0]:,.0f}"
-    return f"{min(known):,.0f} / {median(known):,.0f} / {max(known):,.0f}"
+    if len(present) == 1:
+        return f"{present[0]:,.0f}"
+    return f"{min(present):,.0f} / {median(present):,.0f} / {max(present):,.0f}"
 
 
 def _text(value: Any) -> str:

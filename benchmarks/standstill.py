@@ -31,8 +31,8 @@ class Standstills:
         """Return the longest one that ended between two wall-clock times, in s; 0 if none reached 8 ms, None if unknown."""
         if not self._children or not all(child.is_running for child in self._children):
             return None
-        noted = [line.split() for child in self._children for line in child.log_path.read_text().splitlines()]
-        return max((float(line[1]) for line in noted if len(line) == 2 and begin <= float(line[0]) <= end), default=0.0)
+        lines = [line.split() for child in self._children for line in child.log_path.read_text().splitlines()]
+        return max((float(line[1]) for line in lines if len(line) == 2 and begin <= float(line[0]) <= end), default=0.0)
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def watched() -> Iterator[Standstills]:
         yield Standstills(children)
 
 
-def _note_forever(core: int) -> None:
+def _print_standstills(core: int) -> None:
     os.sched_setaffinity(0, {core})
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY))
     last = time.monotonic()
@@ -60,4 +60,4 @@ def _note_forever(core: int) -> None:
 
 
 if __name__ == "__main__":
-    _note_forever(int(sys.argv[1]))
+    _print_standstills(int(sys.argv[1]))

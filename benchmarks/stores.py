@@ -146,15 +146,15 @@ class Rival(ABC):
         """Write with the code of the store, this number of records at once."""
         store = open_store(self.settings(table))
         await store.initialise()
-        begin, told = time.perf_counter(), 0
+        begin, written = time.perf_counter(), 0
         for at in range(0, len(records), size):
             changes = newest(change for record in records[at : at + size] for change in record)
             counts = await store.apply(changes, ProgressStep(PARTITION, at or None, min(at + size, len(records))), 0)
-            told += counts.written
+            written += counts.written
         seconds = time.perf_counter() - begin
         await store.close()
         counted = await self.writes(table)
-        return Written(round(len(records) / seconds), told if counted is None else counted, await self.deleted(table))
+        return Written(round(len(records) / seconds), written if counted is None else counted, await self.deleted(table))
 
     async def one_by_one(self, records: Sequence[Record], size: int) -> Written:
         """Write each record on its own, with one acknowledgement for several: this changes the speed, not the number of writes."""

@@ -42,46 +42,46 @@ numbered = Event(
 )
 
 
-async def note(number: int) -> None:
+async def record_call(number: int) -> None:
     """Count an event: the function that is measured here and in the base."""
     assert ledger is not None  # the environment names one
-    ledger.note(number)
+    ledger.record(number)
 
 
 @subscriber(numbered, idempotent="yes", description="Notes the event.")
 async def again(event: Received[Numbered]) -> None:
     """At least once, in any order."""
-    await note(event.data.number)
+    await record_call(event.data.number)
 
 
 @subscriber(numbered, idempotent="yes", ordered="key", description="Notes the event.")
 async def ordered(event: Received[Numbered]) -> None:
     """At least once, those of one account one after the other."""
-    await note(event.data.number)
+    await record_call(event.data.number)
 
 
 @subscriber(numbered, idempotent="yes", concurrency=100, description="Notes the event after a nap.")
 async def napping(event: Received[Numbered]) -> None:
     """At least once, 10 ms each, 100 at a time."""
     await asyncio.sleep(NAP_SECONDS)
-    await note(event.data.number)
+    await record_call(event.data.number)
 
 
 @subscriber(numbered, idempotent="unknown", concurrency=64, description="Notes the event.")
 async def once(event: Received[Numbered]) -> None:
     """Once while Redis keeps its data."""
-    await note(event.data.number)
+    await record_call(event.data.number)
 
 
 @subscriber(numbered, idempotent="no", concurrency=64, description="Notes the event.")
 async def never_twice(event: Received[Numbered]) -> None:
     """At most once."""
-    await note(event.data.number)
+    await record_call(event.data.number)
 
 
 def _idle(number: int) -> Subscriber[Numbered, Any, Any]:
     async def idle(event: Received[Numbered]) -> None:
-        await note(event.data.number)
+        await record_call(event.data.number)
 
     idle.__name__ = f"idle_{number}"
     return subscriber(numbered, idempotent="yes", description="Has nothing to do.")(idle)

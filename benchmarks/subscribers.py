@@ -22,7 +22,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from benchmarks import subscribed, topics
 from benchmarks.finding import Finding
-from benchmarks.ledger import Ledger, Pace, Watch
+from benchmarks.ledger import CallRate, Ledger, Watch
 from benchmarks.loads import PARTITIONS
 from benchmarks.processes import CpuWatch, memory_mb
 from benchmarks.servers import Servers
@@ -37,7 +37,7 @@ IDLE_SECONDS: Final = 20.0
 SETTLE_SECONDS: Final = 30.0
 IDLE: Final = "idle"
 
-Say = Callable[[str], None]
+LineReporter = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +111,16 @@ async def fill(bootstrap: str, topic: str, events: int, *, has_ids: bool) -> Non
             await filler.add(number * 7919 % ACCOUNTS % PARTITIONS, now_ms, account.encode(), value, headers)
 
 
-async def base(bench: Bench, topic: str, events: int) -> Pace:
+async def base(bench: Bench, topic: str, events: int) -> CallRate:
     """Measure the rate of awaiting the function alone."""
     path, ledger = bench.ledger(events)
     command = [sys.executable, "-m", "benchmarks.awaited", bench.servers.bootstrap, topic]
     environment = {subscribed.LEDGER: str(path)}
     with process(bench, "awaited", command, environment) as (_, must_live):
-        return await Watch(ledger, must_live).pace()
+        return await Watch(ledger, must_live).call_rate()
 
 
-async def called(bench: Bench, case: Case, topic: str, events: int) -> tuple[Pace, dict[str, Any], list[str]]:
+async def called(bench: Bench, case: Case, topic: str, events: int) -> tuple[CallRate, dict[str, Any], list[str]]:
     """Measure the rate of a worker with one subscriber; return it with further figures and errors."""
     path, ledger = bench.ledger(events)
     async with working(bench, topic, path, [case.name]) as (worker, app_id):
@@ -128,7 +128,7 @@ async def called(bench: Bench, case: Case, topic: str, events: int) -> tuple[Pac
         watch = Watch(ledger, lambda: _must_live(worker))
         await watch.until(1)
         cpu = CpuWatch(pids)
-        pace = await watch.pace()
+        call_rate = await watch.call_rate()
         figures: dict[str, Any] = {"cpu_seconds": cpu.used(), "peak_rss_mb": round(memory_mb(worker.pid, "VmHWM") or 0)}
         committed = await committed_soon(bench.servers.bootstrap, topic, f"{app_id}.{case.name}", events)
     faults = []
@@ -136,7 +136,7 @@ async def called(bench: Bench, case: Case, topic: str, events: int) -> tuple[Pac
         faults.append(f"{committed:,} of {events:,} events are committed")
     if repeated := ledger.repeated():
         faults.append(f"{repeated:,} calls were repeated")
-    return pace, figures, faults
+    return call_rate, figures, faults
 
 
 async def idle(bench: Bench, subscribers: int) -> float:
@@ -203,9 +203,9 @@ async def create_topics(config: Path, environment: Mapping[str, str]) -> None:
         sys.executable, "-m", "streams_app", "topics", "create", "--config", str(config),
         env={**os.environ, **environment}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
-    told, _ = await command.communicate()
+    output, _ = await command.communicate()
     if command.returncode:
-        raise RuntimeError(told.decode())
+        raise RuntimeError(output.decode())
 
 
 @asynccontextmanager
@@ -262,9 +262,9 @@ def _must_live(worker: WorkerProcess) -> None:
 async def one_run(bench: Bench, case: Case, topic: str, events: int) -> tuple[dict[str, Any], list[str]]:
     """Measure one subscriber and the base; return the result with errors."""
     bare = await base(bench, topic, events) if case.has_base else None
-    pace, used, faults = await called(bench, case, topic, events)
-    compared = {"ratio_to_base": round(pace.per_second / bare.per_second, 3), "base": round(bare.per_second)} if bare else {}
-    return {"events_per_second": round(pace.per_second), **compared, **used}, faults
+    call_rate, used, faults = await called(bench, case, topic, events)
+    compared = {"ratio_to_base": round(call_rate.per_second / bare.per_second, 3), "base": round(bare.per_second)} if bare else {}
+    return {"events_per_second": round(call_rate.per_second), **compared, **used}, faults
 
 
 def in_the_middle(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -275,7 +275,9 @@ def in_the_middle(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return middle if len(runs) == 1 else {**middle, f"{by}_of_all_runs": [run[by] for run in ascending]}
 
 
-async def subscribers(servers: Servers, folder: Path, scale: float, runs: int, names: Sequence[str], say: Say) -> list[Finding]:
+async def subscribers(
+    servers: Servers, folder: Path, scale: float, runs: int, names: Sequence[str], report: LineReporter
+) -> list[Finding]:
     """Measure each subscriber and the base, and the cost of an idle subscriber.
 
     Each run measures the base, too. The result is the median run, by its ratio to the base if it has one, and the range of all
@@ -287,7 +289,7 @@ async def subscribers(servers: Servers, folder: Path, scale: float, runs: int, n
         scale: Scale of the numbers of events.
         runs: Number of runs of each.
         names: Names of the subscribers; ``idle`` for the cost of an idle one.
-        say: Receives a line for each run.
+        report: Receives a line for each run.
     """
     bench, findings = Bench(servers, folder, scale), []
     for case in (case for case in CASES if case.name in names):
@@ -296,7 +298,7 @@ async def subscribers(servers: Servers, folder: Path, scale: float, runs: int, n
             faults: list[str] = []
             for _ in range(runs):
                 figures, wrong = await one_run(bench, case, topic, events)
-                say(f"{case.what}: {figures} {' '.join(wrong)}")
+                report(f"{case.what}: {figures} {' '.join(wrong)}")
                 found.append(figures)
                 faults += wrong
         findings.append(Finding(f"subscriber {case.what}, {events:,} events", in_the_middle(found), faults))
@@ -305,5 +307,5 @@ async def subscribers(servers: Servers, folder: Path, scale: float, runs: int, n
         each = (many - few) / (subscribed.IDLE - 1)
         figures = {"percent_of_a_core_each": round(100 * each, 2), "percent_of_a_worker_with_one": round(100 * few, 2)}
         findings.append(Finding("idle subscribers", figures))
-        say(f"idle: {each:.2%} of a core a subscriber, {few:.2%} with one")
+        report(f"idle: {each:.2%} of a core a subscriber, {few:.2%} with one")
     return findings

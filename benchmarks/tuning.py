@@ -55,20 +55,23 @@ def batches(load: str, events: int) -> Iterator[list[Event]]:
     random = np.random.default_rng(7)
     names = [mask_of(dict.fromkeys(f"name_{(first + step) % 100}" for step in (0, 1, 3))) or 0 for first in range(100)]
     span_ms = 90 * DAY_MS if load == "long" else DAY_MS
-    known: dict[int, bytes] = {}
+    members_by_number: dict[int, bytes] = {}
     for begin in range(0, events, BATCH):
         stamps = BEGIN_MS + np.sort(random.integers(begin, begin + BATCH, BATCH)) * span_ms // events
         if load in ("wide", "long"):
             members = [b"saccount_%d" % number for number in range(begin, begin + BATCH)]
         else:
             numbers = _groups(load, random)
-            members = [known.get(number) or known.setdefault(number, b"saccount_%d" % number) for number in numbers.tolist()]
-        told: list[Any] = [names[(begin + at) % 100] for at in range(BATCH)]
+            members = [
+                members_by_number.get(number) or members_by_number.setdefault(number, b"saccount_%d" % number)
+                for number in numbers.tolist()
+            ]
+        changes: list[Any] = [names[(begin + at) % 100] for at in range(BATCH)]
         if load == "names":
-            told = [{f"name_{name}": None for name in each} for each in random.integers(30_000, size=(BATCH, 3)).tolist()]
+            changes = [{f"name_{name}": None for name in each} for each in random.integers(30_000, size=(BATCH, 3)).tolist()]
         yield [
             (begin + at, stamp, member, changed)
-            for at, (stamp, member, changed) in enumerate(zip(stamps.tolist(), members, told, strict=True))
+            for at, (stamp, member, changed) in enumerate(zip(stamps.tolist(), members, changes, strict=True))
         ]
 
 

@@ -23,7 +23,7 @@ from tests.workers import WorkerProcess
 
 FOLD: Final = "account-metrics"
 FOLDED: Final = "streams_app_events_folded_total"
-FIRST_LOOK_SECONDS: Final = 0.02
+FIRST_POLL_SECONDS: Final = 0.02
 _SAMPLE = re.compile(r"^(\w+)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
 _BOUND = re.compile(r'\ble="([^"]+)"')
 _START_LIMIT_SECONDS = 60.0
@@ -209,7 +209,7 @@ async def first_folded(workers: Sequence[Worker], limit_seconds: float) -> int:
     """Wait until each worker has folded something, and return the number of folded events."""
     async with asyncio.timeout(limit_seconds):
         while not all(counts := [await folded_by([worker]) for worker in workers]):
-            await asyncio.sleep(FIRST_LOOK_SECONDS)
+            await asyncio.sleep(FIRST_POLL_SECONDS)
     return sum(counts)
 
 

@@ -7,7 +7,7 @@ import sys
 
 from celery import Celery
 
-from benchmarks.peers.note import NAME, SERVER, note_sync
+from benchmarks.peers.recording import NAME, SERVER, record_event_sync
 
 app = Celery(os.environ[NAME], broker=os.environ[SERVER])
 app.conf.update(
@@ -19,12 +19,12 @@ app.conf.update(
 
 
 @app.task(name="note")
-def noted(number: int) -> None:
+def recorded(number: int) -> None:
     """Notes an event."""
-    note_sync(number)
+    record_event_sync(number)
 
 
 if __name__ == "__main__":
     with app.producer_pool.acquire() as producer:
         for each in range(int(sys.argv[1])):
-            noted.apply_async((each,), producer=producer)
+            recorded.apply_async((each,), producer=producer)

@@ -8,18 +8,18 @@ import sys
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
-from benchmarks.peers.note import NAME, SERVER, note_sync
+from benchmarks.peers.recording import NAME, SERVER, record_event_sync
 
 broker = RedisBroker(url=os.environ[SERVER], namespace=os.environ[NAME])
 dramatiq.set_broker(broker)
 
 
 @dramatiq.actor
-def noted(number: int) -> None:
+def recorded(number: int) -> None:
     """Notes an event."""
-    note_sync(number)
+    record_event_sync(number)
 
 
 if __name__ == "__main__":
     for each in range(int(sys.argv[1])):
-        noted.send(each)
+        recorded.send(each)

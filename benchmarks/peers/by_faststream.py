@@ -8,7 +8,7 @@ import os
 from faststream import AckPolicy, FastStream
 from faststream.kafka import KafkaBroker
 
-from benchmarks.peers.note import NAME, SERVER, note
+from benchmarks.peers.recording import NAME, SERVER, record_event
 
 WORKERS = int(os.environ.get("PEERS_WORKERS", "1"))
 broker = KafkaBroker(os.environ[SERVER])
@@ -23,9 +23,9 @@ app = FastStream(broker)
     max_workers=WORKERS,
     ack_policy=AckPolicy.ACK if "PEERS_LATE" in os.environ else AckPolicy.ACK_FIRST,
 )
-async def noted(event: dict[str, int | str]) -> None:
+async def recorded(event: dict[str, int | str]) -> None:
     """Notes an event."""
-    await note(int(event["number"]))
+    await record_event(int(event["number"]))
 
 
 if __name__ == "__main__":

@@ -8,22 +8,22 @@ import sys
 
 from taskiq_redis import RedisStreamBroker
 
-from benchmarks.peers.note import NAME, SERVER, note
+from benchmarks.peers.recording import NAME, SERVER, record_event
 
 broker = RedisStreamBroker(os.environ[SERVER], queue_name=os.environ[NAME], consumer_group_name=os.environ[NAME])
 
 
 @broker.task("noted")
-async def noted(number: int) -> None:
+async def recorded(number: int) -> None:
     """Notes an event."""
-    await note(number)
+    await record_event(number)
 
 
 async def fill(events: int) -> None:
     """Send this number of tasks in batches."""
     await broker.startup()
     for first in range(0, events, 50):
-        await asyncio.gather(*(noted.kiq(number) for number in range(first, min(events, first + 50))))
+        await asyncio.gather(*(recorded.kiq(number) for number in range(first, min(events, first + 50))))
     await broker.shutdown()
 
 

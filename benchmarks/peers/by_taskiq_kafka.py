@@ -9,7 +9,7 @@ import sys
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from taskiq_aio_kafka import AioKafkaBroker
 
-from benchmarks.peers.note import NAME, SERVER, note
+from benchmarks.peers.recording import NAME, SERVER, record_event
 
 broker = AioKafkaBroker(os.environ[SERVER], kafka_topic=os.environ[NAME])
 # Its default is the assignor of kafka-python, which current versions of aiokafka cannot call.
@@ -20,16 +20,16 @@ broker.configure_producer(linger_ms=5)
 
 
 @broker.task("noted")
-async def noted(number: int) -> None:
+async def recorded(number: int) -> None:
     """Notes an event."""
-    await note(number)
+    await record_event(number)
 
 
 async def fill(events: int) -> None:
     """Send this number of tasks in batches."""
     await broker.startup()
     for first in range(0, events, 500):
-        await asyncio.gather(*(noted.kiq(number) for number in range(first, min(events, first + 500))))
+        await asyncio.gather(*(recorded.kiq(number) for number in range(first, min(events, first + 500))))
     await broker.shutdown()
 
 

@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from benchmarks import topics
 from benchmarks.finding import Finding
-from benchmarks.ledger import Ledger, Pace, Watch
-from benchmarks.peers import note
+from benchmarks.ledger import CallRate, Ledger, Watch
+from benchmarks.peers import recording
 from benchmarks.servers import Servers
 from benchmarks.subscribers import Bench, configured, fill, python_path
 from streams_app.embedded.child import Child
@@ -45,7 +45,7 @@ AFTER_SECONDS: Final = 90.0
 LIMIT_SECONDS: Final = 120.0
 CONCURRENT: Final = "[subscribers.{}]\nconcurrency = 100\n"
 
-Say = Callable[[str], None]
+LineReporter = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +141,10 @@ class Track:
         """Return the environment of its processes."""
         servers = self.bench.servers
         return {
-            note.LEDGER: str(self.path),
-            note.NAP: str(self.nap_seconds),
-            note.NAME: self.name,
-            note.SERVER: servers.bootstrap if self.rival.is_kafka else servers.redis_url,
+            recording.LEDGER: str(self.path),
+            recording.NAP: str(self.nap_seconds),
+            recording.NAME: self.name,
+            recording.SERVER: servers.bootstrap if self.rival.is_kafka else servers.redis_url,
             "PEERS_WORKERS": str(CONCURRENCY),
             **self.rival.environment,
         }
@@ -213,11 +213,11 @@ class Process:
         self._child.kill()
 
 
-async def pace(track: Track) -> Pace:
+async def call_rate(track: Track) -> CallRate:
     """Measure the calls a second."""
     await track.fill()
     async with track.started() as start:
-        return await Watch(Ledger(track.path), start().must_live, LIMIT_SECONDS).pace()
+        return await Watch(Ledger(track.path), start().must_live, LIMIT_SECONDS).call_rate()
 
 
 async def killed(track: Track) -> dict[str, Any]:
@@ -237,7 +237,9 @@ async def killed(track: Track) -> dict[str, Any]:
     return {"not_called": missing, "repeated": ledger.repeated(), "seconds": None if missing else round(took, 1)}
 
 
-async def rivals(servers: Servers, folder: Path, scale: float, names: Sequence[str], say: Say, *, kills: bool) -> list[Finding]:
+async def rivals(
+    servers: Servers, folder: Path, scale: float, names: Sequence[str], report: LineReporter, *, kills: bool
+) -> list[Finding]:
     """Measure each rival.
 
     Args:
@@ -245,7 +247,7 @@ async def rivals(servers: Servers, folder: Path, scale: float, names: Sequence[s
         folder: Folder for ledgers and logs.
         scale: Scale of the numbers of events.
         names: Prefixes of the names to measure; none: all.
-        say: Receives a line for each run.
+        report: Receives a line for each run.
         kills: Whether to test a kill, too.
     """
     programs, bench, findings = install(), Bench(servers, folder, scale), []
@@ -269,7 +271,7 @@ async def rivals(servers: Servers, folder: Path, scale: float, names: Sequence[s
                 if what == "killed":
                     finding.figures |= await killed(track)
                 else:
-                    finding.figures[f"{what}, {count:,} events"] = round((await pace(track)).per_second)
+                    finding.figures[f"{what}, {count:,} events"] = round((await call_rate(track)).per_second)
             except RuntimeError as error:
                 finding.faults.append(f"{what}: {error}")
             finally:
@@ -277,5 +279,5 @@ async def rivals(servers: Servers, folder: Path, scale: float, names: Sequence[s
                     await topics.remove(servers.bootstrap, track.name)
                 with servers.client() as client:
                     client.flushall()  # this Redis belongs to the benchmark
-            say(f"{rival.name}: {what}: {finding.figures} {' '.join(finding.faults)}")
+            report(f"{rival.name}: {what}: {finding.figures} {' '.join(finding.faults)}")
     return findings

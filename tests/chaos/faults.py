@@ -16,7 +16,7 @@ from tests.chaos import faults_redis as of_redis
 from tests.chaos import topologies
 from tests.chaos.kill_points import POINTS
 from tests.chaos.stage import SESSION_SECONDS, KilledAt, Stage
-from tests.chaos.traces import TRACE_SECONDS, a_member, claimed_again, claims, must
+from tests.chaos.traces import TRACE_SECONDS, a_member, claims, must, until_reclaimed
 from tests.helpers import wait_until
 from tests.workers import WorkerProcess
 
@@ -33,7 +33,7 @@ async def sigkill(stage: Stage, chance: random.Random) -> None:
     before = claims(stage)
     worker.kill()
     must(worker.exit_code == -signal.SIGKILL, "exit code -9")
-    await claimed_again(stage, before)
+    await until_reclaimed(stage, before)
 
 
 async def sigkill_at_a_point(stage: Stage, chance: random.Random) -> str:
@@ -63,7 +63,7 @@ async def sigstop(stage: Stage, chance: random.Random) -> None:
     worker.stop_signal()
     try:
         await asyncio.sleep(FREEZE_SECONDS)  # the fault lasts
-        await claimed_again(stage, before)
+        await until_reclaimed(stage, before)
     finally:
         worker.continue_signal()
         stage.mark_healed()
@@ -78,7 +78,7 @@ async def rebalance_storm(stage: Stage, chance: random.Random) -> None:
     for _ in range(3):
         before = claims(stage)
         extra = WorkerProcess(stage.config, stage.folder)
-        await claimed_again(stage, before)
+        await until_reclaimed(stage, before)
         extra.kill() if chance.random() < 0.5 else await extra.terminate(20)
         stage.ended.append(extra)
     stage.mark_healed()

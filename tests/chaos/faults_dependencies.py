@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from tests.chaos.proxy import Proxy
 from tests.chaos.stage import EXCUSED, OUTAGE_SECONDS, PARTITIONS, SESSION_SECONDS, Stage
-from tests.chaos.traces import CLAIMED, TRACE_SECONDS, NoTraceError, claimed_again, claims, must
+from tests.chaos.traces import CLAIMED, TRACE_SECONDS, NoTraceError, claims, must, until_reclaimed
 from tests.helpers import create_topics, read_topic, wait_until
 
 LONG_SHARE = 0.3
@@ -92,7 +92,7 @@ async def _cut_off(stage: Stage, proxy: Proxy, chance: random.Random, claims_bef
     try:
         await asyncio.sleep(SESSION_SECONDS * chance.uniform(1.7, 3.0))  # the fault lasts
         if claims_before is not None:
-            await claimed_again(stage, claims_before)
+            await until_reclaimed(stage, claims_before)
     finally:
         proxy.heal()
         stage.mark_healed()

@@ -68,8 +68,8 @@ def _faults_in(outage: Outage, samples: Sequence[Sample]) -> list[str]:
         found.append(f"reported a lag that fell in an outage of {outage.what}: {falls[:3]}")
     if outage.what == "redis" and settled:
         last = settled[-1]
-        known = [each.acknowledged for each in samples if each.at <= last.at - SETTLED_SECONDS]
-        produced = known[-1] - known[0] if known else 0
+        acknowledged = [each.acknowledged for each in samples if each.at <= last.at - SETTLED_SECONDS]
+        produced = acknowledged[-1] - acknowledged[0] if acknowledged else 0
         if last.lag < produced:
             found.append(f"reported a lag of {last.lag:.0f} in an outage of redis in which {produced} events arrived")
     return found

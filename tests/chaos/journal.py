@@ -24,7 +24,7 @@ from tests.chaos.faults_redis import flushall
 from tests.chaos.journal_clients import Client
 from tests.chaos.journal_final_state import FinalState
 from tests.chaos.journal_judge import Judge
-from tests.chaos.journal_load import DAYS, TOPIC, DatedLoad, Known, read_topic
+from tests.chaos.journal_load import DAYS, TOPIC, DatedLoad, ProducedPositions, read_topic
 from tests.chaos.journal_removals import Removals
 from tests.chaos.kill_points import JOURNAL_POINTS
 from tests.chaos.load import Load
@@ -78,8 +78,8 @@ class Run:
     ) -> None:
         """Create a run without starting it; ``clients`` is the number of readers, and also of followers."""
         self.seed = seed
-        self._known = Known()
-        self._load = load = DatedLoad(lambda: self.stage.bootstrap, self._known, seed=seed, rate=rate, seconds=seconds)
+        self._produced = ProducedPositions()
+        self._load = load = DatedLoad(lambda: self.stage.bootstrap, self._produced, seed=seed, rate=rate, seconds=seconds)
         self.stage = STAGES[topology](
             folder, is_apache=is_apache, is_redis7=bool(seed // 2 % 2), more_settings=SETTINGS, dated=(TOPIC,),
             before_workers=load.before,
@@ -98,7 +98,7 @@ class Run:
 
     def _client(self, number: int, *, follows: bool) -> Client:
         return Client(
-            lambda: self._readers[number % CONNECTED], self._known, random.Random(f"{self.seed}/{number}"), follows=follows
+            lambda: self._readers[number % CONNECTED], self._produced, random.Random(f"{self.seed}/{number}"), follows=follows
         )
 
     async def perform(self, names: list[str]) -> None:

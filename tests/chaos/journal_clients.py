@@ -18,7 +18,7 @@ from streams_app.journal.reading.entries import Gap
 from streams_app.journal.reading.reader import JournalReader
 from streams_app.redis_access.client import REDIS_ERRORS
 from tests.chaos.journal_judge import Reading
-from tests.chaos.journal_load import DAY_MS, DAYS, Known
+from tests.chaos.journal_load import DAY_MS, DAYS, ProducedPositions
 from tests.chaos.stage import PARTITIONS
 
 VISIT_SECONDS: Final = (1.0, 12.0)
@@ -40,7 +40,7 @@ class Client:
     """
 
     reader: Callable[[], JournalReader]
-    known: Known
+    produced: ProducedPositions
     chance: random.Random
     follows: bool
     readings: list[Reading] = field(default_factory=list)
@@ -53,9 +53,9 @@ class Client:
         """Read until cancelled."""
         key = b""
         while True:
-            if self.known.keys and len(self.known.ends) > 1:
+            if self.produced.keys and len(self.produced.ends) > 1:
                 if not (self.follows and self._at):
-                    key, self._at = self.chance.choice(self.known.keys), self._start()
+                    key, self._at = self.chance.choice(self.produced.keys), self._start()
                 with suppress(TryAgainError, *REDIS_ERRORS):
                     await self._visit(key)
             await asyncio.sleep(self.chance.uniform(*PAUSE_SECONDS))  # until it returns
@@ -96,7 +96,7 @@ class Client:
         at_ms = int(time.time() * 1000 - chance.uniform(0, DAYS + 1) * DAY_MS)
         match kind:
             case "cursor":
-                return self.known.cursor(chance) or "earliest"
+                return self.produced.cursor(chance) or "earliest"
             case "day":
                 return datetime.fromtimestamp(at_ms / 1000, UTC).date().isoformat()
             case "moment":

@@ -39,7 +39,7 @@ LIVE_DAYS: Final = 2
 
 
 @dataclass
-class Known:
+class ProducedPositions:
     """Keys and positions that clients may request.
 
     Attributes:
@@ -59,13 +59,15 @@ class DatedLoad:
     """Produces at a rate, day by day, with some late events.
 
     Attributes:
-        known: Keys and positions that clients may request.
+        produced: Keys and positions that clients may request.
         sent: Number of acknowledged events.
         bytes: Size of their values.
     """
 
-    def __init__(self, bootstrap: Callable[[], str], known: Known, *, seed: int, rate: float, seconds: float) -> None:
-        self.known = known
+    def __init__(
+        self, bootstrap: Callable[[], str], produced: ProducedPositions, *, seed: int, rate: float, seconds: float
+    ) -> None:
+        self.produced = produced
         self.sent = 0
         self.bytes = 0
         self._bootstrap = bootstrap
@@ -120,8 +122,8 @@ class DatedLoad:
             return  # the topic shows whether it was stored
         self.sent += 1
         self.bytes += len(value or b"")
-        self.known.keys.append(key)
-        self.known.ends[sent.partition] = max(sent.offset, self.known.ends.get(sent.partition, 0))
+        self.produced.keys.append(key)
+        self.produced.ends[sent.partition] = max(sent.offset, self.produced.ends.get(sent.partition, 0))
 
     def _time_ms(self, days_ago: float) -> int:
         chance, share = self._chance, self._chance.random()

@@ -61,8 +61,8 @@ class Judge:
         """Return every violation."""
         everything = ledger.sent | {name: group for name, group in ledger.perhaps.items() if name in self.outcome.ids_of}
         found = self.outcome.faults(everything, is_exact=self.stage.kept_data)
-        if lost := ledger.bad - self.dead.keys():
-            found.append(f"{len(lost)} rejected events have no dead letter, e.g. {sorted(lost)[:5]}")
+        if missing := ledger.bad - self.dead.keys():
+            found.append(f"{len(missing)} rejected events have no dead letter, e.g. {sorted(missing)[:5]}")
         if invented := self.dead.keys() - ledger.bad - ledger.perhaps_bad:
             found.append(f"{len(invented)} dead letters of events that were not sent, e.g. {sorted(invented)[:5]}")
         if len(ledger.sent) < LEAST_EVENTS or len(self.outcome.values) < LEAST_RECORDS:

@@ -213,13 +213,13 @@ class Run:
 
     async def _send(self, producer: AIOKafkaProducer) -> None:
         page = self._chance.choice(list(self.pages))
-        known = self.pages[page]
-        is_gone = bool(known) and self._chance.random() < 0.15
-        is_repeated = bool(known) and self._chance.random() < 0.2
-        item = self._chance.choice(known[-20:]).item if is_gone or is_repeated else f"c{next(self._numbers)}"
+        of_page = self.pages[page]
+        is_gone = bool(of_page) and self._chance.random() < 0.15
+        is_repeated = bool(of_page) and self._chance.random() < 0.2
+        item = self._chance.choice(of_page[-20:]).item if is_gone or is_repeated else f"c{next(self._numbers)}"
         now_ms = int(time.time() * 1000)
         event = Produced(item, now_ms, is_gone, now_ms)
-        known.append(event)
+        of_page.append(event)
         value = json.dumps({"project": page, "id": item, "title": f"title of {item}"}).encode()
         headers = [("ce_type", GONE.encode() if is_gone else b"made")]
         try:

@@ -81,7 +81,7 @@ class Judge:
     excused: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._known: dict[tuple[str, str, Content, int], int | None] = {}
+        self._age_of_content: dict[tuple[str, str, Content, int], int | None] = {}
         for page, events in self.pages.items():
             if any(event.acked_ms is None for event in events):
                 self.excused.add(page)
@@ -121,9 +121,9 @@ class Judge:
         content = Content(state["count"], tuple((item["item"], item["time_ms"]) for item in state.get("items", ())))
         at_ms = shown.at_ms // 100 * 100 + 100
         key = shown.page, state["view"], content, at_ms
-        if key not in self._known:
-            self._known[key] = self._age_ms(shown.page, state["view"], content, at_ms)
-        age_ms = self._known[key]
+        if key not in self._age_of_content:
+            self._age_of_content[key] = self._age_ms(shown.page, state["view"], content, at_ms)
+        age_ms = self._age_of_content[key]
         if age_ms is None:
             self.wrong.append(f"{shown.page} of {state['view']} never had the state that is shown at {at_ms}: {state}")
         elif name == "ok":

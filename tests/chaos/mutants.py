@@ -83,12 +83,12 @@ class Mutant:
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Apply the changes within the block."""
-        by_target: dict[str, list[Change]] = defaultdict(list)
+        by_place: dict[str, list[Change]] = defaultdict(list)
         for change in self.changes:
-            by_target[change.where].append(change)
-        scripts = {where.removesuffix(".lua"): found for where, found in by_target.items() if where.endswith(".lua")}
+            by_place[change.where].append(change)
+        scripts = {where.removesuffix(".lua"): found for where, found in by_place.items() if where.endswith(".lua")}
         with ExitStack() as stack:
-            for where, changes in by_target.items():
+            for where, changes in by_place.items():
                 if not where.endswith(".lua"):
                     stack.enter_context(_broken_function(where, changes))
             stack.enter_context(_broken_scripts(scripts))

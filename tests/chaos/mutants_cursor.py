@@ -14,7 +14,7 @@ PROGRESS = "folding.shard.range_progress:ChunkProgress"
 IN_PROGRESS = "RangeInProgress(int(to), cursor, RangeTime(int(cap), int(arrived) if arrived else None), digest) if to else None"
 
 CRASHES = ("history lossy crash:3 zombie rebalance:3", "lossy:2 crash:3 rebalance:3")
-LOST = ("history fragile:fold crash", "history fragile:fold rebalance:3")
+LOST_REPLIES = ("history fragile:fold crash", "history fragile:fold rebalance:3")
 BACK = ("history rollback:3 rebalance:2", "lossy rollback:3 crash")
 OWNERS = ("history crash:3 rebalance:4", "history lossy crash:2 rebalance:3", "lossy crash:3 rebalance:3")
 RETENTION = ("history lossy retention:3 crash:3", "history retention:4 crash:3 rebalance:2")
@@ -29,7 +29,7 @@ CURSOR: Final = (
     Mutant(
         "the cursor is not compared",
         "A delayed script, or a worker that lost a reply, folds a group twice.",
-        (*LOST, *BACK),
+        (*LOST_REPLIES, *BACK),
         (Change(FOLD, "if (state.cursor or '') ~= arg.cursor then", "if false then"),),
     ),
     Mutant(

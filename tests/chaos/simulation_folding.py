@@ -116,11 +116,11 @@ class Folding:
     def processors(self, worker: Worker) -> Processors:
         """Return the processors of a process: with ``foldset`` it may have only one fold, with ``settings`` other settings."""
         settings = Settings(app_id=self._world.app_id, folds=self._folds_of_a_worker())
-        known = FoldScripts(cast("Any", Link(worker, self._world.server)))
-        for name, script in known.by_name.items():
+        scripts = FoldScripts(cast("Any", Link(worker, self._world.server)))
+        for name, script in scripts.by_name.items():
             cast("Script", script.script).name = name
         sender = cast("Any", Sender(worker))
-        return FoldProcessors(FoldContext(settings, known, sender, worker.trusted, Metrics(settings), worker.status))
+        return FoldProcessors(FoldContext(settings, scripts, sender, worker.trusted, Metrics(settings), worker.status))
 
     def _folds_of_a_worker(self) -> tuple[Fold, ...]:
         world, folds = self._world, tuple(self.folds.values())

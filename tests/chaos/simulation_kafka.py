@@ -174,9 +174,9 @@ class Reader:
         """Return the commits of the only partition."""
         return await self._worker.call(dict[int, Committed], KafkaError)
 
-    async def commit(self, marks: Mapping[TP, Committed], claim: Member) -> None:
+    async def commit(self, positions: Mapping[TP, Committed], claim: Member) -> None:
         """Commit under the generation and member id of a claim, as the product does."""
-        await commit_as(cast("Any", SimpleNamespace(_coordinator=self._coordinator)), marks, claim)
+        await commit_as(cast("Any", SimpleNamespace(_coordinator=self._coordinator)), positions, claim)
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
         """Return first offset and end of the log."""

@@ -129,10 +129,10 @@ class Ledger:
         # contents.
         content = {**found, "reason": None if first < self._lost_below[fold.name] else reason}
         self._emitted[fold.name].setdefault(fold_id, (covered, reason, LoopClock().now_ms()))
-        known = self._contents.setdefault(fold_id, content)
-        if known != content and not (known["reason"] is None or content["reason"] is None):
-            kind = "reason" if {**known, "reason": None} == {**content, "reason": None} else "content"
-            self._report(kind, f"{fold_id} was {known}, is {content}")
+        former = self._contents.setdefault(fold_id, content)
+        if former != content and not (former["reason"] is None or content["reason"] is None):
+            kind = "reason" if {**former, "reason": None} == {**content, "reason": None} else "content"
+            self._report(kind, f"{fold_id} was {former}, is {content}")
         ids = self._ids[fold.name]
         for offset in covered:
             if offset >= self._lost_below[fold.name] and ids.setdefault(offset, fold_id) != fold_id:
@@ -232,10 +232,10 @@ class Ledger:
             scores: Offsets with the scores in its arguments. Every owner must give an event of the range the same score.
         """
         self._begin(fold, offset)
-        known = self._scores[fold]
+        recorded = self._scores[fold]
         for at, score in scores:
-            if at >= self._lost_below[fold] and not self._keeps_either and known.setdefault(at, score) != score:
-                self._report("score", f"{fold} offset {at} was scored {known[at]} and then {score}")
+            if at >= self._lost_below[fold] and not self._keeps_either and recorded.setdefault(at, score) != score:
+                self._report("score", f"{fold} offset {at} was scored {recorded[at]} and then {score}")
 
     def _begin(self, fold: str, at: int) -> None:
         """Set the offset from which a fold must emit events, by its settings; events removed by retention before are excluded."""

@@ -137,8 +137,8 @@ class ViewModel:
         fence, start = int(meta["fence"]), self._world.log.start
         place = meta["token"], fence
         if name == "claim":
-            known = self._lost.get((b"", fence), frozenset()) if reply[0] == b"ok" else frozenset(range(min(start, fence + 1)))
-            self._lost[place] = known
+            lost = self._lost.get((b"", fence), frozenset()) if reply[0] == b"ok" else frozenset(range(min(start, fence + 1)))
+            self._lost[place] = lost
         elif name == "apply" and reply[0] == b"ok":
             first = int(args["fence"]) + 1
             lost = frozenset(range(first, fence + 1)) if not args["changes"] and fence < start else frozenset()

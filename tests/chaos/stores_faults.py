@@ -24,7 +24,7 @@ async def server_killed(run: Any) -> None:
     """Kill the server, which is down for a while and recovers from its log."""
     run.server.kill()
     await asyncio.sleep(run.chance.uniform(0, HOLD_SECONDS))  # until the fault begins
-    run.server = await asyncio.to_thread(run.server.again)
+    run.server = await asyncio.to_thread(run.server.restart)
 
 
 async def server_frozen(run: Any) -> None:

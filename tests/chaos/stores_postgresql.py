@@ -103,7 +103,7 @@ async def failover(run: PostgresRun) -> None:
     copy = run.folder / "copy"
     run.server.kill()
     await asyncio.to_thread(_copied, run, copy)
-    run.server = await asyncio.to_thread(run.server.again)
+    run.server = await asyncio.to_thread(run.server.restart)
     copied = await run.progress()
 
     async def has_progressed() -> bool:
@@ -114,7 +114,7 @@ async def failover(run: PostgresRun) -> None:
     before = await run.progress()
     run.server.kill()
     await asyncio.to_thread(_restored, run, copy)
-    run.server = await asyncio.to_thread(run.server.again)
+    run.server = await asyncio.to_thread(run.server.restart)
     run.lost_progress += before - await run.progress()
 
 
@@ -137,9 +137,9 @@ def _restored(run: PostgresRun, copy: Path) -> None:
 
 def _wait_until_free(run: PostgresRun) -> None:
     """Wait for the processes of its connections, which write until they detect that the server was killed."""
-    again = run.server.again()
-    os.kill(again.pid, signal.SIGINT)
-    again._child._process.wait(10)
+    restarted = run.server.restart()
+    os.kill(restarted.pid, signal.SIGINT)
+    restarted._child._process.wait(10)
 
 
 def _copy(source: Path, to: Path) -> None:

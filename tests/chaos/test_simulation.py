@@ -115,9 +115,9 @@ def test_toy_processor_counts_every_event_once_under_any_faults(client: redis.Re
 
 def test_schedule_is_determined_by_its_mix_and_seed(client: redis.Redis) -> None:
     mix = "lossy crash zombie rebalance rollback"
-    first, again, other = (run_schedule(client, mix, seed) for seed in (3, 3, 4))
+    first, repeated, other = (run_schedule(client, mix, seed) for seed in (3, 3, 4))
 
-    assert first == again
+    assert first == repeated
     assert first.counts != other.counts
 
 

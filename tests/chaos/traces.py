@@ -45,6 +45,6 @@ def _owners(stage: Stage) -> list[WorkerProcess]:
     return [worker for worker in stage.workers if worker.exit_code is None and worker in owners]
 
 
-async def claimed_again(stage: Stage, before: int) -> None:
+async def until_reclaimed(stage: Stage, before: int) -> None:
     """Wait until a partition has been claimed after ``before`` was counted."""
     await wait_until(lambda: claims(stage) > before, TRACE_SECONDS, "partitions are claimed again")

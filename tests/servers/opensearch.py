@@ -66,7 +66,7 @@ class OpenSearch(EmbeddedServer):
 
         return start_on_a_port(port, start_once, taken=TAKEN)
 
-    def again(self) -> OpenSearch:
+    def restart(self) -> OpenSearch:
         """Restart it after a kill, on the same port and with the same data."""
         return OpenSearch.start(self.port, self.directory, self._settings)
 

@@ -83,7 +83,7 @@ class PostgreSQL(EmbeddedServer):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
 
-    def again(self) -> PostgreSQL:
+    def restart(self) -> PostgreSQL:
         """Restart it after a kill, on the same port and with the same data."""
         for _ in range(_TRIES):
             try:

@@ -86,8 +86,8 @@ class Prometheus(EmbeddedServer):
         """
         asked = urllib.parse.urlencode({"query": expression})
         with urllib.request.urlopen(f"{self._url}/api/v1/query?{asked}", timeout=_LIMIT_SECONDS) as answer:
-            told: dict[str, Any] = json.load(answer)
-        return [float(series["value"][1]) for series in told["data"]["result"]]
+            response: dict[str, Any] = json.load(answer)
+        return [float(series["value"][1]) for series in response["data"]["result"]]
 
     def stop(self) -> None:
         """End it and remove its directory."""

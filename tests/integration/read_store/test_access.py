@@ -136,7 +136,7 @@ async def secured_app(site: Site) -> AsyncIterator[SecuredApp]:
         rules.chmod(0o644)
         await made.do(f"ALTER SYSTEM SET hba_file = '{rules}'")
         first.kill()
-        with await asyncio.to_thread(first.again):
+        with await asyncio.to_thread(first.restart):
             (site.folder / "groups.jsonl").write_text('{"account_id": "a", "metrics": ["likes"]}\n')
             prepared = [
                 await made.run(made.config({}), "topics", "create"),

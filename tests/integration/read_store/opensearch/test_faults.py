@@ -43,7 +43,7 @@ class Small:
 
     def killed_and_started(self) -> None:
         self.running.kill()
-        self.running = self.running.again()
+        self.running = self.running.restart()
 
 
 @pytest.fixture(scope="module")

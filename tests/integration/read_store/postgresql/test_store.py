@@ -69,7 +69,7 @@ async def test_server_killed_during_a_sync_ends_in_the_correct_state(
         server.kill()
         left = reading.sent.copy()
         await reading.send(100)
-        restarted = await asyncio.to_thread(server.again)
+        restarted = await asyncio.to_thread(server.restart)
         try:
             await wait_until(is_whole, LIMIT_SECONDS, "everything is in the store")
             stored = {name: int(value) for _, name, value, _, _ in await harness.rows()}
@@ -87,7 +87,7 @@ async def test_store_resumes_once_its_server_returns_and_a_batch_is_one_statemen
     server.kill()
     with pytest.raises(TryAgainError, match=r"read store dashboard postgresql://127\.0\.0\.1"):
         await write(harness.store, [CellChange(LIKES, 2, 2)], 2, 0)
-    restarted = await asyncio.to_thread(server.again)
+    restarted = await asyncio.to_thread(server.restart)
     counts = await write(harness.store, [CellChange(Cell("f", "a", f"n{number}"), 2, number) for number in range(500)], 2, 0)
     progress = await harness.store.progress()
     await harness.close()
@@ -207,7 +207,7 @@ async def url_with_password() -> AsyncIterator[str]:
         rules.chmod(0o644)
         await admin.run(f"ALTER SYSTEM SET hba_file = '{rules}'")
         first.kill()
-        with await asyncio.to_thread(first.again) as restarted:
+        with await asyncio.to_thread(first.restart) as restarted:
             yield restarted.url.replace("app@", "reader@")
 
 

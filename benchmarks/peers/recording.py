@@ -18,17 +18,17 @@ _ledger = Ledger(Path(os.environ[LEDGER])) if LEDGER in os.environ else None
 _nap_seconds = float(os.environ.get(NAP, "0"))
 
 
-def note_sync(number: int) -> None:
+def record_event_sync(number: int) -> None:
     """Record an event in a thread."""
     if _nap_seconds:
         time.sleep(_nap_seconds)
     if _ledger is not None:
-        _ledger.note(number)
+        _ledger.record(number)
 
 
-async def note(number: int) -> None:
+async def record_event(number: int) -> None:
     """Record an event on an event loop."""
     if _nap_seconds:
         await asyncio.sleep(_nap_seconds)
     if _ledger is not None:
-        _ledger.note(number)
+        _ledger.record(number)
