@@ -26,8 +26,8 @@ T = TypeVar("T")
 class Claimer:
     """Claims the partitions that the group assigned to this member. One claim covers all processors of a partition."""
 
-    def __init__(self, host: GroupConsumer, processors: Processors, clock: TrustedClock, commits: Commits) -> None:
-        self._host = host
+    def __init__(self, group_consumer: GroupConsumer, processors: Processors, clock: TrustedClock, commits: Commits) -> None:
+        self._group_consumer = group_consumer
         self._processors = processors
         self._clock = clock
         self._commits = commits
@@ -51,7 +51,7 @@ class Claimer:
             ConfigurationError: The offsets of the partition's processors do not fit into a commit.
             KafkaError, RedisError, OSError, TimeoutError: A dependency failed; retry the claim.
         """
-        partition = Partition(tp, Member(generation, self._host.member_id), self._host, owner)
+        partition = Partition(tp, Member(generation, self._group_consumer.member_id), self._group_consumer, owner)
         try:
             # Kafka must confirm the ownership before any state is touched, so that a wrong member does not take over the state.
             await self._ask_kafka(partition)
@@ -59,7 +59,7 @@ class Claimer:
             self._check_generation(generation)
             lowest = min(served.next for served in partition.ranges.served.values())
             position = bounds.end if lowest == NO_OFFSET else lowest
-            seek_number = await self._host.seek(tp, position)
+            seek_number = await self._group_consumer.seek(tp, position)
             self._check_generation(generation)
         except BaseException:  # Also on cancellation: end the processors that have started.
             await partition.end(0.0)
@@ -72,10 +72,10 @@ class Claimer:
 
         If the partition has a commit, send that commit again: Kafka accepts it only from the owner of the partition.
         """
-        host, tp = self._host, partition.tp
+        group_consumer, tp = self._group_consumer, partition.tp
         # Read and commit under one lock: otherwise this commit could undo another one made in between.
         async with self._commits.lock:
-            committed = await host.committed(tp)
+            committed = await group_consumer.committed(tp)
             in_commit = None if committed is None else offsets_in(committed)
             made = self._processors.of(tp, list(in_commit or ()))
             partition.ranges.served = {name: Served(processor) for name, processor in made.items()}
@@ -89,9 +89,9 @@ class Claimer:
 
         The initial offsets of new processors are committed together.
         """
-        host, tp = self._host, partition.tp
-        partition.incarnation = (await host.incarnations(tp.topic)).get(tp.partition)
-        topic_id = await host.topic_id(tp.topic) if partition.incarnation is None else partition.incarnation.topic_id
+        group_consumer, tp = self._group_consumer, partition.tp
+        partition.incarnation = (await group_consumer.incarnations(tp.topic)).get(tp.partition)
+        topic_id = await group_consumer.topic_id(tp.topic) if partition.incarnation is None else partition.incarnation.topic_id
         bounds = await partition.log_bounds_now()
         positions, beginning = partition.offsets.by_name, partition.offsets.beginning
         beginning.expect(partition.ranges.served.keys() - positions.keys())
@@ -102,7 +102,7 @@ class Claimer:
                 *partition.member,
                 positions.get(name),
                 bounds,
-                host.partition_count(tp.topic),
+                group_consumer.partition_count(tp.topic),
                 topic_id,
                 was_reset,
                 partition,
@@ -120,7 +120,7 @@ class Claimer:
         return bounds
 
     def _check_generation(self, generation: int) -> None:
-        if generation != self._host.generation:
+        if generation != self._group_consumer.generation:
             raise NotOwnerError("a new generation began")
 
 

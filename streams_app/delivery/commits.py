@@ -35,16 +35,16 @@ class Commits:
             again. Otherwise, the claim could undo a commit made in between.
     """
 
-    def __init__(self, host: GroupConsumer, on_doubt: Callable[[InDoubtError], None] | None = None) -> None:
+    def __init__(self, group_consumer: GroupConsumer, on_doubt: Callable[[InDoubtError], None] | None = None) -> None:
         """Create the commits of one member of a group.
 
         Args:
-            host: The member that sends the commits.
+            group_consumer: The member that sends the commits.
             on_doubt: Called in place of the next commit if a commit had no answer; makes the member rejoin its group. None if a
                 late commit is harmless, so that the member continues to commit.
         """
         self.lock = asyncio.Lock()
-        self._host = host
+        self._group_consumer = group_consumer
         self._on_doubt = on_doubt
         self._in_doubt: Member | None = None
         self._is_failing = False
@@ -147,7 +147,7 @@ class Commits:
             self._on_doubt(InDoubtError("a commit had no answer, rejoining the group before any event begins"))
             raise NotOwnerError("a commit of this member has had no answer")
         try:
-            await self._host.commit(positions, member)
+            await self._group_consumer.commit(positions, member)
         except NotOwnerError:
             raise
         except BaseException:  # Also on cancellation: the request may have been sent.

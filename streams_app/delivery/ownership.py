@@ -47,14 +47,14 @@ class Ownership:
         assignment: Partitions that the group assigned to this process last.
     """
 
-    def __init__(self, host: GroupConsumer, processors: Processors, config: OwnershipConfig) -> None:
+    def __init__(self, group_consumer: GroupConsumer, processors: Processors, config: OwnershipConfig) -> None:
         self.partitions: dict[TP, Partition] = {}
         self.assignment: set[TP] = set()
-        self._host = host
+        self._group_consumer = group_consumer
         self._processors = processors
         self._config = config
-        self._commits = Commits(host, config.on_doubt)
-        self._claimer = Claimer(host, processors, config.clock, self._commits)
+        self._commits = Commits(group_consumer, config.on_doubt)
+        self._claimer = Claimer(group_consumer, processors, config.clock, self._commits)
         self._claims: dict[TP, asyncio.Task[None]] = {}
         self._releases = PartitionReleases(self._commits)
         self._is_stopping = False
@@ -72,7 +72,7 @@ class Ownership:
         Args:
             generation: Generation of the group in which the partitions are assigned.
         """
-        self.assignment = {tp for tp in self._host.assignment() if tp.topic in self._processors.topics}
+        self.assignment = {tp for tp in self._group_consumer.assignment() if tp.topic in self._processors.topics}
         if self._is_stopping:
             return  # A claim would start work and interrupt it at once.
         # Partitions that stay assigned are also claimed again, because Kafka rejects commits under the previous generation.
@@ -146,7 +146,7 @@ class Ownership:
             ConfigurationError: Only an operator can make the claim possible.
             TryAgainError: Kafka keeps rejecting the commits of this member, and no rebalance follows.
         """
-        if generation != self._host.generation or tp not in self._host.assignment():
+        if generation != self._group_consumer.generation or tp not in self._group_consumer.assignment():
             self._claims.pop(tp, None)
             return None
         try:
@@ -171,7 +171,7 @@ class Ownership:
             self._config.status.clear(self._config.about)
         self.partitions[partition.tp] = partition
         if partition.resync_cause is None:
-            self._host.resume({partition.tp})
+            self._group_consumer.resume({partition.tp})
         else:
             self.resync(partition, partition.resync_cause)
 
@@ -192,7 +192,7 @@ class Ownership:
         )  # fmt: skip
         for name in partition.ranges.served:
             self._config.on_resync(name, cause.cause)
-        self._host.pause({tp})
+        self._group_consumer.pause({tp})
         delay_seconds, times = self._reclaim_backoff.reclaimed(tp, partition.ranges.applied)
         if times >= MANY:
             about = f"{tp} is claimed repeatedly ({cause.why}), see the log"
@@ -260,9 +260,9 @@ class Ownership:
             return
         partition.is_paused = is_full
         if is_full:
-            self._host.pause({partition.tp})
+            self._group_consumer.pause({partition.tp})
         else:
-            self._host.resume({partition.tp})
+            self._group_consumer.resume({partition.tp})
 
     def _resync_reader(self, partition: Partition, cause: str) -> None:
         self.resync(partition, ResyncCause(cause, CAUSES[cause], "deliver"))
@@ -279,7 +279,7 @@ class Ownership:
         The offset is -1 while the partition is not claimed. Safe to call from any thread.
         """
         claimed = dict(self.partitions)
-        assigned = {tp for tp in self._host.assignment() if tp.topic in self._processors.topics}
+        assigned = {tp for tp in self._group_consumer.assignment() if tp.topic in self._processors.topics}
         return {tp: claimed[tp].ranges.done if tp in claimed else UNCLAIMED for tp in assigned}
 
     def progress(self, ends: Mapping[TP, int], monotonic_ms: int) -> dict[Hashable, Progress]:
@@ -308,11 +308,11 @@ class Ownership:
 
         Safe to call from any thread.
         """
-        return {tp: self._host.reader_view(tp)[0] for tp in self.positions()}
+        return {tp: self._group_consumer.reader_view(tp)[0] for tp in self.positions()}
 
     def read_end(self, tp: TP) -> int | None:
         """Return the last stable offset in a partition's last fetch reply; None before any reply. Safe to call from any thread."""
-        return self._host.reader_view(tp)[0].stable_offset
+        return self._group_consumer.reader_view(tp)[0].stable_offset
 
     def backlog(self) -> int:
         """Return the approximate number of records that claimed partitions have yet to apply; safe to call from any thread."""
@@ -335,7 +335,7 @@ class Ownership:
             if partition not in ticked:
                 self._tick(partition)
             loop.call_later(tick_seconds * place / len(partitions), self._tick, partition)
-            cause = partition.ranges.check(self._host.reader_view(partition.tp)[1], now_ms)
+            cause = partition.ranges.check(self._group_consumer.reader_view(partition.tp)[1], now_ms)
             if cause is not None:
                 self._resync_reader(partition, cause)
 
@@ -356,7 +356,7 @@ class Ownership:
         partitions = list(self.partitions.values())
         try:
             for topic in sorted({partition.tp.topic for partition in partitions}):
-                found = await self._host.incarnations(topic)
+                found = await self._group_consumer.incarnations(topic)
                 for partition in partitions:
                     if partition.tp.topic == topic and partition.tp.partition in found:
                         await partition.check_log(found[partition.tp.partition])

@@ -74,7 +74,7 @@ class Partition:
         is_ended: Whether its processors have ended; only the last commit remains.
     """
 
-    def __init__(self, tp: TP, member: Member, host: GroupConsumer, owner: Owner) -> None:
+    def __init__(self, tp: TP, member: Member, group_consumer: GroupConsumer, owner: Owner) -> None:
         self.tp = tp
         self.member = member
         self.ranges = Ranges()
@@ -84,7 +84,7 @@ class Partition:
         self.incarnation: Incarnation | None = None
         self.reconnection = Reconnection(tp, self._is_same_log, self.fatal)
         self.is_paused = self.is_over = self.is_ended = False
-        self._host = host
+        self._group_consumer = group_consumer
         self._owner = owner
 
     def __repr__(self) -> str:
@@ -125,7 +125,7 @@ class Partition:
         Raises:
             KafkaError, TimeoutError: The broker does not answer.
         """
-        is_same = await fingerprints.common_end(self.read, partial(self._host.checksum_at, self.tp)) is None
+        is_same = await fingerprints.common_end(self.read, partial(self._group_consumer.checksum_at, self.tp)) is None
         if not is_same:
             self.resync("log", "its log went back", "look")
         return is_same
@@ -176,7 +176,7 @@ class Partition:
         does not contain the processor.
         """
         found: dict[int, OffsetAndMetadata | None] = {}
-        for number, committed in (await self._host.commits(self.tp.topic)).items():
+        for number, committed in (await self._group_consumer.commits(self.tp.topic)).items():
             in_commit = offsets_in(committed)
             if number != self.tp.partition and (in_commit is None or name in in_commit):
                 found[number] = None if in_commit is None else in_commit[name]
@@ -185,7 +185,7 @@ class Partition:
     async def log_bounds_now(self) -> LogBounds:
         """Query the broker for the current first offset and last stable offset of the partition."""
         asked_ms = self._owner.now_ms()
-        return LogBounds(*await self._host.log_range(self.tp), asked_ms)
+        return LogBounds(*await self._group_consumer.log_range(self.tp), asked_ms)
 
     async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
         """Compare the log with fingerprints of records that were read, to detect that the log was truncated.
@@ -194,7 +194,7 @@ class Partition:
             None if no change was found. Else the offset from which to read again; the processor's offset in the next commit is then
             at most that offset.
         """
-        common = await fingerprints.common_end(kept, partial(self._host.checksum_at, self.tp))
+        common = await fingerprints.common_end(kept, partial(self._group_consumer.checksum_at, self.tp))
         if common is None:
             self.read = max(self.read, tuple(kept), key=lambda one: one[-1].offset if one else -1)
             return None
@@ -206,13 +206,13 @@ class Partition:
 
     async def broker_keeps_metadata(self) -> bool:
         """Return whether the commit of the partition has metadata; False also if there is no commit."""
-        committed = await self._host.committed(self.tp)
+        committed = await self._group_consumer.committed(self.tp)
         return committed is not None and committed.metadata != ""
 
     async def offset_at(self, time_ms: int) -> int:
         """Return an offset at or below all records with a timestamp >= ``time_ms``; the end of the log if there are none."""
-        return await self._host.offset_at(self.tp, time_ms)
+        return await self._group_consumer.offset_at(self.tp, time_ms)
 
     def reader_view(self) -> ReaderView:
         """Return the end offsets in the last fetch reply of the partition, and the time of that fetch."""
-        return self._host.reader_view(self.tp)[0]
+        return self._group_consumer.reader_view(self.tp)[0]

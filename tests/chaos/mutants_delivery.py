@@ -186,7 +186,7 @@ CLAIMS: Final = (
                 CLAIM_ONCE,
                 CLAIM_ALL,
                 f"{CLAIM_ALL}\nif partition.offsets.committed:\n"
-                "    await self._host.commit({tp: partition.offsets.committed}, partition.member)",
+                "    await self._group_consumer.commit({tp: partition.offsets.committed}, partition.member)",
             ),
         ),
     ),

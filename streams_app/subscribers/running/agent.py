@@ -130,7 +130,7 @@ class Serving(NamedTuple):
 def serving(
     settings: Settings,
     subscriber: Subscriber[Any, Any, Any],
-    host: GroupConsumer,
+    group_consumer: GroupConsumer,
     *,
     topic: str,
     dead_letters: str,
@@ -150,7 +150,7 @@ def serving(
     Args:
         settings: Settings of the application.
         subscriber: The subscriber.
-        host: Member of the subscriber's consumer group.
+        group_consumer: Member of the subscriber's consumer group.
         topic: The topic that the subscriber reads.
         dead_letters: Dead-letter topic of the subscriber.
         decode: Decodes records.
@@ -216,7 +216,7 @@ def serving(
         # Only its commits contain the begun events, so an older commit must never overwrite a newer one.
         on_doubt=on_fatal if subscriber.idempotent == "no" else None,
     )
-    return Serving(dispatcher, subscriber_metrics, Ownership(host, SubscriberProcessors(topics, context), config))
+    return Serving(dispatcher, subscriber_metrics, Ownership(group_consumer, SubscriberProcessors(topics, context), config))
 
 
 def remark_with(fault: str | None, name: str, text: str | None) -> str | None:
