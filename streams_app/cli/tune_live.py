@@ -44,7 +44,7 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
     if len(remarks) == len(answers):
         faults = "; ".join(f"{page.url} {page.fault}" for page in answers)
         raise TryAgainError(f"no worker answers: {faults}. Start one, or name those that run with --url http://HOST:PORT")
-    workers = [metrics for page in answers if (metrics := _figures(page, fold)) is not None]
+    workers = [metrics for page in answers if (metrics := _live_metrics(page, fold)) is not None]
     if not workers:
         raise ConfigurationError(
             [f"no worker that was asked has fold {fold.name!r} ({', '.join(addresses)}): restart it with these settings"]
@@ -91,7 +91,7 @@ def _not_considered(fold: Fold) -> list[str]:
     return remarks
 
 
-def _figures(page: Page, fold: Fold) -> LiveMetrics | None:
+def _live_metrics(page: Page, fold: Fold) -> LiveMetrics | None:
     if page.text is None:
         return None
     try:

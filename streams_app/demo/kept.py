@@ -88,10 +88,10 @@ class FirstEvents:
         shares = self._shares()
         if not shares:
             return []
-        figures = ", ".join(f"{quiet_ms // 1000} s {share}" for quiet_ms, share in zip(WINDOWS_MS, shares, strict=True))
+        shares_folded = ", ".join(f"{quiet_ms // 1000} s {share}" for quiet_ms, share in zip(WINDOWS_MS, shares, strict=True))
         of = f"the first {MAX_EVENTS:,}" if self._count == MAX_EVENTS else "these"
         found = [
-            f"quiet period?      {figures.replace(' s ', ' s would have folded ', 1)} of {of} events",
+            f"quiet period?      {shares_folded.replace(' s ', ' s would have folded ', 1)} of {of} events",
             f"                   (without max_hold; in this demo it was {QUIET_PERIOD}, and max_hold {MAX_HOLD})",
         ]
         try:

@@ -16,10 +16,10 @@ from streams_app.clock import Clock, SystemClock
 from streams_app.errors import BadEventError, ConfigurationError, NotPublishedError, text_of
 from streams_app.events.codec import decoder_of, encode, native_of, size_faults
 from streams_app.events.declaration import Event, M, T, formats_of
-from streams_app.events.figures import PublishingFigures
 from streams_app.events.headers import CONTENT_TYPES, Envelope, Headers, context_faults, headers_for, require_id
 from streams_app.events.own_loop import OwnLoop, waited_for
 from streams_app.events.parent import UNAWAITED, Parent
+from streams_app.events.publishing_metrics import PublishingMetrics
 from streams_app.formats import REGISTERED
 from streams_app.health.metrics import Metrics
 from streams_app.schemas.framing import framed
@@ -93,10 +93,10 @@ class Events:
         """
         self._settings = settings
         self._events = {event.key: event for event in catalogue.events}
-        self._figures = PublishingFigures.in_registry(metrics)
+        self._publishing_metrics = PublishingMetrics.in_registry(metrics)
         if isinstance(metrics, CollectorRegistry):
             # Only here, because a worker may never publish the events of its catalogue, but a program with a registry will.
-            self._figures.begin(self._events)
+            self._publishing_metrics.begin(self._events)
         self._clock = clock or SystemClock()
         self._send_seconds = send_seconds
         self._tracing = tracing_of(settings)
@@ -317,7 +317,7 @@ class Events:
             size_faults(key, value, self._settings.limits)
             self._decoders[event.key](key, value)
         except BadEventError:
-            self._figures.add(event.key, "refused")
+            self._publishing_metrics.add(event.key, "refused")
             raise
         envelope = Envelope(event_id, context=context) if parent is None else parent.envelope(context)
         content_type = "application/json" if self._schemas is None else CONTENT_TYPES.get(event.format, "application/json")
@@ -366,7 +366,7 @@ class Events:
                 # In JSON, `before` and `metadata` are added to the payload, so the encoded value is used.
                 body = one.value if event.format == "json-schema" else latest.schema.encode(one.native)
             except Exception as error:  # whatever a library raises for an event that does not fit
-                self._figures.add(event.key, "refused")
+                self._publishing_metrics.add(event.key, "refused")
                 text = f"{event.key} does not fit schema {latest.id}, the latest of {event.topic}-value: {text_of(error)}"
                 raise BadEventError("not-valid", text) from error
             value = framed(latest.id, body)
@@ -381,12 +381,12 @@ class Events:
             raise RuntimeError("nothing is published outside of `async with Events(...)`; where no loop runs, call publish_sync")
         begun_ms = self._clock.monotonic_ms()
         outcomes = await self._producer.send([Outgoing(event.topic, one.key, one.value, list(one.headers)) for one in ready])
-        self._figures.publish_seconds.labels(event=event.key).observe((self._clock.monotonic_ms() - begun_ms) / 1000)
+        self._publishing_metrics.publish_seconds.labels(event=event.key).observe((self._clock.monotonic_ms() - begun_ms) / 1000)
         failed = [outcome for outcome in outcomes if outcome is not None]
-        self._figures.add(event.key, "acknowledged", len(ready) - len(failed))
+        self._publishing_metrics.add(event.key, "acknowledged", len(ready) - len(failed))
         if not failed:
             return
-        self._figures.add(event.key, "unknown", len(failed))
+        self._publishing_metrics.add(event.key, "unknown", len(failed))
         if len(ready) == 1 and isinstance(failed[0], TOO_LARGE):
             raise BadEventError(
                 "too-large", f"the topic {event.topic} does not accept a record of {len(ready[0].value)} bytes"

@@ -141,15 +141,15 @@ def reopening_text(page: Page | None, fold: Fold) -> str:
     if page.text is None:
         return f"not known: {page.url} {page.fault}"
     try:
-        figures = live_metrics_in(page.text, fold.name)
+        live_metrics = live_metrics_in(page.text, fold.name)
     except (ValueError, KeyError):
         return f"not known: the worker at {page.url} is of another version"
-    if figures is None:
+    if live_metrics is None:
         return f"not known: the worker at {page.url} does not have this fold"
-    if not figures.emitted:
+    if not live_metrics.emitted:
         return f"not known yet: the worker at {page.url} has emitted no record of this fold"
-    split, emitted = min(figures.split, figures.emitted), figures.emitted
-    about = "about " if figures.share < 1 else ""
+    split, emitted = min(live_metrics.split, live_metrics.emitted), live_metrics.emitted
+    about = "about " if live_metrics.share < 1 else ""
     return (
         f"{about}{split / emitted:.1%} of this fold's records were followed by a new event of their group within "
         f"{span(fold.quiet_period_ms)} ({about}{round(split):,} of {round(emitted):,}, at {page.url})"

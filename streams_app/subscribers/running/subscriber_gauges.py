@@ -73,7 +73,7 @@ class SubscriberGauges:
         self._lag = metrics.subscriber_loop_lag_seconds.labels(name)
         self.present = SubscriberStatus()
         self._dispatcher = dispatcher
-        self._figures = subscriber_metrics
+        self._subscriber_metrics = subscriber_metrics
         self._places = places
         self._clock = clock
         self._begins_and_ends: Mapping[TP, tuple[int, int]] = {}
@@ -106,7 +106,7 @@ class SubscriberGauges:
             self._log_rejections()
 
     def _log_rejections(self) -> None:
-        reasons = self._figures.dead_letters_since()
+        reasons = self._subscriber_metrics.dead_letters_since()
         # Not counted as a dead-lettered event, because it is the second dead letter of its event.
         late = reasons.pop(FINISHED_LATE, 0)
         if reasons:
@@ -129,7 +129,7 @@ class SubscriberGauges:
             logger.debug("cannot read the lag of a subscriber error=%s", text_of(error))
             is_away = bool(self._begins_and_ends)
         self._update(is_away=is_away)
-        self._figures.export()
+        self._subscriber_metrics.export()
 
     def _update(self, *, is_away: bool) -> None:
         now_ms = self._clock.now_ms()

@@ -15,7 +15,7 @@ _TABLE: Final = {metric.attribute: metric for metric in METRICS}
 Result = Literal["acknowledged", "unknown", "refused"]
 
 
-class PublishingFigures(NamedTuple):
+class PublishingMetrics(NamedTuple):
     """Metrics of published events.
 
     Attributes:
@@ -27,7 +27,7 @@ class PublishingFigures(NamedTuple):
     publish_seconds: Histogram
 
     @classmethod
-    def in_registry(cls, where: Metrics | CollectorRegistry | None) -> PublishingFigures:
+    def in_registry(cls, where: Metrics | CollectorRegistry | None) -> PublishingMetrics:
         """Return the counter and the histogram of a worker, or create them in a registry.
 
         Args:
