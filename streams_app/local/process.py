@@ -75,7 +75,7 @@ class LocalProcess:
         replays_topic, trials = replay_topic(settings.app_id), CrashIsolation()
         for one in subscriptions:
             if one.subscriber.idempotent == "no":
-                _place(broker, one, [one.topic, replays_topic])
+                _commit_initial_offsets(broker, one, [one.topic, replays_topic])
             member = LocalMember(broker, one.group, name, [one.topic, replays_topic], clock)
             self._served.append((
                 member,
@@ -114,7 +114,7 @@ class LocalProcess:
             member.forget()
 
 
-def _place(broker: LocalBroker, one: Subscription, topics: Sequence[str]) -> None:
+def _commit_initial_offsets(broker: LocalBroker, one: Subscription, topics: Sequence[str]) -> None:
     """Commit the initial offset of an at-most-once subscriber for each topic without a commit, as ``topics create`` does."""
     for topic in topics:
         begin = 0 if one.subscriber.start == "earliest" else broker.end(topic)

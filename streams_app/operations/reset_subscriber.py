@@ -14,7 +14,7 @@ from streams_app.kafka.group_offsets import member_count
 from streams_app.operations.groups import redis_of
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.subscription import Subscription
-from streams_app.subscribers.state.initial_offsets import At, committed, place, places
+from streams_app.subscribers.state.initial_offsets import At, commit_offsets, commits_at, committed
 from streams_app.subscribers.state.keys import scan_pattern
 
 SCAN_COUNT = 1_000
@@ -47,7 +47,7 @@ async def plan_subscriber(settings: Settings, one: Subscription, at: At) -> Subs
     async with redis_of(settings) as redis:
         pattern = scan_pattern(settings.app_id, one.subscriber.name)
         keys = [key async for key in redis.scan_iter(match=pattern, count=SCAN_COUNT)]
-    offsets = await places(settings, one, at)
+    offsets = await commits_at(settings, one, at)
     async with admin_client(settings.kafka) as client:
         members = await member_count(client, one.group)
     return SubscriberPlan(offsets, await committed(settings, one, offsets), keys, members)
@@ -62,7 +62,7 @@ async def reset_subscriber(settings: Settings, one: Subscription, planned: Subsc
         ConfigurationError: A worker runs the subscriber.
         TryAgainError: Redis or Kafka does not answer. The call may be repeated.
     """
-    await place(settings, one, planned.offsets)
+    await commit_offsets(settings, one, planned.offsets)
     async with redis_of(settings) as redis:
         for key in planned.keys:
             await redis.unlink(key)

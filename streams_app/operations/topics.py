@@ -16,7 +16,7 @@ from streams_app.settings import Settings
 from streams_app.subscribers.declaration.loading import catalogue_of
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
 from streams_app.subscribers.running.requirements import declared_topics
-from streams_app.subscribers.state.initial_offsets import commit_initial_offsets, committed, place, places, were_added
+from streams_app.subscribers.state.initial_offsets import commit_initial_offsets, commit_offsets, commits_at, committed, were_added
 from streams_app.subscribers.state.keys import SubscriberKeys
 
 
@@ -89,7 +89,7 @@ async def _start_in_new_partitions(settings: Settings, one: Subscription) -> lis
         TryAgainError: Kafka or Redis does not answer.
     """
     name = one.subscriber.name
-    wanted = await places(settings, one, "earliest", replays_at="earliest")
+    wanted = await commits_at(settings, one, "earliest", replays_at="earliest")
     commits = await committed(settings, one, wanted)
     missing = sorted(wanted.keys() - commits.keys())
     if not missing or not commits:
@@ -97,7 +97,7 @@ async def _start_in_new_partitions(settings: Settings, one: Subscription) -> lis
     if not were_added(missing, commits) or await _has_served(settings, one, missing):
         lost = f"subscriber {name!r} has no commit in {', '.join(map(str, missing))}, which it has read before"
         raise ConfigurationError([f"{lost}: streams-app reset --subscriber {name} --at ..."])
-    await place(settings, one, {tp: wanted[tp] for tp in missing})
+    await commit_offsets(settings, one, {tp: wanted[tp] for tp in missing})
     return missing
 
 

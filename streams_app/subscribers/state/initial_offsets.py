@@ -95,7 +95,7 @@ def were_added(missing: Iterable[TP], commits: Iterable[TP]) -> bool:
     return all(topic in last and number > last[topic] for topic, number in missing)
 
 
-async def places(settings: Settings, one: Subscription, at: At, replays_at: At = "latest") -> dict[TP, Committed]:
+async def commits_at(settings: Settings, one: Subscription, at: At, replays_at: At = "latest") -> dict[TP, Committed]:
     """Return the commits with which a subscriber begins at given positions.
 
     Args:
@@ -134,7 +134,7 @@ async def committed(settings: Settings, one: Subscription, tps: Iterable[TP]) ->
         return await commits_in(settings.kafka, consumer, one.group, tps)
 
 
-async def place(settings: Settings, one: Subscription, offsets: Mapping[TP, Committed]) -> None:
+async def commit_offsets(settings: Settings, one: Subscription, offsets: Mapping[TP, Committed]) -> None:
     """Commit offsets of a subscriber. If it must not run events twice, check that the broker has stored their metadata.
 
     Raises:
@@ -156,13 +156,13 @@ async def commit_initial_offsets(settings: Settings, one: Subscription) -> int:
         Number of partitions in which an offset was committed.
 
     Raises:
-        ConfigurationError, TryAgainError: As for :func:`places` and :func:`place`.
+        ConfigurationError, TryAgainError: As for :func:`commits_at` and :func:`commit_offsets`.
     """
-    wanted = await places(settings, one, one.subscriber.start)
+    wanted = await commits_at(settings, one, one.subscriber.start)
     commits = await committed(settings, one, wanted)
     missing = {tp: position for tp, position in wanted.items() if tp not in commits}
     if missing:
-        await place(settings, one, missing)
+        await commit_offsets(settings, one, missing)
     return len(missing)
 
 
