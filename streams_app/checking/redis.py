@@ -70,7 +70,7 @@ async def _sentinel_findings(redis: Redis) -> list[Finding]:
         return []
     found = [Finding(Level.OK, f"Sentinel names {state.primary} as the primary of {state.service!r}")]
     advice = "restore it: without a majority of the Sentinels and a replica no failover is possible"
-    return found + [Finding(Level.WARNING, trouble, advice) for trouble in state.troubles]
+    return found + [Finding(Level.WARNING, fault, advice) for fault in state.faults]
 
 
 async def _all_server_findings(redis: Redis, url: str) -> list[Finding]:

@@ -47,25 +47,25 @@ class DependencyHealth:
     _asked: tuple[int, int] | None = None
     _checked_ms: int | None = None
     _error: str = "no answer"
-    _trouble: str | None = None
+    _fault: str | None = None
     _away_since: tuple[int, int] = field(default=(0, 0))
 
     def asked(self, monotonic_ms: int, wall_ms: int) -> None:
         """Record that a request was sent; an outage is measured from the first request without an answer."""
         self._asked = self._asked or (monotonic_ms, wall_ms)
 
-    def failed(self, error: str, trouble: str | None = None) -> None:
+    def failed(self, error: str, fault: str | None = None) -> None:
         """Record that a request has failed.
 
         Args:
             error: The error, as text.
-            trouble: Fault of a dependency that answers with an error, such as "is read-only"; None if it does not answer.
+            fault: Fault of a dependency that answers with an error, such as "is read-only"; None if it does not answer.
         """
-        self._error, self._trouble = error, trouble
+        self._error, self._fault = error, fault
 
     def answered(self) -> None:
         """Record that the dependency has answered; the next :meth:`check` ends an outage."""
-        self._asked, self._error, self._trouble = None, "no answer", None
+        self._asked, self._error, self._fault = None, "no answer", None
 
     def check(self, monotonic_ms: int, wall_ms: int) -> Change | None:
         """Evaluate whether the dependency is down; call it several times a second.
@@ -93,8 +93,8 @@ class DependencyHealth:
     @property
     def reason(self) -> str:
         """Text for the status during an outage: the name of the dependency, its fault, and the time at which the outage began."""
-        if self._trouble is not None:
-            return f"{self.what} {self._trouble}, since {self.since}"
+        if self._fault is not None:
+            return f"{self.what} {self._fault}, since {self.since}"
         return f"{self.what} has not answered since {self.since}: {self._error}"
 
     @property

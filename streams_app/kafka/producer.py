@@ -66,10 +66,10 @@ class AckedProducer:
         topics, self._topics = self._topics, {}
         await asyncio.gather(*(topic.stop() for topic in topics.values()))
 
-    def forget_trouble(self) -> None:
+    def clear_faults(self) -> None:
         """Clear the reported faults of all topics; a send that fails later reports its fault again."""
         for topic in self._topics.values():
-            topic.forget_trouble()
+            topic.clear_faults()
 
     def place_of(self, record: Outgoing) -> TP | None:
         """Return the partition for a record; None before the first send to its topic, or if the topic does not exist."""

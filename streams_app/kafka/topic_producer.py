@@ -98,7 +98,7 @@ class TopicProducer:
         self._opened: Opened | None = None
         self._opening = asyncio.Lock()
         self._ending: set[asyncio.Task[None]] = set()
-        self._troubled: set[int | None] = set()
+        self._failing_partitions: set[int | None] = set()
         self._turn = 0
 
     def partition_of(self, record: Outgoing) -> int | None:
@@ -129,7 +129,7 @@ class TopicProducer:
             has_failed = has_begun
             fault = error if str(error) else late
             outcomes = [fault if outcome is late else outcome for outcome in outcomes]
-            self._report_trouble(None, fault)
+            self._report_partition_fault(None, fault)
         finally:
             if opened is not None:
                 opened.users -= 1
@@ -140,9 +140,9 @@ class TopicProducer:
                     self._end_unused(opened)
         return list(outcomes)  # a copy, because late acknowledgements still change the list
 
-    def forget_trouble(self) -> None:
+    def clear_faults(self) -> None:
         """Clear the fault of the topic; a failing send reports it again."""
-        self._troubled.clear()
+        self._failing_partitions.clear()
         self._report_fault(self._topic, None)
 
     async def stop(self) -> None:
@@ -287,7 +287,7 @@ class TopicProducer:
                 return
             if polls == SLOW_POLLS:
                 slow = KafkaTimeoutError(f"nothing for {SLOW_POLLS * POLL_SECONDS:g} s")
-                self._report_trouble(queue[0].partition, slow)
+                self._report_partition_fault(queue[0].partition, slow)
 
     # ---- outcomes
 
@@ -301,15 +301,15 @@ class TopicProducer:
         if isinstance(outcome, ProducerClosed):
             return  # a producer that this process closed gives no information about the topic
         if outcome is not None and not isinstance(outcome, TOO_LARGE):
-            self._report_trouble(batch.partition, outcome)
-        elif self._troubled:
-            self._troubled -= {batch.partition, None}
-            if not self._troubled:
+            self._report_partition_fault(batch.partition, outcome)
+        elif self._failing_partitions:
+            self._failing_partitions -= {batch.partition, None}
+            if not self._failing_partitions:
                 self._report_fault(self._topic, None)
 
-    def _report_trouble(self, partition: int | None, error: BaseException) -> None:
+    def _report_partition_fault(self, partition: int | None, error: BaseException) -> None:
         """Record and report that a partition does not acknowledge records; None means all partitions."""
-        self._troubled.add(partition)
+        self._failing_partitions.add(partition)
         is_missing = isinstance(error, UnknownTopicOrPartitionError)
         self._report_fault(
             self._topic, f"topic {self._topic!r} " + ("does not exist" if is_missing else f"does not acknowledge: {error}")

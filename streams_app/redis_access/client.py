@@ -190,10 +190,10 @@ def trouble_text(error: BaseException, settings: RedisSettings | None = None) ->
         settings: Settings with the address, if the text should name it.
     """
     name = "Redis" if settings is None else f"Redis at {settings.redacted_url}"
-    return f"{name} {answered_trouble(error) or f'does not answer: {str(error) or type(error).__name__}'}"
+    return f"{name} {fault_in_reply(error) or f'does not answer: {str(error) or type(error).__name__}'}"
 
 
-def answered_trouble(error: BaseException) -> str | None:
+def fault_in_reply(error: BaseException) -> str | None:
     """Describe an error that Redis returned, as the end of a sentence that begins with "Redis", such as "is read-only: …".
 
     Return None if Redis did not answer.

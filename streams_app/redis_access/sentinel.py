@@ -119,7 +119,7 @@ class PrimaryFinder(Sentinel):
             near = suggestion(service, known)
             fault = f"the Sentinels know no service {service!r}{near} (they know: {', '.join(known) or 'none'})"
         replies = sorted(replies, key=lambda reply: self.sentinels.index(reply.sentinel))  # the same text each time
-        texts = [_trouble(service, reply) for reply in replies]
+        texts = [_fault_of(service, reply) for reply in replies]
         texts += [text for reply in answered[:1] if service in known and (text := await _quorum_fault(reply, service))]
         message = f"no Sentinel names a primary of {service!r} that runs: {'; '.join(texts)}"
         error = SentinelError(message, fault, is_answered=bool(answered))
@@ -146,7 +146,7 @@ def _password_fault(replies: Sequence[SentinelReply]) -> str | None:
     return None
 
 
-def _trouble(service: str, reply: SentinelReply) -> str:
+def _fault_of(service: str, reply: SentinelReply) -> str:
     if reply.error is not None:
         return f"{reply.address} does not answer ({str(reply.error).rstrip('.') or type(reply.error).__name__})"
     state = reply.services.get(service)
@@ -266,12 +266,12 @@ class SentinelState:
     Attributes:
         service: Name of the service.
         primary: HOST:PORT of the primary.
-        troubles: For each Sentinel with a fault, a description of what would prevent a failover; empty if there is none.
+        faults: For each Sentinel with a fault, a description of what would prevent a failover; empty if there is none.
     """
 
     service: str
     primary: str
-    troubles: Sequence[str]
+    faults: Sequence[str]
 
 
 async def sentinel_state(redis: Redis) -> SentinelState | None:
@@ -285,13 +285,13 @@ async def sentinel_state(redis: Redis) -> SentinelState | None:
         return None
     finder, service = pool.sentinel_manager, pool.service_name
     host, port = await finder.discover_master(service)
-    troubles = []
+    faults = []
     for reply in await finder.ask():
         state = reply.services.get(service)
         if state is None or not finder.check_master_state(dict(state), service):
-            troubles.append(f"Sentinel {_trouble(service, reply)}")
+            faults.append(f"Sentinel {_fault_of(service, reply)}")
         elif (fault := await _quorum_fault(reply, service)) is not None:
-            troubles.append(f"Sentinel {fault}")
+            faults.append(f"Sentinel {fault}")
         elif not state["num-slaves"]:
-            troubles.append(f"Sentinel {reply.address} knows no replica of {service!r}")
-    return SentinelState(service, f"{host}:{port}", sorted(troubles))
+            faults.append(f"Sentinel {reply.address} knows no replica of {service!r}")
+    return SentinelState(service, f"{host}:{port}", sorted(faults))

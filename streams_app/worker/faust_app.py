@@ -119,7 +119,7 @@ class FoldingApp(faust.App):
 
     def on_seek(self, generation: int) -> None:
         """Handle an assignment of partitions by Faust: claim them in the background."""
-        self.components.producer.forget_trouble()
+        self.components.producer.clear_faults()
         self.status.clear("start")
         self.ownership.assigned(generation)
 

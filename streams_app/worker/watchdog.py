@@ -34,7 +34,7 @@ from streams_app.health.progress import STUCK_MS, UNCLAIMED, Progress, ProgressW
 from streams_app.health.status import Status
 from streams_app.kafka.open_transactions import OpenTransactions
 from streams_app.kafka.source_ends import SourceEnds
-from streams_app.redis_access.client import REDIS_ERRORS, WRITE_REJECTIONS, answered_trouble
+from streams_app.redis_access.client import REDIS_ERRORS, WRITE_REJECTIONS, fault_in_reply
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ class Watchdog:
             async with asyncio.timeout(CALL_SECONDS):
                 await question()
         except (KafkaError, TimeoutError, *REDIS_ERRORS) as error:
-            answers.failed(str(error) or type(error).__name__, answered_trouble(error) if component == REDIS else None)
+            answers.failed(str(error) or type(error).__name__, fault_in_reply(error) if component == REDIS else None)
         else:
             answers.answered()
 

@@ -224,7 +224,7 @@ class Sender:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
 
-    def forget_trouble(self) -> None:
+    def clear_faults(self) -> None:
         """Do nothing."""
 
     async def send(self, records: Sequence[Outgoing]) -> list[BaseException | None]:
