@@ -128,15 +128,15 @@ class Ownership:
             self._config.on_fatal(error)
 
     async def _claim_with_retry(self, tp: TP, generation: int, delay_seconds: float, *, was_reset: bool) -> None:
-        tries = ClaimRetry(self._config.clock, self._config.session_ms)
+        retry = ClaimRetry(self._config.clock, self._config.session_ms)
         wait_seconds: float | None = delay_seconds
         while wait_seconds is not None:
             await asyncio.sleep(wait_seconds)
-            if ending := self._releases.of(tp):
-                await asyncio.wait({ending})
-            wait_seconds = await self._claim_once(tp, generation, tries, was_reset=was_reset)
+            if release := self._releases.of(tp):
+                await asyncio.wait({release})
+            wait_seconds = await self._claim_once(tp, generation, retry, was_reset=was_reset)
 
-    async def _claim_once(self, tp: TP, generation: int, tries: ClaimRetry, *, was_reset: bool) -> float | None:
+    async def _claim_once(self, tp: TP, generation: int, retry: ClaimRetry, *, was_reset: bool) -> float | None:
         """Make one attempt to claim a partition.
 
         Returns:
@@ -160,7 +160,7 @@ class Ownership:
             if isinstance(failure, DEPENDENCY_ERRORS):
                 about = f"cannot claim {tp}: {text_of(failure)}"
                 self._config.status.set_not_ready(self._config.about, about)
-            return tries.failed(tp, failure)
+            return retry.failed(tp, failure)
         # No await follows, so that a revocation sees either the claim or the claimed partition.
         self._hold(partition)
         return None
@@ -299,8 +299,8 @@ class Ownership:
                 found[tp] = Progress(position, end, f"source={tp}", why)
         for tp, partition in dict(self.partitions).items():
             for name, served in partition.ranges.served.items():
-                if moves := served.processor.progress(monotonic_ms):
-                    found[name, tp] = moves
+                if progress := served.processor.progress(monotonic_ms):
+                    found[name, tp] = progress
         return found
 
     def reader_views(self) -> dict[TP, ReaderView]:

@@ -36,8 +36,8 @@ class PartitionReleases:
 
     def of(self, tp: TP) -> asyncio.Task[None] | None:
         """Return the task that ends the processors of a partition; None if they have ended or are not being released."""
-        ending = self._releasing.get(tp)
-        return None if ending is None else ending.task
+        release = self._releasing.get(tp)
+        return None if release is None else release.task
 
     def begin(self, partition: Partition, seconds: float, *, is_last: bool = False) -> None:
         """Start ending the processors of a partition. From now on, their reports are ignored, except commits and fatal errors.
@@ -63,8 +63,8 @@ class PartitionReleases:
 
     def shorten_deadline(self, tp: TP, seconds: float) -> None:
         """Reduce the grace period of processors that are ending to ``seconds`` from now."""
-        if (ending := self._releasing.get(tp)) is not None:
-            ending.partition.shorten_deadline(seconds)
+        if (release := self._releasing.get(tp)) is not None:
+            release.partition.shorten_deadline(seconds)
 
     async def release(self, tps: Collection[TP], claimed: Collection[Partition], seconds: float) -> None:
         """Wait until the processors of partitions have ended and the last commit is made, for at most ``seconds``.
@@ -77,9 +77,9 @@ class PartitionReleases:
             claimed: Those of the partitions that were claimed; this call makes their last commit.
             seconds: Timeout.
         """
-        endings = {task for tp in tps if (task := self.of(tp)) is not None}
-        if endings:
-            release = asyncio.create_task(self._release(endings, claimed, seconds), name="release")
+        releasing = {task for tp in tps if (task := self.of(tp)) is not None}
+        if releasing:
+            release = asyncio.create_task(self._release(releasing, claimed, seconds), name="release")
             self._releases.add(release)
             release.add_done_callback(self._releases.discard)
         if self._releases:
@@ -87,10 +87,10 @@ class PartitionReleases:
             for one in done:
                 one.result()
 
-    async def _release(self, endings: Collection[asyncio.Task[None]], claimed: Collection[Partition], seconds: float) -> None:
+    async def _release(self, releasing: Collection[asyncio.Task[None]], claimed: Collection[Partition], seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await asyncio.wait(endings)
+                await asyncio.wait(releasing)
                 await self._commits.commit_last(claimed)
         except TimeoutError:
             logger.info("commit on revocation not answered in time; the next owner reads a little again")

@@ -47,18 +47,18 @@ class StallDetector:
     stuck_ms: int = STUCK_MS
     _still: dict[Hashable, tuple[Progress, int]] = field(default_factory=dict)
 
-    def observe(self, now_ms: int, moves: Mapping[Hashable, Progress]) -> Progress | None:
+    def observe(self, now_ms: int, progress: Mapping[Hashable, Progress]) -> Progress | None:
         """Record the progress of all components.
 
         Args:
             now_ms: Monotonic time.
-            moves: Progress of each component, by a key that identifies it. A component that is missing is forgotten.
+            progress: Progress of each component, by a key that identifies it. A component that is missing is forgotten.
 
         Returns:
             Progress of a component that has stalled for :attr:`stuck_ms`; None if none has.
         """
         before, self._still = self._still, {}
-        for key, one in moves.items():
+        for key, one in progress.items():
             previous, since_ms = before.get(key, (one, now_ms))
             is_still = one.position == previous.position and one.position < one.end
             self._still[key] = one, since_ms if is_still else now_ms
@@ -85,13 +85,13 @@ class ProgressWatchdog:
         self._progress = StallDetector(stuck_ms)
         self._checked_ms: int | None = None
 
-    def check(self, moves: Mapping[Hashable, Progress], monotonic_ms: int) -> None:
+    def check(self, progress: Mapping[Hashable, Progress], monotonic_ms: int) -> None:
         """Report a stalled component in the status, or end the process; call this several times a second."""
         if self._checked_ms is not None and monotonic_ms - self._checked_ms > SUSPENDED_MS:
             # The process itself was suspended: discard the history, because no component could progress.
             self._progress = StallDetector(self._progress.stuck_ms)
         self._checked_ms = monotonic_ms
-        if stuck := self._progress.observe(monotonic_ms, moves):
+        if stuck := self._progress.observe(monotonic_ms, progress):
             self._end(f"no progress {stuck.what} position={stuck.position} end={stuck.end} why={stuck.why!r}")
         if slow := self._progress.slow(monotonic_ms):
             self._status.set_not_ready("stuck", slow.why)

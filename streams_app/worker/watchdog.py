@@ -3,7 +3,7 @@
 Faust can stop consuming while it sends heartbeats (faust-streaming #175, #523, #629), a client can retry forever silently, and a
 main loop can hang. So this thread has its own event loop and its own connections to Kafka and Redis, and queries both every second.
 An outage is shown by ``/health/ready`` and ``streams_app_up``, and logged once. If only one of the two servers is down,
-``streams_app_lag_events`` still changes by the answers of the other one.
+``streams_app_lag_events`` still changes by the health of the other one.
 
 If a component with pending work makes no progress for half a minute without a known pause, the worker is not ready (see
 :mod:`streams_app.health.progress`). After a minute, the process ends with exit code 75. A supervisor starts another one, and no
@@ -89,13 +89,13 @@ class Watchdog:
         self._ends: dict[TP, int] = {}
         self._high: dict[TP, int] = {}
         self._known_ends = PartitionEnds()
-        self._answers = {
+        self._health = {
             KAFKA: DependencyHealth(
                 f"Kafka at {settings.kafka.bootstrap_servers}", kafka_limit_ms(settings.kafka.session_timeout_ms)
             ),
         }
         if asks_redis:
-            self._answers[REDIS] = DependencyHealth(f"Redis at {settings.redis.redacted_url}", REDIS_LIMIT_MS)
+            self._health[REDIS] = DependencyHealth(f"Redis at {settings.redis.redacted_url}", REDIS_LIMIT_MS)
         self._progress = ProgressWatchdog(status, self._end, stuck_ms)
         self._missing_topics = MissingTopics(gone_ms(settings.kafka.session_timeout_ms))
         self._is_stopped = threading.Event()
@@ -125,7 +125,7 @@ class Watchdog:
         Args:
             folding: The folds of the worker; None without folds.
         """
-        for component in self._answers:
+        for component in self._health:
             self._metrics.up.labels(component=component).set(1)
         threading.Thread(target=lambda: asyncio.run(self._watch(folding)), name="watchdog", daemon=True).start()
 
@@ -135,7 +135,7 @@ class Watchdog:
 
     async def _watch(self, folding: Folding | None) -> None:
         asked = {KAFKA: lambda: self._ask(KAFKA, self._sources.ask_once), REDIS: self._ask_redis}
-        tasks = [asyncio.create_task(self._forever(asked[component], ASK_EVERY_SECONDS)) for component in self._answers]
+        tasks = [asyncio.create_task(self._forever(asked[component], ASK_EVERY_SECONDS)) for component in self._health]
         tasks.append(asyncio.create_task(self._forever(lambda: self._check(folding), CHECK_EVERY_SECONDS)))
         await asyncio.to_thread(self._is_stopped.wait)
         for task in tasks:
@@ -159,15 +159,15 @@ class Watchdog:
     # ---- requests
 
     async def _ask(self, component: str, question: Callable[[], Awaitable[None]]) -> None:
-        answers = self._answers[component]
-        answers.asked(self._clock.monotonic_ms(), self._clock.now_ms())
+        health = self._health[component]
+        health.asked(self._clock.monotonic_ms(), self._clock.now_ms())
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 await question()
         except (KafkaError, TimeoutError, *REDIS_ERRORS) as error:
-            answers.failed(str(error) or type(error).__name__, fault_in_reply(error) if component == REDIS else None)
+            health.failed(str(error) or type(error).__name__, fault_in_reply(error) if component == REDIS else None)
         else:
-            answers.answered()
+            health.answered()
 
     async def _ask_redis(self) -> None:
         # Copy the ends before the fences are read: an end that is newer than its fence would count as lag.
@@ -183,20 +183,20 @@ class Watchdog:
 
     async def _check(self, folding: Folding | None) -> None:
         now_ms = self._clock.monotonic_ms()
-        for component, answers in self._answers.items():
-            self._report(component, answers, now_ms)
+        for component, health in self._health.items():
+            self._report(component, health, now_ms)
         # Before the first assignment, the reader does not exist, and accessing it would create one in this thread.
         has_begun = not self._status.is_waiting_for("start")
         ends = self._report_lag(folding, now_ms, has_begun=has_begun) if folding is not None else {}
         self._judge_sources(now_ms)
-        self._progress.check(self._moves(ends, now_ms) if has_begun else {}, now_ms)
+        self._progress.check(self._progress_by_component(ends, now_ms) if has_begun else {}, now_ms)
         for name, ownership in list(self._readers) if has_begun else []:
             self._transactions.observe(name, ownership.reader_views(), self._clock.now_ms())
 
     def _report_lag(self, folding: Folding, now_ms: int, *, has_begun: bool) -> dict[TP, int]:
         """Set the lag of every fold up to the high watermarks; return the last stable offset of each source partition."""
         read = {tp: folding.ownership.read_end(tp) for tp in self._ends} if has_begun else {}
-        is_answering = not self._answers[KAFKA].is_away
+        is_answering = not self._health[KAFKA].is_away
         high = self._known_ends.combined(self._high, read, now_ms, is_answering=is_answering)
         fences = {**self._stored.fences, **folding.shards.fences()}
         found = lags(self._settings.folds, high, self._sources.begins, self._sources.committed, fences)
@@ -204,7 +204,7 @@ class Watchdog:
             self._metrics.lag_events.labels(fold=fold).set(lag)
         return self._known_ends.combined(self._ends, read, now_ms, is_answering=is_answering)
 
-    def _moves(self, ends: Mapping[TP, int], now_ms: int) -> dict[Hashable, Progress]:
+    def _progress_by_component(self, ends: Mapping[TP, int], now_ms: int) -> dict[Hashable, Progress]:
         """Return the progress of the watched groups, by group and component: two groups may read the same partition."""
         is_away = self._status.is_waiting_for(f"{KAFKA}-away")
         return {
@@ -214,21 +214,21 @@ class Watchdog:
             if is_essential or not (is_away or one.position == UNCLAIMED)
         }
 
-    def _report(self, component: str, answers: DependencyHealth, now_ms: int) -> None:
-        change = answers.check(now_ms, self._clock.now_ms())
+    def _report(self, component: str, health: DependencyHealth, now_ms: int) -> None:
+        change = health.check(now_ms, self._clock.now_ms())
         if change == "away":
             # The end of an outage is also a warning, so that operators who hide INFO see it.
-            logger.warning("%s is unavailable since %s error=%s", answers.what, answers.since, answers.error)
+            logger.warning("%s is unavailable since %s error=%s", health.what, health.since, health.error)
             self._metrics.up.labels(component=component).set(0)
         elif change == "back":
-            logger.warning("%s is back after %.0f s", answers.what, answers.lasted_ms / 1000)
+            logger.warning("%s is back after %.0f s", health.what, health.lasted_ms / 1000)
             self._metrics.up.labels(component=component).set(1)
             self._status.clear(f"{component}-away")
-        if answers.is_away:
-            self._status.set_not_ready(f"{component}-away", answers.reason)
+        if health.is_away:
+            self._status.set_not_ready(f"{component}-away", health.reason)
 
     def _judge_sources(self, now_ms: int) -> None:
-        if self._answers[KAFKA].is_away:
+        if self._health[KAFKA].is_away:
             return
         missing = self._sources.missing
         restored, gone = self._missing_topics.observe(now_ms, missing)
