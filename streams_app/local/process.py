@@ -21,7 +21,7 @@ from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.subscribers.execution.crash_isolation import CrashIsolation
 from streams_app.subscribers.execution.decoding import decode_of
 from streams_app.subscribers.execution.executor import Executor
-from streams_app.subscribers.running.agent import OnEnded, Serving, serving
+from streams_app.subscribers.running.agent import OnEnded, SubscriberRuntime, assemble_subscriber
 from streams_app.subscribers.running.lifespan_host import LifespanHost
 from streams_app.subscribers.state.initial_offsets import initial_commit
 
@@ -71,7 +71,7 @@ class LocalProcess:
         self._clock = clock
         self._shared = LifespanHost(users, lifespan, events)
         self._is_open = False
-        self._served: list[tuple[LocalMember, Serving]] = []
+        self._served: list[tuple[LocalMember, SubscriberRuntime]] = []
         replays_topic, trials = replay_topic(settings.app_id), CrashIsolation()
         for one in subscriptions:
             if one.subscriber.idempotent == "no":
@@ -79,7 +79,7 @@ class LocalProcess:
             member = LocalMember(broker, one.group, name, [one.topic, replays_topic], clock)
             self._served.append((
                 member,
-                serving(
+                assemble_subscriber(
                     settings, one.subscriber, member, topic=one.topic, dead_letters=one.dead_letters,
                     decode=decode_of(one.subscriber, settings.limits, events, replays_topic), scripts=scripts,
                     producer=producer, clock=clock, executor=partial(slots, one),

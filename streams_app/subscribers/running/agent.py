@@ -113,7 +113,7 @@ class SubscriberProcessors(Processors):
         return {self._context.subscriber.name: SubscriberProcessor(tp, self._context, guarantee)}
 
 
-class Serving(NamedTuple):
+class SubscriberRuntime(NamedTuple):
     """Components that run one subscriber in one process.
 
     Attributes:
@@ -127,7 +127,7 @@ class Serving(NamedTuple):
     ownership: Ownership
 
 
-def serving(
+def assemble_subscriber(
     settings: Settings,
     subscriber: Subscriber[Any, Any, Any],
     group_consumer: GroupConsumer,
@@ -144,7 +144,7 @@ def serving(
     replays_topic: str = "",
     metrics: Metrics | None = None,
     schemas: PatientRegistry | None = None,
-) -> Serving:
+) -> SubscriberRuntime:
     """Assemble the components that run one subscriber, with given implementations of consumer, scripts and executor.
 
     Args:
@@ -216,7 +216,9 @@ def serving(
         # Only its commits contain the begun events, so an older commit must never overwrite a newer one.
         on_doubt=on_fatal if subscriber.idempotent == "no" else None,
     )
-    return Serving(dispatcher, subscriber_metrics, Ownership(group_consumer, SubscriberProcessors(topics, context), config))
+    return SubscriberRuntime(
+        dispatcher, subscriber_metrics, Ownership(group_consumer, SubscriberProcessors(topics, context), config)
+    )
 
 
 def remark_with(fault: str | None, name: str, text: str | None) -> str | None:
@@ -296,7 +298,7 @@ class SubscriberAgent:
         self._member = GroupMember(
             settings, subscriber.name, topics, release_seconds=release_seconds(subscriber), stop_seconds=stop_seconds(settings)
         )
-        self._dispatcher, subscriber_metrics, self.ownership = serving(
+        self._dispatcher, subscriber_metrics, self.ownership = assemble_subscriber(
             settings, subscriber, self._member, topic=topic, dead_letters=dead_letters, decode=decode,
             scripts=SubscriberScripts(redis), producer=producer, clock=clock, executor=make_executor, on_fatal=self._member.fail,
             crash_isolation=crash_isolation, replays_topic=replays_topic, metrics=metrics, schemas=schemas,
