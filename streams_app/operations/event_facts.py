@@ -209,7 +209,7 @@ def _verdict(found: EventFacts, one: Subscription, now_ms: int) -> str:
     kept = found.kept
     if kept is not None and kept.due_ms == AT_ONCE_MS:
         return "was interrupted because its process died or released its partition; it is retried as soon as possible"
-    if kept is not None and not _is_under_way(kept):
+    if kept is not None and not _is_in_progress(kept):
         left_ms = kept.due_ms - now_ms
         when = f"due in {span(left_ms)}" if left_ms > 0 else "due now"
         failed = f"has failed {counted(kept.attempts, 'time')}" if kept.attempts else _UNCOUNTED
@@ -229,7 +229,7 @@ def _verdict(found: EventFacts, one: Subscription, now_ms: int) -> str:
     return f"waits for its turn, behind {counted(ahead, 'offset')} at most{unless}"
 
 
-def _is_under_way(kept: AttemptEntry) -> bool:
+def _is_in_progress(kept: AttemptEntry) -> bool:
     return kept.is_begun or kept.due_ms == WATCHED_MS
 
 
@@ -287,7 +287,7 @@ def _redis(found: EventFacts, now_ms: int) -> str:
     if kept is None:
         return "nothing is kept of it: it does not wait for a retry, and was not seen running"
     deaths = f"; {counted(kept.deaths, 'death')} of its process may be its doing" if kept.deaths else ""
-    if _is_under_way(kept):
+    if _is_in_progress(kept):
         watched = "" if kept.is_begun else ", begun with a few others at most, and watched for a while"
         return f"attempt {kept.attempts} is in progress{watched}{deaths}"
     left_ms = kept.due_ms - now_ms

@@ -3,7 +3,7 @@
 Faust can stop consuming while it sends heartbeats (faust-streaming #175, #523, #629), a client can retry forever silently, and a
 main loop can hang. So this thread has its own event loop and its own connections to Kafka and Redis, and queries both every second.
 An outage is shown by ``/health/ready`` and ``streams_app_up``, and logged once. If only one of the two servers is down,
-``streams_app_lag_events`` still changes by the health of the other one.
+``streams_app_lag_events`` still changes by the answers of the other one.
 
 If a component with pending work makes no progress for half a minute without a known pause, the worker is not ready (see
 :mod:`streams_app.health.progress`). After a minute, the process ends with exit code 75. A supervisor starts another one, and no

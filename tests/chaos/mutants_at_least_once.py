@@ -55,7 +55,7 @@ AT_LEAST_ONCE: Final = (
             Change(
                 "subscribers.execution.dead_letter_writer:DeadLetterWriter.put",
                 "self._has_some.set()",
-                "self._on_acknowledged([work])\nself._has_some.set()",
+                "self._on_acknowledged([event])\nself._has_some.set()",
             ),
         ),
     ),
@@ -142,8 +142,8 @@ NUMBER_OF_ATTEMPTS: Final = (
         (
             Change(
                 "subscribers.execution.retry_decision:_after_failure",
-                "work.attempts >= rule.attempts",
-                "work.attempts >= 2 * rule.attempts",
+                "event.attempts >= rule.attempts",
+                "event.attempts >= 2 * rule.attempts",
             ),
         ),
     ),

@@ -16,7 +16,7 @@ CRASHES = ("lossy crash:4 rebalance:4", "lossy crash zombie rebalance drops hist
 FINISHED_WITHOUT_DEAD_LETTER: Final = Change(
     "subscribers.execution.dead_letter_writer:DeadLetterWriter.put",
     "self._has_some.set()",
-    "self._on_acknowledged([work])\nself._has_some.set()",
+    "self._on_acknowledged([event])\nself._has_some.set()",
 )
 
 DEDUPLICATED: Final = (

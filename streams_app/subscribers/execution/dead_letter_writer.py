@@ -91,9 +91,9 @@ class DeadLetterWriter:
         self._sending_now = asyncio.Lock()
         self._late: set[asyncio.Task[None]] = set()
 
-    def put(self, work: InFlightEvent, dead_letter: DeadLettering) -> None:
+    def put(self, event: InFlightEvent, dead_letter: DeadLettering) -> None:
         """Queue a dead letter, which :meth:`forever` sends."""
-        self._unsent.append((work, dead_letter))
+        self._unsent.append((event, dead_letter))
         self._has_some.set()
 
     def is_waiting(self) -> bool:
@@ -112,12 +112,12 @@ class DeadLetterWriter:
             async with self._sending_now:
                 self._sending = sending = self._unsent
                 self._unsent = []
-                await self._sender.send([self._rejected(work, dead_letter) for work, dead_letter in sending], self._failed)
+                await self._sender.send([self._rejected(event, dead_letter) for event, dead_letter in sending], self._failed)
                 self.fault = ""
                 # Only after the acknowledgement: otherwise both the dead letter and its event could be lost.
                 self._sending = []
-                self._count([(work, dead_letter.reason) for work, dead_letter in sending])
-                self._on_acknowledged([work for work, _ in sending])
+                self._count([(event, dead_letter.reason) for event, dead_letter in sending])
+                self._on_acknowledged([event for event, _ in sending])
 
     async def sent(self, seconds: float) -> None:
         """Wait until the broker has acknowledged all queued dead letters, for at most ``seconds``; :meth:`forever` must run."""
@@ -127,45 +127,45 @@ class DeadLetterWriter:
                     async with self._sending_now:
                         await asyncio.sleep(0)  # so that :meth:`forever` runs
 
-    def send_late_soon(self, work: InFlightEvent, detail: str = AFTER_TIMEOUT) -> None:
+    def send_late_soon(self, event: InFlightEvent, detail: str = AFTER_TIMEOUT) -> None:
         """Start sending a dead letter ``finished-late`` for an event whose function succeeded too late.
 
         The dead letter is sent even after the claim of the partition has ended.
 
         Args:
-            work: The event.
+            event: The event.
             detail: Text that says whether the function succeeded after its time-out or after its worker lost the partition.
         """
-        saying = asyncio.create_task(self._send_late(work, dead_lettering(work, FINISHED_LATE, detail)), name=f"late {self._tp}")
+        saying = asyncio.create_task(self._send_late(event, dead_lettering(event, FINISHED_LATE, detail)), name=f"late {self._tp}")
         self._late.add(saying)
         saying.add_done_callback(self._late.discard)
 
-    async def _send_late(self, work: InFlightEvent, second: DeadLettering) -> None:
+    async def _send_late(self, event: InFlightEvent, second: DeadLettering) -> None:
         # Sent after the first dead letter, which may still be in flight.
         async with self._sending_now:
-            await self._sender.send([self._rejected(work, second)])
-            self._count([(work, second.reason)])
+            await self._sender.send([self._rejected(event, second)])
+            self._count([(event, second.reason)])
 
     async def send_last(self, dead_letters: Sequence[tuple[InFlightEvent, DeadLettering]], seconds: float) -> None:
         """Send dead letters of events that this claim can no longer finish; give up after ``seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._sender.send([self._rejected(work, dead_letter) for work, dead_letter in dead_letters])
-                self._count([(work, dead_letter.reason) for work, dead_letter in dead_letters])
+                await self._sender.send([self._rejected(event, dead_letter) for event, dead_letter in dead_letters])
+                self._count([(event, dead_letter.reason) for event, dead_letter in dead_letters])
 
-    def _rejected(self, work: InFlightEvent, dead_letter: DeadLettering) -> RejectedEvent:
+    def _rejected(self, event: InFlightEvent, dead_letter: DeadLettering) -> RejectedEvent:
         # The id is the same whenever the dead letter of an attempt is sent, so that readers recognise duplicates.
-        dead_letter_id = f"{self._subscriber}:{self._tp.topic}:{self._tp.partition}:{work.offset}:{work.attempts}"
+        dead_letter_id = f"{self._subscriber}:{self._tp.topic}:{self._tp.partition}:{event.offset}:{event.attempts}"
         if dead_letter.reason == FINISHED_LATE:
             dead_letter_id += ":late"  # the time-out of the same attempt has a dead letter, too
-        at_ms = str(work.record.timestamp).encode()
+        at_ms = str(event.record.timestamp).encode()
         # Events that were rejected before decoding, or never ran, must be searchable by their id, too.
-        named = [pair if pair != _UNNAMED else ("event-id", self._received_id(work).encode()) for pair in dead_letter.headers]
+        named = [pair if pair != _UNNAMED else ("event-id", self._received_id(event).encode()) for pair in dead_letter.headers]
         own = (("letter-id", dead_letter_id.encode()), *named, ("source-timestamp-ms", at_ms))
         detail = dead_letter.detail
-        if self._is_ordered and work.record.key is not None and dead_letter.reason != FINISHED_LATE:
+        if self._is_ordered and event.record.key is not None and dead_letter.reason != FINISHED_LATE:
             detail = detail[:DETAIL_CHARACTERS] + GOES_ON
-        return RejectedEvent(work.record, dead_letter.reason, detail, headers=(*own, *received_headers(work.record.headers)))
+        return RejectedEvent(event.record, dead_letter.reason, detail, headers=(*own, *received_headers(event.record.headers)))
 
-    def _received_id(self, work: InFlightEvent) -> str:
-        return received_id(self._tp, work.record, self._limits)
+    def _received_id(self, event: InFlightEvent) -> str:
+        return received_id(self._tp, event.record, self._limits)

@@ -48,12 +48,12 @@ class DeadLettering(NamedTuple):
 
 
 def after_failure(
-    work: InFlightEvent, error: BaseException, retries: Retries, *, is_timeout: bool, is_repeatable: bool = True
+    event: InFlightEvent, error: BaseException, retries: Retries, *, is_timeout: bool, is_repeatable: bool = True
 ) -> ScheduledRetry | DeadLettering:
     """Decide whether an event is retried or dead-lettered after a failed attempt.
 
     Args:
-        work: The event; its ``attempts`` include the failed attempt.
+        event: The event; its ``attempts`` include the failed attempt.
         error: The exception that the function raised, or an error that describes the time-out.
         retries: Retry rule of the subscriber.
         is_timeout: Whether the attempt timed out.
@@ -61,28 +61,28 @@ def after_failure(
             only after :class:`Retry`.
     """
     try:
-        return _after_failure(work, error, retries, is_timeout=is_timeout, is_repeatable=is_repeatable)
+        return _after_failure(event, error, retries, is_timeout=is_timeout, is_repeatable=is_repeatable)
     except Exception as broken:  # noqa: BLE001  # the class is the user's, and its __str__ may raise anything
-        return dead_lettering(work, "failed", f"{type(error).__name__}, whose state is unknown: {text_of(broken)}")
+        return dead_lettering(event, "failed", f"{type(error).__name__}, whose state is unknown: {text_of(broken)}")
 
 
 def _after_failure(
-    work: InFlightEvent, error: BaseException, retries: Retries, *, is_timeout: bool, is_repeatable: bool
+    event: InFlightEvent, error: BaseException, retries: Retries, *, is_timeout: bool, is_repeatable: bool
 ) -> ScheduledRetry | DeadLettering:
     if isinstance(error, NotDecodedError):
-        return dead_lettering(work, error.bad.reason, error.bad.detail)
+        return dead_lettering(event, error.bad.reason, error.bad.detail)
     if isinstance(error, Reject):
-        return dead_lettering(work, "rejected", str(error), error)
+        return dead_lettering(event, "rejected", str(error), error)
     rule = retries.rule_for(error) if is_repeatable or isinstance(error, Retry) else None
-    if rule is None or work.attempts >= rule.attempts:
-        return dead_lettering(work, "timed-out" if is_timeout else "failed", f"{type(error).__name__}: {error}", error)
+    if rule is None or event.attempts >= rule.attempts:
+        return dead_lettering(event, "timed-out" if is_timeout else "failed", f"{type(error).__name__}: {error}", error)
     after_ms = error.after_ms if isinstance(error, Retry) else None
     if not isinstance(after_ms, int):  # a subclass of the user's may set it to anything
-        after_ms = delay_ms(rule, work.event_id, max(1, work.attempts))
-    if work.waited_ms + after_ms > LONGEST_IN_ALL_MS:
+        after_ms = delay_ms(rule, event.event_id, max(1, event.attempts))
+    if event.waited_ms + after_ms > LONGEST_IN_ALL_MS:
         # The delays of one rule take at most an hour together. Those of ``Retry``, or of rules for several errors, may take longer.
         text = f"{type(error).__name__}: {error}, and it would have waited for more than 1 h in all"
-        return dead_lettering(work, "timed-out" if is_timeout else "failed", text, error)
+        return dead_lettering(event, "timed-out" if is_timeout else "failed", text, error)
     return ScheduledRetry(after_ms)
 
 
@@ -91,11 +91,11 @@ def concerns_event_alone(error: BaseException, retries: Retries) -> bool:
     return isinstance(error, (Reject, NotDecodedError)) or retries.rule_for(error) is None
 
 
-def dead_lettering(work: InFlightEvent, reason: Reason, detail: str, error: BaseException | None = None) -> DeadLettering:
+def dead_lettering(event: InFlightEvent, reason: Reason, detail: str, error: BaseException | None = None) -> DeadLettering:
     """Return the decision to dead-letter an event, with headers that contain its id, its number of attempts and its last error."""
-    headers = [("event-id", work.event_id.encode()), ("attempts", str(work.attempts).encode())]
-    if work.first_failed_ms:
-        headers.append(("first-failed-at-ms", str(work.first_failed_ms).encode()))
+    headers = [("event-id", event.event_id.encode()), ("attempts", str(event.attempts).encode())]
+    if event.first_failed_ms:
+        headers.append(("first-failed-at-ms", str(event.first_failed_ms).encode()))
     if error is not None:
         # The end of a traceback shows where the error was raised.
         trace = "".join(traceback.format_exception(error)).encode(errors="backslashreplace")[-TRACE_BYTES:]

@@ -106,7 +106,7 @@ class SubscriberMetrics:
         self._name = name
         self._seconds = {one: Observed(metrics.subscriber_handler_seconds.labels(name, one), 1000) for one in ATTEMPTED}
         self._wait = Observed(metrics.subscriber_wait_seconds.labels(name), 1000)
-        self._tries = Observed(metrics.subscriber_attempts_per_event.labels(name))
+        self._attempts_per_event = Observed(metrics.subscriber_attempts_per_event.labels(name))
         self.done = Counter[str]()
         self._has_failures = False
 
@@ -115,7 +115,7 @@ class SubscriberMetrics:
         # Several passes over all attempts take a quarter of the time of one loop with all steps for each attempt.
         done = [attempt for attempt in attempts if attempt.outcome is _DONE]
         self._finished["done"] += len(done)
-        self._tries.add_all(self._count("done", done))
+        self._attempts_per_event.add_all(self._count("done", done))
         if len(done) < len(attempts):
             by_outcome: dict[Attempted, list[Attempt]] = {}
             for attempt in attempts:
@@ -148,20 +148,20 @@ class SubscriberMetrics:
         """Count an attempt that a claim has found as begun but not ended in the stored state, for example after a crash."""
         self._attempts[outcome] += 1
 
-    def finished(self, work: InFlightEvent, result: Finished) -> None:
+    def finished(self, event: InFlightEvent, result: Finished) -> None:
         """Count a finished event; :meth:`ended` counts successes, and :meth:`dead_lettered` counts dead letters."""
         self._finished[result] += 1
         # The attempt of a duplicate has not started.
-        if work.attempts and result != "duplicate":
-            self._tries.add_all([work.attempts])
+        if event.attempts and result != "duplicate":
+            self._attempts_per_event.add_all([event.attempts])
 
     def dead_lettered(self, dead_letters: Sequence[tuple[InFlightEvent, str]]) -> None:
         """Count acknowledged dead letters and the events that they finish; those with the reason ``finished-late`` finish none."""
-        for work, reason in dead_letters:
+        for event, reason in dead_letters:
             self._dead_letters[reason] += 1
             self._unreported[reason] += 1
             if reason != _LATE:
-                self.finished(work, "dead-letter")
+                self.finished(event, "dead-letter")
 
     def removed_by_retention(self, offsets: int) -> None:
         """Count offsets that retention removed before they were finished, including those without an event."""
@@ -187,5 +187,5 @@ class SubscriberMetrics:
             self._dead_letters_by_reason.labels(self._name, reason).inc(dead_letters)
         for counts in (self._attempts, self._finished, self._dead_letters):
             counts.clear()
-        for observed in (self._wait, self._tries, *self._seconds.values()):
+        for observed in (self._wait, self._attempts_per_event, *self._seconds.values()):
             observed.export()
