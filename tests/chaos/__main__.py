@@ -94,12 +94,12 @@ class Run:
             # before the duration of the recovery is known, so that the measured seconds are an unbiased sample.
             waits = self._chance.random() < WAITING_SHARE
             if number == 0 and waits:
-                self.stage.mark_healed()
+                self.stage.record_healed()
                 await self._recover(load, UNDISTURBED)
             if loop.time() - begin > seconds:
                 break
             self.report.faults.append(name)
-            self.stage.mark_healed()
+            self.stage.record_healed()
             started = loop.time()
             variant = await self._faults[name](self.stage, self._chance)
             self.report.variants.append(f"{name} ({variant})" if variant else name)

@@ -23,7 +23,7 @@ from tests.workers import WorkerProcess
 Fault = Callable[[Stage, random.Random], Awaitable[str | None]]
 """Causes and ends the fault; returns the variant if there are several.
 
-A lasting fault reports its end (:meth:`Stage.mark_healed`); any other fault ends at once."""
+A lasting fault reports its end (:meth:`Stage.record_healed`); any other fault ends at once."""
 
 FREEZE_SECONDS = SESSION_SECONDS * 1.7
 
@@ -53,7 +53,7 @@ async def killed_at(
     if then is not None:
         await then(doomed)
     await wait_until(lambda: doomed.exit_code is not None, TRACE_SECONDS, f"the worker dies at {point}")
-    stage.mark_healed()
+    stage.record_healed()
     must(doomed.exit_code == -signal.SIGKILL, f"exit code -9 at {point}, not {doomed.exit_code}: {doomed.log()[-2000:]}")
 
 
@@ -66,7 +66,7 @@ async def sigstop(stage: Stage, chance: random.Random) -> None:
         await until_reclaimed(stage, before)
     finally:
         worker.continue_signal()
-        stage.mark_healed()
+        stage.record_healed()
 
 
 async def sigterm(stage: Stage, chance: random.Random) -> None:
@@ -81,7 +81,7 @@ async def rebalance_storm(stage: Stage, chance: random.Random) -> None:
         await until_reclaimed(stage, before)
         extra.kill() if chance.random() < 0.5 else await extra.terminate(20)
         stage.ended.append(extra)
-    stage.mark_healed()
+    stage.record_healed()
 
 
 OF_WORKERS: dict[str, Fault] = {

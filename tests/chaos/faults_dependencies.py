@@ -29,7 +29,7 @@ async def broker_frozen(stage: Stage, _: random.Random) -> None:
         must(state == "T", "a stopped process")
     finally:
         os.kill(stage.broker.pid, signal.SIGCONT)
-        stage.mark_healed()
+        stage.record_healed()
 
 
 async def broker_restart(stage: Stage, chance: random.Random) -> None:
@@ -38,7 +38,7 @@ async def broker_restart(stage: Stage, chance: random.Random) -> None:
     with stage.outage("kafka"):
         await asyncio.sleep(OUTAGE_SECONDS if chance.random() < LONG_SHARE else 2)  # the fault lasts
     await asyncio.to_thread(stage.start_broker)
-    stage.mark_healed()
+    stage.record_healed()
     must(stage.broker.pid != before, "another process")
 
 
@@ -60,7 +60,7 @@ async def output_topic_away(stage: Stage, chance: random.Random) -> None:
     finally:
         await create_topics(stage.bootstrap, [EXCUSED], PARTITIONS)
         await client.close()
-        stage.mark_healed()
+        stage.record_healed()
     await read_topic(stage.bootstrap, EXCUSED, until=bool, timeout_seconds=TRACE_SECONDS)
 
 
@@ -95,7 +95,7 @@ async def _cut_off(stage: Stage, proxy: Proxy, chance: random.Random, claims_bef
             await until_reclaimed(stage, claims_before)
     finally:
         proxy.heal()
-        stage.mark_healed()
+        stage.record_healed()
     must(proxy.stopped > before, "a connection was dropped or rejected, or data was delayed")
     return "delayed" if silently else "rejected"
 
@@ -116,4 +116,4 @@ async def read_store_locked(stage: Stage, _: random.Random) -> None:
     finally:
         lock.rollback()
         lock.close()
-        stage.mark_healed()
+        stage.record_healed()

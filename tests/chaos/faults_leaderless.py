@@ -56,7 +56,7 @@ async def leaderless(stage: Stage, chance: random.Random) -> None:
         await _accepts_records(stage, EXCUSED)
     finally:
         await asyncio.to_thread(second.stop)
-        stage.mark_healed()
+        stage.record_healed()
 
 
 async def _started(first: ApacheKafka, home: Path, port: int | None = None) -> SecondBroker:

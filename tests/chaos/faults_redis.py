@@ -38,7 +38,7 @@ async def _restart(stage: Stage, between: Callable[[], None]) -> None:
     with stage.outage("redis"):
         await asyncio.sleep(1)  # the fault lasts: Redis is down
     stage.start_redis()
-    stage.mark_healed()
+    stage.record_healed()
     with stage.client() as client:
         must(client.info("server")["run_id"] != before, "another run id")
 
@@ -82,7 +82,7 @@ async def client_kill(stage: Stage, _: random.Random) -> None:
         # After a restart, the workers may not have reconnected yet.
         kill = ("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         await wait_until(lambda: client.execute_command(*kill) > 0, TRACE_SECONDS, "connections are killed")
-    stage.mark_healed()
+    stage.record_healed()
 
 
 async def full(stage: Stage, _: random.Random) -> None:
@@ -96,7 +96,7 @@ async def full(stage: Stage, _: random.Random) -> None:
             raise NoTraceError("a write is rejected")
         finally:
             client.config_set("maxmemory", "0")
-            stage.mark_healed()
+            stage.record_healed()
 
 
 async def frozen(stage: Stage, _: random.Random) -> None:
@@ -113,7 +113,7 @@ async def frozen(stage: Stage, _: random.Random) -> None:
                 raise NoTraceError("no answer")
     finally:
         os.kill(pid, signal.SIGCONT)
-        stage.mark_healed()
+        stage.record_healed()
 
 
 async def failover(stage: Stage, chance: random.Random) -> None:
@@ -128,7 +128,7 @@ async def failover(stage: Stage, chance: random.Random) -> None:
         with stage.outage("redis"):
             await asyncio.sleep(chance.uniform(0, 5))  # the fault lasts: the name still points at the former primary
             stage.promote(replica, folder)
-        stage.mark_healed()
+        stage.record_healed()
         await wait_until(lambda: _writers(old) == 0 < _writers(new), TRACE_SECONDS, "workers leave the former primary")
 
 

@@ -237,7 +237,7 @@ class Stage:
         finally:
             self.outages.append(Outage(what, begin, asyncio.get_running_loop().time()))
 
-    def mark_healed(self) -> None:
+    def record_healed(self) -> None:
         """Record the end of the fault, from which recovery is measured."""
         self.healed_at = asyncio.get_running_loop().time(), self.acknowledged()
 

@@ -74,7 +74,7 @@ class Hanging:
 
             await wait_until(are_dead_letters, TRACE_SECONDS, f"{name} has dead letters of the overdue calls")
         code = await worker.wait_exit(HUNG_MS / 1000 + TRACE_SECONDS)
-        self.stage.mark_healed()
+        self.stage.record_healed()
         if code == -signal.SIGKILL:
             return False
         must(code == TryAgainError.exit_code, f"exit code 75 of a worker in which every slot of {name} hangs, not {code}")

@@ -72,7 +72,7 @@ async def primary_killed(stage: Stage, _: random.Random) -> None:
     stage.kept_data = False  # replication is asynchronous
     former = await asyncio.to_thread(group.kill_primary)
     promoted = await asyncio.to_thread(group.wait_promoted, former)
-    stage.mark_healed()
+    stage.record_healed()
     await _scripts_run_at(promoted)
     await asyncio.to_thread(group.start_server, (), former)
 
@@ -87,7 +87,7 @@ async def sentinel_failover(stage: Stage, _: random.Random) -> None:
     await asyncio.to_thread(group.promote_one)
     promoted = await asyncio.to_thread(group.wait_promoted, former)
     await _is_demoted(former)
-    stage.mark_healed()
+    stage.record_healed()
     await _scripts_run_at(promoted)
 
 
@@ -105,7 +105,7 @@ async def primary_frozen(stage: Stage, chance: random.Random) -> None:
     finally:
         group.thaw(former)
     await _is_demoted(former)
-    stage.mark_healed()
+    stage.record_healed()
     await _scripts_run_at(promoted)
 
 
@@ -130,7 +130,7 @@ async def no_quorum(stage: Stage, _: random.Random) -> None:
     for port in stopped:
         await asyncio.to_thread(group.run_sentinel, port)
     promoted = await asyncio.to_thread(group.wait_promoted, former)
-    stage.mark_healed()
+    stage.record_healed()
     await _scripts_run_at(promoted)
     await asyncio.to_thread(group.start_server, (), former)
 
@@ -150,7 +150,7 @@ async def slots_moved(stage: Stage, chance: random.Random) -> str:
         target = chance.choice([node for node in cluster.primaries() if node.id != source.id])
         keys += await asyncio.to_thread(cluster.move_slot, slot, source, target)
     must(keys, "keys were moved")
-    stage.mark_healed()
+    stage.record_healed()
     return f"{keys} keys"
 
 
@@ -170,7 +170,7 @@ async def node_handed_over(stage: Stage, chance: random.Random) -> None:
     replica = await asyncio.to_thread(cluster.replica_of, former)
     await asyncio.to_thread(cluster.ask, replica.port, "FAILOVER")
     promoted = await asyncio.to_thread(cluster.wait_promoted, former)
-    stage.mark_healed()
+    stage.record_healed()
     await _scripts_run_at(promoted.port)
 
 
@@ -183,6 +183,6 @@ async def node_killed(stage: Stage, chance: random.Random) -> None:
     former = await _one_with_keys(stage, chance)
     cluster.kill(former)
     promoted = await asyncio.to_thread(cluster.wait_promoted, former)
-    stage.mark_healed()
+    stage.record_healed()
     await _scripts_run_at(promoted.port)
     await asyncio.to_thread(cluster.start_node, former.port)

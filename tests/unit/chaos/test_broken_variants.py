@@ -52,10 +52,10 @@ def attribute_names(code: CodeType) -> set[str]:
 @pytest.mark.parametrize("mutant", variants(), ids=lambda mutant: mutant.name)
 def test_broken_variant_still_applies_to_the_source(mutant: Mutant) -> None:
     undefined: set[str] = set()
-    targets = [change.where for change in mutant.changes if not change.where.endswith(".lua")]
-    before = {where: attribute_names(function_at(where)[1].__code__) for where in targets}
+    places = [change.where for change in mutant.changes if not change.where.endswith(".lua")]
+    before = {where: attribute_names(function_at(where)[1].__code__) for where in places}
     with mutant.applied():
-        for where in targets:
+        for where in places:
             module, function = function_at(where)
             undefined |= set(global_names(function.__code__)) - vars(module).keys() - vars(builtins).keys()
             undefined |= attribute_names(function.__code__) - before[where] - WORDS - NOT_OURS

@@ -203,11 +203,11 @@ def test_readable_part_of_a_broken_file_is_replayed_and_the_error_is_stored(
 
 
 @pytest.mark.parametrize(
-    ("line", "pace"),
+    ("line", "expected"),
     [('{"ts_ms": 1627776000000}', "by ts_ms"), ('{"when": 1627776000000}', "10 events a second, as they have no time in time, ")],
 )
-def test_pace_says_whether_time_or_rate_paces_the_events(tmp_path: Path, line: str, pace: str) -> None:
-    assert replay(tmp_path, line, rate=10).rate_text.startswith(pace)
+def test_pace_says_whether_time_or_rate_paces_the_events(tmp_path: Path, line: str, expected: str) -> None:
+    assert replay(tmp_path, line, rate=10).rate_text.startswith(expected)
 
 
 def test_empty_file_is_exhausted_at_once(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ odd = st.sampled_from(ODD)
 fields = st.tuples(st.sampled_from(['"g"', '"m"', '"z"', '"\\u0067"', '"y"', "1e999"]), odd).map(":".join)
 usual = st.sampled_from(['"g":"a"', '"m":{"x":1}', '"m":{"y":2,"x":1}', '"m":["x","y"]', '"m":"y"'])
 mapped = st.lists(st.tuples(st.sampled_from(['"x"', '"y"', '"new"', '"xxxxxxx"']), odd).map(":".join), max_size=3).map(
-    lambda held: '"m":{' + ",".join(held) + "}"
+    lambda members: '"m":{' + ",".join(members) + "}"
 )
 odd_events = st.tuples(
     st.lists(fields | usual | mapped, max_size=5), st.sampled_from(["", "", "", " ", "1e999", "}", "\ufeff"])

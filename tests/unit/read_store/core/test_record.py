@@ -102,10 +102,10 @@ def test_groups_with_the_same_text_have_different_keys(group: Any, column: str) 
 
 
 scalars = st.text(max_size=5) | st.integers(-20, 20) | st.booleans() | st.floats(-1e6, 1e6)
-looks_like_json = st.builds(json.dumps, scalars | st.lists(scalars, max_size=2))
+json_texts = st.builds(json.dumps, scalars | st.lists(scalars, max_size=2))
 
 
-@given(scalars | looks_like_json, scalars | looks_like_json)
+@given(scalars | json_texts, scalars | json_texts)
 def test_groups_never_share_a_read_store_key(left: Any, right: Any) -> None:
     members = member_of((left,)), member_of((right,))
 

@@ -48,10 +48,10 @@ def test_default_retries_take_about_eleven_minutes() -> None:
 def test_declared_function_is_called_like_any_other() -> None:
     seen = []
 
-    def note(event: Received[OrderPaid]) -> None:
+    def record(event: Received[OrderPaid]) -> None:
         seen.append(event.data)
 
-    declared(note)(PAID)
+    declared(record)(PAID)
 
     assert [OrderPaid("o1", 500)] == seen
 
