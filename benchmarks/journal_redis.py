@@ -27,8 +27,8 @@ from streams_app.journal.core.day import begin_of, day_of
 from streams_app.journal.reading.reader import JournalReader
 from streams_app.journal.store.journal_store import (
     SCRIPTS,
-    Beginning,
-    Found,
+    BlocksReply,
+    InitialState,
     JournalScripts,
     JournalShardReader,
     JournalStore,
@@ -127,7 +127,7 @@ class Filled:
             name=NAME, source=SOURCE, key="account_id", keep="365d", max_bytes=64_000_000_000, compress_rate=10**12
         )
         store = JournalStore(scripts, KEYS, "token", "owner")
-        claimed = await store.claim("", PARTITIONS, begin=Beginning(-1, begin_ms))
+        claimed = await store.claim("", PARTITIONS, begin=InitialState(-1, begin_ms))
         assert claimed is not None
         shard = JournalShard(journal, TP(SOURCE, 0), PARTITIONS, Limits(), store, "token", claimed)
         shard.lag = 0
@@ -265,7 +265,7 @@ class Bench:
         reader = JournalShardReader(self._scripts)
         for account in range(keys):
             at = -1
-            while isinstance(reply := await reader.read(KEYS, b"saccount_%d" % account, at), Found):
+            while isinstance(reply := await reader.read(KEYS, b"saccount_%d" % account, at), BlocksReply):
                 at = reply.up_to
 
     async def month(self, settings: Path, sizes: Sizes) -> list[Row]:
@@ -295,7 +295,7 @@ class Bench:
         """How long a reader of all partitions waits for the first entry of a key."""
         for partition in range(1, PARTITIONS):
             keys = journal_keys(APP_ID, NAME, SOURCE, partition)
-            await JournalStore(self._scripts, keys, "token").claim("", PARTITIONS, begin=Beginning(-1, days_ago(DAYS)))
+            await JournalStore(self._scripts, keys, "token").claim("", PARTITIONS, begin=InitialState(-1, days_ago(DAYS)))
         took = []
         async with JournalReader(load_settings(settings, {})) as reader:
             for number in range(sizes.reads):
@@ -318,7 +318,7 @@ class Bench:
             while at < (segment.last or 0):
                 # A block at a time: a reply of the usual size has those of later days, too.
                 reply = await reader.read(KEYS, key, at, 1)
-                if not isinstance(reply, Found):
+                if not isinstance(reply, BlocksReply):
                     break
                 count += sum(at < row.offset for block in reply.blocks for row in rows_of_key(block, key))
                 at = reply.up_to

@@ -16,7 +16,7 @@ from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.journal.core.block import ShortRow, encode, encode_by_key, short_of
 from streams_app.journal.core.day import begin_of, day_of
 from streams_app.journal.core.entry import Row
-from streams_app.journal.store.journal_store import Beginning, JournalScripts, JournalShardReader, JournalStore
+from streams_app.journal.store.journal_store import InitialState, JournalScripts, JournalShardReader, JournalStore
 from streams_app.journal.store.keys import journal_keys
 from streams_app.journal.store.segment import Segment
 from streams_app.settings import Settings
@@ -57,7 +57,7 @@ class JournalShard:
     async def claim(self, begin: int = 0) -> None:
         """Take the partition; what is created begins at an offset."""
         self.store = JournalStore(self.scripts, self.keys, secrets.token_hex(8))
-        claimed = await self.store.claim("id", self._partitions, begin=Beginning(begin - 1, at(0)))
+        claimed = await self.store.claim("id", self._partitions, begin=InitialState(begin - 1, at(0)))
         assert claimed is not None
         self.fence, self.clock_ms = claimed.fence, claimed.clock_ms
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import RedisError
 
 from streams_app.journal.core.entry import Row
-from streams_app.journal.reading.position import Lost, ShardPosition
-from streams_app.journal.store.journal_store import Gone, JournalScripts, JournalShardReader, NoState, Reply
+from streams_app.journal.reading.position import MissingOffsets, ShardPosition
+from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, NoStateReply, RemovedReply, Reply
 from tests.chaos.simulation_hubs import HubLink
 from tests.chaos.simulation_journal_model import JournalModel
 
@@ -62,11 +62,11 @@ class SimulatedReader:
         for item in items:
             self._position.had(item)
         self._position.settle(taken.up_to)
-        if not isinstance(reply, NoState) and (self.after < before or (self.after == before < reply.fence)):
+        if not isinstance(reply, NoStateReply) and (self.after < before or (self.after == before < reply.fence)):
             self._report(f"stays at {self.after}, the fence is {reply.fence}")
-        if not isinstance(reply, NoState | Gone) and self.after > max(before, reply.fence):
+        if not isinstance(reply, NoStateReply | RemovedReply) and self.after > max(before, reply.fence):
             self._report(f"is at {self.after}, the fence is {reply.fence}")
-        lost = [item for item in items if isinstance(item, Lost)]
+        lost = [item for item in items if isinstance(item, MissingOffsets)]
         for item in lost:
             if not self._is_lost(item, reply):
                 self._report(f"receives {item}, which is not lost")
@@ -78,11 +78,11 @@ class SimulatedReader:
         if (rows := [item for item in items if isinstance(item, Row)]) != expected:
             self._report(f"has {[row.offset for row in rows]} up to {self.after}, not {[row.offset for row in expected]}")
 
-    def _is_lost(self, lost: Lost, reply: Reply) -> bool:
+    def _is_lost(self, lost: MissingOffsets, reply: Reply) -> bool:
         """Whether the reported offsets are lost."""
         match lost.why:
             case "removed":
-                return isinstance(reply, Gone) and lost.last < reply.floor
+                return isinstance(reply, RemovedReply) and lost.last < reply.floor
             case "retention":
                 return lost.last < self._world.log.start
         return "flips" in self._world.mix.faults

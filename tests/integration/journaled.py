@@ -12,7 +12,14 @@ import redis.asyncio
 
 from streams_app.journal.core.block import decode
 from streams_app.journal.core.entry import Row
-from streams_app.journal.store.journal_store import Found, GapReply, Gone, JournalScripts, JournalShardReader, NoState
+from streams_app.journal.store.journal_store import (
+    BlocksReply,
+    GapReply,
+    JournalScripts,
+    JournalShardReader,
+    NoStateReply,
+    RemovedReply,
+)
 from streams_app.journal.store.keys import journal_keys
 from streams_app.journal.store.segment import Segment
 from tests.helpers import wait_until
@@ -66,13 +73,13 @@ class Journaled:
             gaps: list[GapReply] = []
             while at < status.fence:
                 reply = await reader.read(keys, key, at, 1_000_000)
-                if isinstance(reply, Found):
+                if isinstance(reply, BlocksReply):
                     rows += [row for block in reply.blocks for row in decode(block) if row.key == key and row.offset > at]
                     at = reply.up_to
                 elif isinstance(reply, GapReply):
                     gaps.append(reply)
                     at = reply.last
-                elif isinstance(reply, Gone | NoState):
+                elif isinstance(reply, RemovedReply | NoStateReply):
                     return rows, gaps
                 else:
                     at = reply.up_to

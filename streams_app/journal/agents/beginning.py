@@ -9,13 +9,13 @@ import logging
 
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.processor import Claim, LogBounds, OtherLogError
-from streams_app.journal.store.journal_store import Beginning, Claimed, JournalStore
+from streams_app.journal.store.journal_store import InitialState, JournalClaim, JournalStore
 from streams_app.settings import JournalSettings
 
 logger = logging.getLogger(__name__)
 
 
-async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clock: TrustedClock) -> Claimed:
+async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clock: TrustedClock) -> JournalClaim:
     """Take over the state of a shard, or create one. If the log was truncated, remove events after the truncation from the state.
 
     Raises:
@@ -46,14 +46,14 @@ def lost(fence: int, bounds: LogBounds) -> range:
     return range(fence + 1, max(fence + 1, bounds.begin))
 
 
-async def _created(store: JournalStore, journal: JournalSettings, claim: Claim, clock: TrustedClock) -> Claimed:
+async def _created(store: JournalStore, journal: JournalSettings, claim: Claim, clock: TrustedClock) -> JournalClaim:
     """Create the state of a shard that starts as far back as the journal keeps events, even below the committed offset."""
     oldest_ms = clock.now_ms() - journal.keep_ms
     start = await claim.offset_at(oldest_ms)
     bounds = await claim.log_bounds_now()
     begin = max(bounds.begin, start)
     logger.info("journal starts to read its source journal=%s source=%s offset=%d", journal.name, claim.tp, begin)
-    created = await store.claim(claim.topic_id, claim.partitions, begin=Beginning(begin - 1, oldest_ms))
+    created = await store.claim(claim.topic_id, claim.partitions, begin=InitialState(begin - 1, oldest_ms))
     assert created is not None  # with a beginning, the claim creates the state
     return created
 

@@ -295,7 +295,7 @@ class Keeper:
         assert raw.last is not None  # every segment that was claimed or appended to has one
         packer = Repacker(raw.first, raw.last)
         packed = replace(raw, form="packed", generation=secrets.token_hex(8), is_closed=True)
-        staged = _Staged(self._shard.store, packed)
+        staged = _StagedSegment(self._shard.store, packed)
         after = b""
         while members := await self._read(raw, after):
             after = members[-1]
@@ -365,7 +365,7 @@ class Keeper:
             left -= SLICE_SECONDS
 
 
-class _Staged:
+class _StagedSegment:
     """Stages the packed blocks of one segment in Redis, several in a script call. The raw blocks remain in place.
 
     Attributes:

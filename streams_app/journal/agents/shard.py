@@ -9,10 +9,10 @@ from typing import Final
 from streams_app.delivery.batch import TP
 from streams_app.delivery.fingerprints import followed_by
 from streams_app.journal.core.block import encode_by_key, stored_bytes
-from streams_app.journal.core.chunk import JournalChunk, JournalChunker, Largest, Open
+from streams_app.journal.core.chunk import JournalChunk, JournalChunker, KeySizes, OpenSegment
 from streams_app.journal.core.day import day_of
 from streams_app.journal.core.entry import PLAIN
-from streams_app.journal.store.journal_store import Claimed, JournalStore
+from streams_app.journal.store.journal_store import JournalClaim, JournalStore
 from streams_app.journal.store.segment import Form, Segment
 from streams_app.schemas.values import ValueReader
 from streams_app.settings import JournalSettings, Limits
@@ -57,7 +57,7 @@ class JournalShard:
         limits: Limits,
         store: JournalStore,
         token: str,
-        claimed: Claimed,
+        claimed: JournalClaim,
         values: ValueReader = PLAIN,
     ) -> None:
         """Initialize from the state that a claim has found or created.
@@ -84,7 +84,7 @@ class JournalShard:
         self._log = claimed.log
         sizes = journal.segment_bytes(partitions), journal.stored_segment_bytes(partitions)
         self._chunker = JournalChunker(journal, limits, *sizes, values)
-        self._largest = Largest(self.open.largest if self.open is not None else ())
+        self._largest = KeySizes(self.open.largest if self.open is not None else ())
 
     @property
     def open(self) -> Segment | None:
@@ -113,12 +113,12 @@ class JournalShard:
             now_ms: The trusted wall clock.
         """
         known = self.open
-        segment = None if known is None else Open(known.day, known.received_bytes, known.stored_bytes)
+        segment = None if known is None else OpenSegment(known.day, known.received_bytes, known.stored_bytes)
         chunk = self._chunker.chunk_of(records, end, self.clock_ms, now_ms, segment)
         blocks = encode_by_key(chunk.rows)
         if known is None or chunk.begins:
             known = self._begun("raw", chunk.clock_ms)
-            self._largest = Largest()
+            self._largest = KeySizes()
         return Filing(
             chunk,
             blocks,

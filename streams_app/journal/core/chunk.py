@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from streams_app.journal.core.block import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, MAX_CHUNK_KEYS, ShortRow, short_of
 from streams_app.journal.core.day import clock_after, day_of, ends
-from streams_app.journal.core.entry import PLAIN, Keyed, Row, row_of
+from streams_app.journal.core.entry import PLAIN, KeySettings, Row, row_of
 from streams_app.journal.core.usual import UsualKeys
 from streams_app.schemas.values import ValueReader
 from streams_app.settings import Limits
@@ -24,7 +24,7 @@ MAX_COUNTED: Final = 1_000
 """Maximum number of keys of the open segment whose bytes are counted. Beyond it, only the 500 largest keys keep their count."""
 
 
-class Open(NamedTuple):
+class OpenSegment(NamedTuple):
     """What determines whether the next chunk is appended to the open segment.
 
     Attributes:
@@ -68,7 +68,9 @@ class JournalChunk:
 class JournalChunker:
     """Builds the chunks that are appended to one shard."""
 
-    def __init__(self, journal: Keyed, limits: Limits, segment_bytes: int, stored_bytes: int, values: ValueReader = PLAIN) -> None:
+    def __init__(
+        self, journal: KeySettings, limits: Limits, segment_bytes: int, stored_bytes: int, values: ValueReader = PLAIN
+    ) -> None:
         """Create a chunker.
 
         Args:
@@ -85,7 +87,7 @@ class JournalChunker:
         self._values = values
         self._usual_key_of = UsualKeys(journal, limits).of if values is PLAIN or journal.is_by_record_key else _never_usual
 
-    def chunk_of(self, records: Sequence[Any], end: int, clock_ms: int, now_ms: int, segment: Open | None) -> JournalChunk:
+    def chunk_of(self, records: Sequence[Any], end: int, clock_ms: int, now_ms: int, segment: OpenSegment | None) -> JournalChunk:
         """Build the first chunk of a range of records. Without records, the chunk is empty and covers the whole range.
 
         Args:
@@ -143,7 +145,7 @@ class JournalChunker:
         chunk.last = records[count - 1]
         chunk.clock_ms, chunk.entries, chunk.received_bytes = newest_ms, count, received_bytes
 
-    def _is_over(self, segment: Open, clock_ms: int) -> bool:
+    def _is_over(self, segment: OpenSegment, clock_ms: int) -> bool:
         is_full = segment.stored_bytes >= self._stored_bytes
         return is_full or ends(segment.day, segment.received_bytes, clock_ms, self._segment_bytes)
 
@@ -164,7 +166,7 @@ def _of_day(records: Sequence[Any], day: str, clock_ms: int, now_ms: int) -> Seq
     return records
 
 
-class Largest:
+class KeySizes:
     """Counts the received bytes of the keys of the open segment, to find the largest keys.
 
     The counts are approximate if the segment has more than :data:`MAX_COUNTED` keys.

@@ -71,7 +71,7 @@ class SourceRecord(Protocol):
         """Pairs of name and bytes, as produced; None or empty if there are none."""
 
 
-class Keyed(Protocol):
+class KeySettings(Protocol):
     """The settings of a journal that determine the key of an event."""
 
     @property
@@ -90,7 +90,7 @@ class _NoKeyError(Exception):
 PLAIN: Final = ValueReader("json")
 
 
-def row_of(record: SourceRecord, journal: Keyed, limits: Limits, values: ValueReader = PLAIN) -> tuple[Row, str | None]:
+def row_of(record: SourceRecord, journal: KeySettings, limits: Limits, values: ValueReader = PLAIN) -> tuple[Row, str | None]:
     """Convert a record to the row to be stored; also return the reason why it has no usable key, or None if it has one.
 
     Reasons are ``not-json``, ``not-an-object``, ``unknown-schema``, ``wrong-format``, ``no-key`` and ``key-too-large``. If the
@@ -128,7 +128,7 @@ def _value_of_size(size: int) -> bytes:
     return orjson.dumps({"too_large": size})
 
 
-def _key_of(record: SourceRecord, journal: Keyed, key_bytes: int, values: ValueReader) -> bytes:
+def _key_of(record: SourceRecord, journal: KeySettings, key_bytes: int, values: ValueReader) -> bytes:
     if journal.is_by_record_key:
         key, most = record.key or b"", key_bytes
     else:

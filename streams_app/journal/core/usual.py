@@ -13,7 +13,7 @@ import msgspec
 from streams_app.codec import TEXT_TAG, member_of
 from streams_app.errors import BadEventError
 from streams_app.folding.reading.fast import SHALLOW, SHALLOW_BYTES, is_depth_guarded, is_plain_field
-from streams_app.journal.core.entry import MAX_VALUE_BYTES, Keyed, SourceRecord
+from streams_app.journal.core.entry import MAX_VALUE_BYTES, KeySettings, SourceRecord
 from streams_app.settings import Limits
 
 _ERRORS: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, BadEventError)
@@ -25,7 +25,7 @@ class UsualKeys:
     If the key is a field, only this field is decoded, and the other fields are only checked to be JSON.
     """
 
-    def __init__(self, journal: Keyed, limits: Limits) -> None:
+    def __init__(self, journal: KeySettings, limits: Limits) -> None:
         path = journal.key_fields[0] if len(journal.key_fields) == 1 else ""
         self._is_by_record_key = journal.is_by_record_key
         self._is_by_field = path != "" and is_plain_field(path)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from streams_app.journal.core.block import DamagedBlockError, last_of, raw_length, rows_of_key
 from streams_app.journal.core.entry import Row
-from streams_app.journal.store.journal_store import Found, GapReply, Gone, NoState, Nothing, Reply
+from streams_app.journal.store.journal_store import BlocksReply, GapReply, NoEventsReply, NoStateReply, RemovedReply, Reply
 
 ENTRY_BYTES: Final = 200
 """Bytes of an entry besides its value and headers, which are added when its size is compared with a limit."""
@@ -25,7 +25,7 @@ INLINE_BYTES: Final = 50_000
 """Blocks of a reply with more bytes than this are decoded in a thread; smaller ones take less than a millisecond."""
 
 
-class Lost(NamedTuple):
+class MissingOffsets(NamedTuple):
     """A range of offsets that the journal does not have, with the cause, which is a key of :data:`.entries.REASONS`."""
 
     first: int
@@ -33,7 +33,7 @@ class Lost(NamedTuple):
     why: str
 
 
-class Taken(NamedTuple):
+class MergedReplies(NamedTuple):
     """The rows and gaps in replies of Redis, merged for all keys of a reader.
 
     Attributes:
@@ -42,11 +42,11 @@ class Taken(NamedTuple):
         raw_bytes: Size of the blocks after decompression.
     """
 
-    items: Iterator[Row | Lost]
+    items: Iterator[Row | MissingOffsets]
     up_to: int
     raw_bytes: int = 0
 
-    async def decoded(self) -> AsyncGenerator[Row | Lost, None]:
+    async def decoded(self) -> AsyncGenerator[Row | MissingOffsets, None]:
         """Yield the rows and gaps. Blocks are decoded in steps, in a thread if they are large."""
         while True:
             is_large = self.raw_bytes > INLINE_BYTES
@@ -108,7 +108,7 @@ class ShardPosition:
         """Start reading after this offset. Cursors contain the partition from now on."""
         self.offset, self.since_ms, self.is_followed, self.is_named = offset, None, True, True
 
-    def take(self, keys: Sequence[bytes], replies: Sequence[Reply]) -> Taken:
+    def take(self, keys: Sequence[bytes], replies: Sequence[Reply]) -> MergedReplies:
         """Merge the replies for all keys of a reader into rows and gaps in the order of offsets.
 
         This does not move the offset. Call :meth:`had` for each received item if the reader may stop early, and :meth:`settle` at
@@ -118,13 +118,13 @@ class ShardPosition:
             keys: Keys of the reader.
             replies: The reply for each key, in the order of ``keys``.
         """
-        if any(isinstance(reply, NoState) for reply in replies):
+        if any(isinstance(reply, NoStateReply) for reply in replies):
             self.fence = self.floor = None
-            return Taken(iter(()), self.offset)
-        known = [reply for reply in replies if not isinstance(reply, NoState)]
+            return MergedReplies(iter(()), self.offset)
+        known = [reply for reply in replies if not isinstance(reply, NoStateReply)]
         self.fence = min(reply.fence for reply in known)
         self.floor = max(reply.floor for reply in known)
-        gone = [reply for reply in known if isinstance(reply, Gone)]
+        gone = [reply for reply in known if isinstance(reply, RemovedReply)]
         if gone:
             return self._gone(max(reply.floor for reply in gone))
         self.is_followed = True
@@ -132,27 +132,27 @@ class ShardPosition:
         gaps = [reply for reply in known if isinstance(reply, GapReply)]
         if up_to == self.offset and len(gaps) == len(known):
             last = min(gap.last for gap in gaps)
-            return Taken(iter([Lost(self.offset + 1, last, gaps[0].why)]), last)
-        found = [(key, reply.blocks) for key, reply in zip(keys, known, strict=True) if isinstance(reply, Found)]
+            return MergedReplies(iter([MissingOffsets(self.offset + 1, last, gaps[0].why)]), last)
+        found = [(key, reply.blocks) for key, reply in zip(keys, known, strict=True) if isinstance(reply, BlocksReply)]
         rows = (rows_in(blocks, key, self.offset, up_to) for key, blocks in found)
         size = sum(raw_length(block) for _, blocks in found for block in blocks)
-        return Taken(merge(*rows, key=last_offset), up_to, size)
+        return MergedReplies(merge(*rows, key=last_offset), up_to, size)
 
-    def _gone(self, floor: int) -> Taken:
-        removed = [Lost(self.offset + 1, floor - 1, "removed")] if self.is_followed else []
-        return Taken(iter(removed), floor - 1)
+    def _gone(self, floor: int) -> MergedReplies:
+        removed = [MissingOffsets(self.offset + 1, floor - 1, "removed")] if self.is_followed else []
+        return MergedReplies(iter(removed), floor - 1)
 
-    def had(self, item: Row | Lost) -> None:
+    def had(self, item: Row | MissingOffsets) -> None:
         """Move the offset to a row, or to the end of a gap, that the caller has received."""
         self.offset = max(self.offset, last_offset(item))
         self.is_named = True
 
     def settle(self, up_to: int) -> None:
-        """Move the offset to :attr:`.Taken.up_to`, after the caller has received all rows and gaps."""
+        """Move the offset to :attr:`.MergedReplies.up_to`, after the caller has received all rows and gaps."""
         self.offset = max(self.offset, up_to)
 
 
-def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> Iterator[Row | Lost]:
+def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> Iterator[Row | MissingOffsets]:
     """Decode blocks while they are iterated over; yield the rows of one key without duplicates, and a gap for each damaged range.
 
     Args:
@@ -168,7 +168,7 @@ def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> Iter
         except DamagedBlockError:
             last = _last_offset_in(block, key)
             if last is not None and after < last <= up_to:
-                yield Lost(after + 1, last, "damaged")
+                yield MissingOffsets(after + 1, last, "damaged")
                 after = last
             else:  # a block of several keys: which of its offsets belong to this key is unknown
                 is_damaged = True
@@ -177,15 +177,15 @@ def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> Iter
             if not after < row.offset <= up_to:
                 continue
             if is_damaged and row.offset > after + 1:
-                yield Lost(after + 1, row.offset - 1, "damaged")
+                yield MissingOffsets(after + 1, row.offset - 1, "damaged")
             is_damaged = False
             yield row
             after = row.offset
     if is_damaged and up_to > after:
-        yield Lost(after + 1, up_to, "damaged")
+        yield MissingOffsets(after + 1, up_to, "damaged")
 
 
-def last_offset(item: Row | Lost) -> int:
+def last_offset(item: Row | MissingOffsets) -> int:
     """Return the offset of a row, or the last offset of a gap."""
     return item.offset if isinstance(item, Row) else item.last
 
@@ -195,9 +195,9 @@ def content_bytes(value: bytes | None, headers: Iterable[tuple[str, bytes | None
     return len(value or b"") + sum(len(content or b"") for _, content in headers)
 
 
-def _step(items: Iterator[Row | Lost]) -> list[Row | Lost]:
+def _step(items: Iterator[Row | MissingOffsets]) -> list[Row | MissingOffsets]:
     """Return the next rows and gaps, with about :data:`STEP_BYTES` of content; an empty list at the end."""
-    found: list[Row | Lost] = []
+    found: list[Row | MissingOffsets] = []
     size = 0
     for item in items:
         found.append(item)
@@ -207,11 +207,11 @@ def _step(items: Iterator[Row | Lost]) -> list[Row | Lost]:
     return found
 
 
-def _up_to(reply: Gone | GapReply | Found | Nothing, offset: int) -> int:
+def _up_to(reply: RemovedReply | GapReply | BlocksReply | NoEventsReply, offset: int) -> int:
     """Return the offset up to which the rows of a key are known after a reply; at least ``offset``."""
     if isinstance(reply, GapReply):
         return max(offset, reply.first - 1)
-    return max(offset, reply.up_to) if isinstance(reply, Found | Nothing) else offset
+    return max(offset, reply.up_to) if isinstance(reply, BlocksReply | NoEventsReply) else offset
 
 
 def _last_offset_in(block: bytes, key: bytes) -> int | None:

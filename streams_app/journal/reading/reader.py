@@ -20,7 +20,7 @@ from streams_app.journal.core.cursor import Start, cursor_text, parse_start
 from streams_app.journal.core.entry import Row
 from streams_app.journal.reading.decoding import EntryDecoder
 from streams_app.journal.reading.entries import Entry, Gap, key_of
-from streams_app.journal.reading.position import Lost, ShardPosition
+from streams_app.journal.reading.position import MissingOffsets, ShardPosition
 from streams_app.journal.reading.reading import POLL_SECONDS, JournalPage, Reading
 from streams_app.journal.reading.shards import SharedShards
 from streams_app.redis_access.client import ANSWER_SECONDS, REDIS_ERRORS, connect, why_unreachable
@@ -198,7 +198,7 @@ class JournalReader:
                         if isinstance(item, Row) and item.offset <= last:
                             entry = Entry.of(item, partition, cursor_text({partition: item.offset}))
                             yield await self._decoder.decoded(entry)
-                        elif isinstance(item, Lost) and item.first <= last:
+                        elif isinstance(item, MissingOffsets) and item.first <= last:
                             yield _gap(partition, item.first, min(item.last, last), item.why)
             except REDIS_ERRORS as error:
                 raise await why_unreachable(self._settings.redis, error) from error

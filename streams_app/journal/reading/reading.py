@@ -13,7 +13,7 @@ from streams_app.errors import CursorError, JournalGoneError
 from streams_app.journal.core.cursor import Start, cursor_text
 from streams_app.journal.core.entry import Row
 from streams_app.journal.reading.entries import Entry, Gap
-from streams_app.journal.reading.position import ENTRY_BYTES, Lost, ShardPosition, content_bytes, last_offset
+from streams_app.journal.reading.position import ENTRY_BYTES, MissingOffsets, ShardPosition, content_bytes, last_offset
 from streams_app.journal.reading.shards import SharedShards
 from streams_app.journal.store.segment import Segment
 
@@ -210,9 +210,9 @@ class Reading:
                     async for item in items:
                         yield self._handed_out(partition, position, item)
 
-    def _handed_out(self, partition: int, position: ShardPosition, item: Row | Lost) -> Entry | Gap:
+    def _handed_out(self, partition: int, position: ShardPosition, item: Row | MissingOffsets) -> Entry | Gap:
         cursor = self._cursor({partition: last_offset(item)})
-        if isinstance(item, Lost) and item.why == "removed" and not self._from_floor:
+        if isinstance(item, MissingOffsets) and item.why == "removed" and not self._from_floor:
             raise JournalGoneError(partition, (item.first, item.last), cursor)
         position.had(item)
         return Entry.of(item, partition, cursor) if isinstance(item, Row) else Gap(*item, partition, cursor)

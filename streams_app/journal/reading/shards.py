@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from streams_app.clock import Clock
 from streams_app.journal.core.entry import Row
-from streams_app.journal.reading.position import Lost, ShardPosition
+from streams_app.journal.reading.position import MissingOffsets, ShardPosition
 from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, ShardStatus
 from streams_app.journal.store.keys import JournalKeys, journal_keys
 from streams_app.settings import JournalSettings, Settings
@@ -49,7 +49,9 @@ class SharedShards:
         """Return the wall clock of this machine."""
         return self._clock.now_ms()
 
-    async def scan(self, partition: int, keys: Sequence[bytes], position: ShardPosition) -> AsyncGenerator[Row | Lost, None]:
+    async def scan(
+        self, partition: int, keys: Sequence[bytes], position: ShardPosition
+    ) -> AsyncGenerator[Row | MissingOffsets, None]:
         """Yield the next rows and gaps of keys in a partition, after one request per key.
 
         Args:

@@ -37,7 +37,7 @@ MAX_STAGED: Final = 1_000
 """Maximum number of blocks in one call of the script *stage*."""
 
 
-class Beginning(NamedTuple):
+class InitialState(NamedTuple):
     """State that a claim creates if the shard has none.
 
     Attributes:
@@ -49,7 +49,7 @@ class Beginning(NamedTuple):
     clock_ms: int
 
 
-class Claimed(NamedTuple):
+class JournalClaim(NamedTuple):
     """The state of a shard that a claim found or created.
 
     Attributes:
@@ -92,7 +92,7 @@ class ShardStatus(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class RemovedReply:
     """Reply to a reader: the journal has removed events after the reader's offset. The first stored offset is ``floor``."""
 
     floor: int
@@ -114,7 +114,7 @@ class GapReply:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class BlocksReply:
     """Reply to a reader: the next blocks with events of its key. The key has no event up to ``up_to`` besides those in the blocks.
 
     The reader must filter the rows by key and offset: a block may contain other keys, and offsets that were read before.
@@ -127,7 +127,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
+class NoEventsReply:
     """Reply to a reader: its key has no further event up to ``up_to``.
 
     If ``up_to`` is below the fence, there may be events after ``up_to``, which the next read returns.
@@ -139,11 +139,11 @@ class Nothing:
 
 
 @dataclass(frozen=True, slots=True)
-class NoState:
+class NoStateReply:
     """Reply to a reader: the shard has no state, because no worker has claimed it, or Redis has lost it."""
 
 
-Reply = Gone | GapReply | Found | Nothing | NoState
+Reply = RemovedReply | GapReply | BlocksReply | NoEventsReply | NoStateReply
 
 
 class JournalScripts:
@@ -223,8 +223,8 @@ class JournalStore(_ShardAccess):
         self._changes = count(1)
 
     async def claim(
-        self, topic_id: str, partitions: int, *, begin: Beginning | None = None, fence_at_most: int | None = None
-    ) -> Claimed | None:
+        self, topic_id: str, partitions: int, *, begin: InitialState | None = None, fence_at_most: int | None = None
+    ) -> JournalClaim | None:
         """Take over the state of the shard, or create it. Remove staged blocks, and segments that begin above the fence.
 
         Args:
@@ -252,7 +252,7 @@ class JournalStore(_ShardAccess):
         fence = int(reply[1])
         log = up_to(of_text(reply[4].decode()), fence + 1)
         segments = segments_of(dict(zip(reply[5][0::2], reply[5][1::2], strict=True)), fence)
-        return Claimed(fence, int(reply[2]), reply[3].decode(), log, segments, reply[0] == b"new")
+        return JournalClaim(fence, int(reply[2]), reply[3].decode(), log, segments, reply[0] == b"new")
 
     async def append(
         self, fence: int, to: int, blocks: Sequence[bytes], segment: Segment, clock_ms: int, log: Sequence[Fingerprint]
@@ -368,14 +368,14 @@ class JournalShardReader(_ShardAccess):
         reply = await self._call("read", keys, prefix=escaped(key), after=after, max_bytes=min(max_bytes, REPLY_BYTES))
         match reply[0]:
             case b"gone":
-                return Gone(int(reply[1]), int(reply[2]))
+                return RemovedReply(int(reply[1]), int(reply[2]))
             case b"gap":
                 return GapReply(int(reply[1]), int(reply[2]), int(reply[3]), int(reply[4]), reply[5].decode())
             case b"found":
-                return Found(reply[4], *map(int, reply[1:4]))
+                return BlocksReply(reply[4], *map(int, reply[1:4]))
             case b"nothing":
-                return Nothing(*map(int, reply[1:4]))
-        return NoState()
+                return NoEventsReply(*map(int, reply[1:4]))
+        return NoStateReply()
 
     async def status(self, keys: JournalKeys) -> ShardStatus | None:
         """Read fence, floor and segments of a shard; None if it has no state.

@@ -20,7 +20,14 @@ from streams_app.journal.agents import keeper as keeping_module
 from streams_app.journal.agents.keeper import Keeper, Keeping
 from streams_app.journal.core.block import decode, encode, stored_bytes
 from streams_app.journal.core.entry import Row
-from streams_app.journal.store.journal_store import Beginning, Found, GapReply, JournalScripts, JournalShardReader, JournalStore
+from streams_app.journal.store.journal_store import (
+    BlocksReply,
+    GapReply,
+    InitialState,
+    JournalScripts,
+    JournalShardReader,
+    JournalStore,
+)
 from streams_app.journal.store.keys import journal_keys
 from streams_app.journal.store.segment import Segment
 from streams_app.settings import JournalSettings
@@ -96,7 +103,7 @@ class Shard:
 
     async def read(self, key: bytes, after: int) -> list[Row]:
         found: list[Row] = []
-        while isinstance(reply := await self.reader.read(self.keys, key, after), Found):
+        while isinstance(reply := await self.reader.read(self.keys, key, after), BlocksReply):
             rows = [row for block in reply.blocks for row in decode(block) if row.key == key]
             found += [row for row in rows if row.offset > (found[-1].offset if found else after)]
             after = reply.up_to
@@ -122,7 +129,7 @@ class Shard:
 
 async def made(client: redis.asyncio.Redis, names: Names, **settings: Any) -> Shard:
     shard = Shard(client, names, **settings)
-    await shard.store.claim("id", 1, begin=Beginning(-1, CLOCK_MS))
+    await shard.store.claim("id", 1, begin=InitialState(-1, CLOCK_MS))
     return shard
 
 

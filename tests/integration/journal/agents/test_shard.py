@@ -12,7 +12,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.scripts import FencedError
 from streams_app.journal.agents.shard import JournalShard
 from streams_app.journal.core.block import MAX_CHUNK_EVENTS
-from streams_app.journal.store.journal_store import Beginning, Found, JournalScripts, JournalShardReader, JournalStore
+from streams_app.journal.store.journal_store import BlocksReply, InitialState, JournalScripts, JournalShardReader, JournalStore
 from streams_app.journal.store.keys import journal_keys
 from streams_app.settings import JournalSettings, Limits
 from tests.conftest import Names
@@ -32,7 +32,7 @@ class Owner:
 
     async def shard(self, token: str, journal: JournalSettings = JOURNAL) -> JournalShard:
         store = JournalStore(self._scripts, self.keys, token)
-        claimed = await store.claim("", 1) or await store.claim("", 1, begin=Beginning(-1, NOON_MS))
+        claimed = await store.claim("", 1) or await store.claim("", 1, begin=InitialState(-1, NOON_MS))
         assert claimed is not None
         return JournalShard(journal, TP("t", 0), 1, Limits(), store, token, claimed)
 
@@ -86,7 +86,7 @@ async def test_next_owner_continues_the_open_segment_with_its_counts(owner: Owne
     assert "token" == caught.value.cause
     assert (0, 4, 5) == (segment.first, segment.last, segment.entries)
     assert ((b"j1", 5 * 11),) == segment.largest
-    assert isinstance(found, Found)
+    assert isinstance(found, BlocksReply)
     assert (second.fence, first.fence) == (4, 2)
 
 

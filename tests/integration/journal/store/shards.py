@@ -11,15 +11,15 @@ from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.journal.core.block import decode
 from streams_app.journal.core.entry import Row
 from streams_app.journal.store.journal_store import (
-    Beginning,
-    Found,
+    BlocksReply,
     GapReply,
-    Gone,
+    InitialState,
     JournalScripts,
     JournalShardReader,
     JournalStore,
-    NoState,
-    Nothing,
+    NoEventsReply,
+    NoStateReply,
+    RemovedReply,
 )
 from streams_app.journal.store.keys import journal_keys
 from streams_app.journal.store.segment import Segment
@@ -45,7 +45,7 @@ class Shard:
 
     async def claimed(self, token: str = "a", *, fence: int = 9) -> JournalStore:
         store = self.store(token)
-        await store.claim("id", 4, begin=Beginning(fence, CLOCK_MS))
+        await store.claim("id", 4, begin=InitialState(fence, CLOCK_MS))
         return store
 
     async def segments(self) -> tuple[Segment, ...]:
@@ -58,21 +58,21 @@ class Shard:
         found: list[int] = []
         while True:
             match await self.reader.read(self.keys, key, after, max_bytes):
-                case Found(blocks, up_to):
+                case BlocksReply(blocks, up_to):
                     for block in blocks:
                         rows = [row for row in decode(block) if row.key == key and after < row.offset]
                         found += [row.offset for row in rows]
                         after = max([after, *(row.offset for row in rows)])
                     after = up_to
-                case Nothing(up_to, fence):
+                case NoEventsReply(up_to, fence):
                     after = up_to
                     if after >= fence:
                         return found
                 case GapReply(_, last):
                     after = last
-                case Gone(floor):
+                case RemovedReply(floor):
                     after = floor - 1
-                case NoState():
+                case NoStateReply():
                     return found
 
     async def names(self) -> set[str]:

@@ -9,11 +9,11 @@ import pytest
 from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.journal.core.block import encode
 from streams_app.journal.store.journal_store import (
-    Beginning,
-    Claimed,
-    Gone,
-    NoState,
-    Nothing,
+    InitialState,
+    JournalClaim,
+    NoEventsReply,
+    NoStateReply,
+    RemovedReply,
 )
 from tests.integration.journal.store.shards import CLOCK_MS, Shard, fill, rows, segment, three_days
 from tests.journals import blocks_of
@@ -21,17 +21,17 @@ from tests.journals import blocks_of
 
 async def test_claim_creates_a_state_only_on_request_and_the_next_owner_finds_it(shard: Shard) -> None:
     assert await shard.store("a").claim("", 4) is None
-    assert NoState() == await shard.reader.read(shard.keys, b"a", -1)
+    assert NoStateReply() == await shard.reader.read(shard.keys, b"a", -1)
     assert await shard.reader.status(shard.keys) is None
 
-    created = await shard.store("a").claim("", 4, begin=Beginning(9, CLOCK_MS))
-    taken = await shard.store("b").claim("id", 4, begin=Beginning(20, 0))
+    created = await shard.store("a").claim("", 4, begin=InitialState(9, CLOCK_MS))
+    taken = await shard.store("b").claim("id", 4, begin=InitialState(20, 0))
     other = await shard.store("c").claim("other", 4)
 
-    assert Claimed(9, CLOCK_MS, "", (), (), is_new=True) == created
-    assert Claimed(9, CLOCK_MS, "id", (), (), is_new=False) == taken == other
-    assert Nothing(9, 9, 10) == await shard.reader.read(shard.keys, b"a", 9)
-    assert Gone(10, 9) == await shard.reader.read(shard.keys, b"a", 8)
+    assert JournalClaim(9, CLOCK_MS, "", (), (), is_new=True) == created
+    assert JournalClaim(9, CLOCK_MS, "id", (), (), is_new=False) == taken == other
+    assert NoEventsReply(9, 9, 10) == await shard.reader.read(shard.keys, b"a", 9)
+    assert RemovedReply(10, 9) == await shard.reader.read(shard.keys, b"a", 8)
 
 
 async def test_new_owner_finds_all_segments_as_written(shard: Shard) -> None:
@@ -39,7 +39,7 @@ async def test_new_owner_finds_all_segments_as_written(shard: Shard) -> None:
     claimed = await shard.store("b").claim("id", 4)
 
     first, second, third = segment(10, "2026-08-18", last=19), segment(20, "2026-08-19", last=29), segment(30, last=35)
-    assert Claimed(35, CLOCK_MS + 35, "id", (Fingerprint(35, 7),), (first, second, third), is_new=False) == claimed
+    assert JournalClaim(35, CLOCK_MS + 35, "id", (Fingerprint(35, 7),), (first, second, third), is_new=False) == claimed
     status = await shard.reader.status(shard.keys)
     assert status is not None
     assert (4, 35, 10, CLOCK_MS + 35, "id", (first, second, third)) == status[:6]
@@ -79,9 +79,9 @@ async def test_incomplete_state_is_recreated(shard: Shard, deleted: str) -> None
     await three_days(shard)
     await shard.client.delete(getattr(shard.keys, deleted))
     assert await shard.store("b").claim("id", 4) is None
-    claimed = await shard.store("b").claim("id", 4, begin=Beginning(99, CLOCK_MS))
+    claimed = await shard.store("b").claim("id", 4, begin=InitialState(99, CLOCK_MS))
 
-    assert Claimed(99, CLOCK_MS, "id", (), (), is_new=True) == claimed
+    assert JournalClaim(99, CLOCK_MS, "id", (), (), is_new=True) == claimed
     assert {"meta"} == {name for name in await shard.names() if deleted == "meta" or not name.startswith("blocks")}
 
 
@@ -91,7 +91,7 @@ async def test_unlisted_segment_above_the_fence_does_not_indicate_data_loss(shar
     await shard.client.delete(shard.keys.segments)
     await shard.client.hset(shard.keys.meta, "fence", "9")
 
-    assert Claimed(9, CLOCK_MS + 12, "id", (), (), is_new=False) == await shard.store("b").claim("id", 4)
+    assert JournalClaim(9, CLOCK_MS + 12, "id", (), (), is_new=False) == await shard.store("b").claim("id", 4)
     assert {"meta"} == await shard.names()
 
 
@@ -114,7 +114,7 @@ async def test_segment_names_as_many_largest_keys_as_there_is_room_for(shard: Sh
     assert largest[:2] == (await shard.segments())[0].largest
 
 
-@pytest.mark.parametrize("options", [{"fence_at_most": 5}, {"begin": Beginning(9, CLOCK_MS)}], ids=["went back", "lost"])
+@pytest.mark.parametrize("options", [{"fence_at_most": 5}, {"begin": InitialState(9, CLOCK_MS)}], ids=["went back", "lost"])
 async def test_many_segments_are_removed_by_several_scripts(shard: Shard, options: dict[str, Any]) -> None:
     store = await shard.claimed()
     for first in range(10, 2_600):

@@ -7,7 +7,7 @@ import pytest
 from streams_app.delivery.scripts import FencedError
 from streams_app.journal.core.block import decode, encode, position
 from streams_app.journal.core.entry import Row
-from streams_app.journal.store.journal_store import Gone, JournalStore, Nothing
+from streams_app.journal.store.journal_store import JournalStore, NoEventsReply, RemovedReply
 from streams_app.journal.store.segment import Segment
 from tests.integration.journal.store.shards import CLOCK_MS, NEXT, Shard, fill, rows, segment, three_days
 from tests.journals import blocks_of
@@ -113,13 +113,13 @@ async def test_drop_removes_only_the_oldest_closed_segment(shard: Shard) -> None
     await pack(shard, store)
 
     assert [False, False, True, True, True] == [await store.drop(first) for first in (20, 30, 10, 10, 20)]
-    assert Gone(30, 35) == await shard.reader.read(shard.keys, b"a", 19)
+    assert RemovedReply(30, 35) == await shard.reader.read(shard.keys, b"a", 19)
     assert {"meta", "segments", "about", "blocks:30:a"} == await shard.names()
     assert not await store.drop(30)
     await store.close(30)
     assert await store.drop(30)
-    assert Gone(36, 35) == await shard.reader.read(shard.keys, b"a", 33)
-    assert Nothing(35, 35, 36) == await shard.reader.read(shard.keys, b"a", 35)
+    assert RemovedReply(36, 35) == await shard.reader.read(shard.keys, b"a", 33)
+    assert NoEventsReply(35, 35, 36) == await shard.reader.read(shard.keys, b"a", 35)
     assert {"meta"} == await shard.names()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from streams_app.journal.core.block import encode, last_of
 from streams_app.journal.core.entry import Row
-from streams_app.journal.store.journal_store import Found, GapReply, Gone, JournalStore, Nothing
+from streams_app.journal.store.journal_store import BlocksReply, GapReply, JournalStore, NoEventsReply, RemovedReply
 from streams_app.journal.store.segment import Segment
 from tests.integration.journal.store.shards import NEXT, Shard, fill, rows, segment, three_days
 from tests.journals import blocks_of
@@ -19,22 +19,22 @@ async def test_reader_crosses_segments_in_one_call(shard: Shard) -> None:
     await three_days(shard)
     reply = await shard.reader.read(shard.keys, b"a", 10)
 
-    assert isinstance(reply, Found)
+    assert isinstance(reply, BlocksReply)
     assert (35, 35, 10) == (reply.up_to, reply.fence, reply.floor)
     assert [12, 15, 22, 25, 32] == [last_of(block)[1] for block in reply.blocks]
-    assert Gone(10, 35) == await shard.reader.read(shard.keys, b"a", 3)
+    assert RemovedReply(10, 35) == await shard.reader.read(shard.keys, b"a", 3)
 
 
 async def test_read_starts_after_the_offset_and_stops_at_its_byte_bound(shard: Shard) -> None:
     await three_days(shard)
     reply = await shard.reader.read(shard.keys, b"a", 12, max_bytes=1)
 
-    assert isinstance(reply, Found)
+    assert isinstance(reply, BlocksReply)
     assert (15, [15]) == (reply.up_to, [last_of(block)[1] for block in reply.blocks])
     assert [10, 12, 15, 20, 22, 25, 30, 32] == await shard.offsets(b"a", 9, max_bytes=1)
-    assert Nothing(35, 35, 10) == await shard.reader.read(shard.keys, b"a", 32)
-    assert Nothing(35, 35, 10) == await shard.reader.read(shard.keys, b"c", 9)
-    assert Nothing(40, 35, 10) == await shard.reader.read(shard.keys, b"a", 40)
+    assert NoEventsReply(35, 35, 10) == await shard.reader.read(shard.keys, b"a", 32)
+    assert NoEventsReply(35, 35, 10) == await shard.reader.read(shard.keys, b"c", 9)
+    assert NoEventsReply(40, 35, 10) == await shard.reader.read(shard.keys, b"a", 40)
 
 
 async def test_keys_with_a_common_prefix_are_kept_apart(shard: Shard) -> None:
@@ -111,7 +111,7 @@ async def test_gap_is_reported_at_its_position_and_only_once(shard: Shard) -> No
     await fill(store, 99, 110, segment(100), blocks_of(rows(b"a", 105)))
 
     found = await shard.reader.read(shard.keys, b"a", 9)
-    assert isinstance(found, Found)
+    assert isinstance(found, BlocksReply)
     assert 14 == found.up_to
     assert GapReply(15, 99, 110, 10) == await shard.reader.read(shard.keys, b"a", 14)
     assert GapReply(21, 99, 110, 10) == await shard.reader.read(shard.keys, b"a", 20)
@@ -132,7 +132,7 @@ async def test_blocks_of_an_interrupted_script_are_not_shown(shard: Shard) -> No
     await fill(store, 9, 12, segment(10), blocks_of(rows(b"a", 10)))
     await shard.client.zadd(f"{shard.keys.blocks_prefix}10:a", {encode(rows(b"a", 13, 14)): 0, encode(rows(b"b", 13)): 0})
 
-    assert Nothing(12, 12, 10) == await shard.reader.read(shard.keys, b"a", 10)
+    assert NoEventsReply(12, 12, 10) == await shard.reader.read(shard.keys, b"a", 10)
     await fill(store, 12, 13, segment(10), blocks_of(rows(b"a", 13)))
     assert [10, 13] == await shard.offsets(b"a", 9)
     await fill(store, 13, 15, segment(10), blocks_of(rows(b"a", 14, 15)))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streams_app.journal.core.block import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, MAX_CHUNK_KEYS
-from streams_app.journal.core.chunk import MAX_COUNTED, JournalChunk, JournalChunker, Largest, Open
+from streams_app.journal.core.chunk import MAX_COUNTED, JournalChunk, JournalChunker, KeySizes, OpenSegment
 from streams_app.journal.core.day import day_of
 from streams_app.schemas.values import ValueReader
 from streams_app.settings import JournalSettings, Limits
@@ -24,7 +24,7 @@ def record(offset: int, time_ms: int | None = NOW_MS, value: bytes = b'{"id": 1}
 
 
 def chunks_of(
-    records: list[Any], end: int, clock_ms: int = NOW_MS - DAY_MS, segment: Open | None = None, segment_bytes: int = 10**9
+    records: list[Any], end: int, clock_ms: int = NOW_MS - DAY_MS, segment: OpenSegment | None = None, segment_bytes: int = 10**9
 ) -> list[JournalChunk]:
     """All chunks of a range, each made as its owner makes it."""
     chunker, found = JournalChunker(JOURNAL, Limits(), segment_bytes, 10**9), []
@@ -33,7 +33,9 @@ def chunks_of(
         left = [one for one in records if one.offset > fence]
         chunk = chunker.chunk_of(left, end, clock_ms, NOW_MS, segment)
         had = 0 if segment is None or chunk.begins else segment.received_bytes
-        segment = Open(day_of(chunk.clock_ms) if segment is None or chunk.begins else segment.day, had + chunk.received_bytes)
+        segment = OpenSegment(
+            day_of(chunk.clock_ms) if segment is None or chunk.begins else segment.day, had + chunk.received_bytes
+        )
         fence, clock_ms = chunk.to, chunk.clock_ms
         found.append(chunk)
     return found
@@ -41,7 +43,7 @@ def chunks_of(
 
 def test_range_without_records_moves_the_fence_and_opens_a_segment_only_if_there_is_none() -> None:
     (first,) = chunks_of([], 7)
-    (other,) = chunks_of([], 7, segment=Open(TODAY, 5))
+    (other,) = chunks_of([], 7, segment=OpenSegment(TODAY, 5))
 
     assert (6, True, []) == (first.to, first.begins, list(first.rows))
     assert (6, False, []) == (other.to, other.begins, list(other.rows))
@@ -91,7 +93,7 @@ def test_day_that_changes_within_a_range_starts_a_segment_in_a_separate_chunk() 
 
 @pytest.mark.parametrize("time_ms", [None, -1, 0, 4_102_444_800_000], ids=["none", "negative", "1970", "2100"])
 def test_implausible_record_time_moves_the_clock_at_most_to_the_wall_clock(time_ms: int | None) -> None:
-    (chunk,) = chunks_of([record(0, time_ms)], 1, clock_ms=NOW_MS - 5, segment=Open(TODAY, 0))
+    (chunk,) = chunks_of([record(0, time_ms)], 1, clock_ms=NOW_MS - 5, segment=OpenSegment(TODAY, 0))
 
     assert NOW_MS - 5 <= chunk.clock_ms <= NOW_MS
     assert [time_ms if time_ms is not None else -1] == [time for _, time, _ in chunk.rows[b"j1"]]
@@ -107,7 +109,9 @@ def test_segment_ends_once_it_has_received_its_share() -> None:
 
 @pytest.mark.parametrize(("stored_bytes", "begins"), [(99, False), (100, True)])
 def test_segment_ends_once_its_blocks_take_their_share(stored_bytes: int, begins: bool) -> None:
-    chunk = JournalChunker(JOURNAL, Limits(), 10**9, 100).chunk_of([record(0)], 1, NOW_MS, NOW_MS, Open(TODAY, 5, stored_bytes))
+    chunk = JournalChunker(JOURNAL, Limits(), 10**9, 100).chunk_of(
+        [record(0)], 1, NOW_MS, NOW_MS, OpenSegment(TODAY, 5, stored_bytes)
+    )
 
     assert begins == chunk.begins
 
@@ -121,7 +125,7 @@ def test_unkeyed_records_are_counted_by_reason() -> None:
 
 
 def test_largest_keys_are_found_among_very_many_and_continue_from_stored_counts() -> None:
-    largest = Largest([(b"known", 10_000)])
+    largest = KeySizes([(b"known", 10_000)])
     for _ in range(50):
         largest.add({b"often": 105})
     for begin in range(0, 5 * MAX_COUNTED, 100):
