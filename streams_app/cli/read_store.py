@@ -14,7 +14,7 @@ from streams_app.formatting import counted
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:
-    from streams_app.operations.fill import Filled
+    from streams_app.operations.fill import FillResult
     from streams_app.settings import ReadStoreSettings
 import json
 from typing import TYPE_CHECKING, Any
@@ -23,13 +23,13 @@ from streams_app.errors import BehindError
 
 if TYPE_CHECKING:
     from streams_app.cli.tables import Column
-    from streams_app.operations.verified import Verified
+    from streams_app.operations.verify_result import VerifyResult
     from streams_app.read_store.core.comparing import Difference
     from streams_app.read_store.core.merge import Value
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from streams_app.operations.rebuild import Rebuilt
+    from streams_app.operations.rebuild import RebuildResult
     from streams_app.settings import ReadStoreSettings
 
 
@@ -99,7 +99,7 @@ async def _run_fill(
     fold: str | None,
     lines: Iterable[bytes],
     on_rejected: Callable[[int, str], None],
-) -> Filled:
+) -> FillResult:
     from streams_app.cli.progress import show_progress
     from streams_app.clock import SystemClock
     from streams_app.operations.fill import Fill
@@ -137,7 +137,7 @@ def verify(settings: Settings, store: str | None, repair: bool, limit: int, as_j
       3   the store is behind and makes no progress, with or without differences
       75  the store, its source or Kafka does not answer
     """  # noqa: D301  # \b is for click: keep these lines as they are
-    from streams_app.operations.verified import behind_text, summary
+    from streams_app.operations.verify_result import behind_text, summary
 
     declared = settings.read_store(store)
     shown: list[Difference] = []
@@ -161,7 +161,7 @@ def verify(settings: Settings, store: str | None, repair: bool, limit: int, as_j
     return 0 if done.differences == done.repaired else ConfigurationError.exit_code
 
 
-async def _run_verify(settings: Settings, store: str, repair: bool, wait: float, take: Any) -> Verified:
+async def _run_verify(settings: Settings, store: str, repair: bool, wait: float, take: Any) -> VerifyResult:
     from streams_app.cli.progress import show_progress
     from streams_app.clock import SystemClock
     from streams_app.operations.verify import Verify
@@ -245,7 +245,7 @@ def rebuild(settings: Settings, store: str | None) -> None:
         click.echo(line)
 
 
-async def _run_rebuild(settings: Settings, declared: ReadStoreSettings) -> Rebuilt:
+async def _run_rebuild(settings: Settings, declared: ReadStoreSettings) -> RebuildResult:
     from streams_app.cli.progress import show_progress
     from streams_app.clock import SystemClock
     from streams_app.operations.rebuild import Rebuild

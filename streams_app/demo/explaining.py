@@ -21,7 +21,7 @@ HOT_KEY: Final = "account_1"
 """An account that is always active."""
 
 
-class Explained(NamedTuple):
+class Explanation(NamedTuple):
     """Comparison of a folded record with its raw events.
 
     Attributes:
@@ -38,7 +38,7 @@ def follow_command(config: Path, key: str) -> str:
     return shlex.join([*program(), "journal", "read", key, "--follow", "--config", str(config)])
 
 
-async def explained(settings: Settings, record: Mapping[str, Any]) -> Explained:
+async def explained(settings: Settings, record: Mapping[str, Any]) -> Explanation:
     """Compare a folded record with its raw events in the journal; return lines about the events, and the differences.
 
     Args:
@@ -53,7 +53,7 @@ async def explained(settings: Settings, record: Mapping[str, Any]) -> Explained:
     key = group.encode() if journal.is_by_record_key else member_of((group,))
     found = [one async for one in raw_events(settings, journal, (key,), parse_fold_id(record["fold"]["id"]))]
     taken = [one for one in found if isinstance(one, RawEvent) and not one.rejected]
-    return Explained(lines_of(record, shown_key(group), taken), differences(record, record[fold.changed_field], taken))
+    return Explanation(lines_of(record, shown_key(group), taken), differences(record, record[fold.changed_field], taken))
 
 
 def lines_of(record: Mapping[str, Any], key: str, taken: list[RawEvent]) -> list[str]:

@@ -43,7 +43,7 @@ class ServiceBusyError(Exception):
     """The service that computes the score is busy."""
 
 
-class Recomputed(NamedTuple):
+class RecomputeResult(NamedTuple):
     """Results of the demo's subscriber: handled records, failed attempts and scores.
 
     Attributes:
@@ -74,16 +74,16 @@ def prepare(folder: Path) -> None:
         connection.executescript(CREATE)
 
 
-def recomputed(folder: Path) -> Recomputed:
+def recomputed(folder: Path) -> RecomputeResult:
     """Return the results of the subscriber so far, read from ``scores.db`` in the folder."""
     with connected(folder) as connection:
         ids = connection.execute("SELECT fold_id FROM attempts WHERE is_done").fetchall()
         (retried,) = connection.execute("SELECT COUNT(*) FROM attempts WHERE NOT is_done").fetchone()
         scores = dict(connection.execute("SELECT account, score FROM scores").fetchall())
-    return Recomputed(frozenset(fold_id for (fold_id,) in ids), retried, scores)
+    return RecomputeResult(frozenset(fold_id for (fold_id,) in ids), retried, scores)
 
 
-def undone(records: Collection[str], expected: Mapping[tuple[str, str], int | float], done: Recomputed) -> list[str]:
+def undone(records: Collection[str], expected: Mapping[tuple[str, str], int | float], done: RecomputeResult) -> list[str]:
     """Return a sentence for each fault in the results of the subscriber: records that it missed, unknown records, wrong scores.
 
     Args:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from streams_app.clock import Clock, SystemClock
 from streams_app.delivery.producer import Outgoing
-from streams_app.demo.explaining import HOT_KEY, Explained, explained, follow_command
+from streams_app.demo.explaining import HOT_KEY, Explanation, explained, follow_command
 from streams_app.demo.fields import fault_of
 from streams_app.demo.kept import FirstEvents
 from streams_app.demo.load import Load, LoadEvents, Update
@@ -162,7 +162,7 @@ class _Demo:
         self._is_asked_to_end = False
         self._is_stopped_at_once = False
         self._sent = self._sent_bytes = 0
-        self._explained: Explained | None = None
+        self._explained: Explanation | None = None
         self._begin_ms = self._began_ms = 0
         self._load_ms = 1
         self._rate_seen: tuple[int, int, float] = (0, 0, 0.0)

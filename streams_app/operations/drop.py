@@ -28,7 +28,7 @@ MAX_NAMES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DropResult:
     """Result of a request to drop a group.
 
     Attributes:
@@ -71,7 +71,7 @@ def _described(found: FoundGroup, fold: Fold) -> str:
     return f"{text}; {counted(len(found.names), 'changed name')}: {names}{f' and {more} more' if more > 0 else ''}"
 
 
-async def drop(settings: Settings, fold: Fold, group: str, by: str, reason: str, timeout_seconds: float) -> Dropped:
+async def drop(settings: Settings, fold: Fold, group: str, by: str, reason: str, timeout_seconds: float) -> DropResult:
     """Request a worker to drop a group, and wait until it has done so.
 
     Args:
@@ -98,7 +98,7 @@ async def drop(settings: Settings, fold: Fold, group: str, by: str, reason: str,
                 "unless the group has been emitted by then"
             ) from error
         events = [number for each, _ in requested if (number := await _dropped_events(redis, each)) is not None]
-        return Dropped(len(events), sum(events), len(requested) - len(events))
+        return DropResult(len(events), sum(events), len(requested) - len(events))
 
 
 async def _found(redis: Redis, settings: Settings, fold: Fold, group: str) -> list[FoundGroup]:

@@ -28,7 +28,7 @@ LINES: Final = 500
 
 
 @dataclass(slots=True)
-class Filled:
+class FillResult:
     """Counts of a fill.
 
     Attributes:
@@ -84,13 +84,13 @@ class Fill:
             raise ConfigurationError([f"{declared.section} has several folds ({', '.join(declared.folds)}): name one with --fold"])
         if fold is not None and fold not in declared.folds:
             raise ConfigurationError([f"{declared.section} has no fold {fold!r}; it has {', '.join(declared.folds)}"])
-        self.done = Filled()
+        self.done = FillResult()
         self._fold: Fold = settings.fold(fold or declared.folds[0])
         self._sync = StoreSync(settings, declared, Metrics(settings), clock)
         self._on_rejected = on_rejected
         self._on_progress = on_progress
 
-    async def run(self, lines: Iterable[bytes]) -> Filled:
+    async def run(self, lines: Iterable[bytes]) -> FillResult:
         """Write the current values that lines name. Newer values in the store are not overwritten, so a run may be repeated.
 
         Invalid lines are counted and passed to ``on_rejected``.

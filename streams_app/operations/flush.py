@@ -24,7 +24,7 @@ POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Flushed:
+class FlushResult:
     """Result of a request to emit groups.
 
     Attributes:
@@ -36,7 +36,7 @@ class Flushed:
     partitions: int
 
 
-async def flush(settings: Settings, fold: Fold, group: str | None, timeout_seconds: float) -> Flushed:
+async def flush(settings: Settings, fold: Fold, group: str | None, timeout_seconds: float) -> FlushResult:
     """Request workers to emit groups, and wait until they have done so.
 
     Args:
@@ -60,7 +60,7 @@ async def flush(settings: Settings, fold: Fold, group: str | None, timeout_secon
             raise TryAgainError(
                 f"requested, but no worker has done it within {timeout_seconds:g} s: the next owner of the partition will do it"
             ) from error
-        return Flushed(sum(requested.values()), len(requested))
+        return FlushResult(sum(requested.values()), len(requested))
 
 
 async def _request_all(redis: Redis, shards: list[StoredShard]) -> dict[StoredShard, int]:

@@ -14,13 +14,13 @@ from streams_app.errors import ConfigurationError
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
 from streams_app.read_store.core.merge import BEFORE_RESET, CellChange, newest
-from streams_app.read_store.core.record import Expected, Rejected, parse
+from streams_app.read_store.core.record import ExpectedRecords, RejectedRecord, parse
 from streams_app.read_store.sync.store_sync import steps
 from streams_app.settings import ReadStoreSettings, Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class AnnouncedChanges:
     """Cell changes that were parsed from consecutive folded records of one partition.
 
     Attributes:
@@ -43,7 +43,9 @@ class Announced:
 class FoldedTopics:
     """Reader of the output topics of a read store's folds. Created by :meth:`opened`."""
 
-    def __init__(self, expected: Mapping[str, Expected], readers: Sequence[AIOKafkaConsumer], asker: AIOKafkaConsumer) -> None:
+    def __init__(
+        self, expected: Mapping[str, ExpectedRecords], readers: Sequence[AIOKafkaConsumer], asker: AIOKafkaConsumer
+    ) -> None:
         self._expected = expected
         self._readers = readers
         self._asker = asker
@@ -59,7 +61,7 @@ class FoldedTopics:
         """
         folds = [settings.fold(name) for name in declared.folds]
         is_carried = declared.source == "carried"
-        expected = {fold.output: Expected(fold.name, fold.changed_field, fold.group_fields, is_carried) for fold in folds}
+        expected = {fold.output: ExpectedRecords(fold.name, fold.changed_field, fold.group_fields, is_carried) for fold in folds}
         async with admin_client(settings.kafka) as client:
             counts = await partition_counts(client, list(expected))
         if missing := expected.keys() - counts.keys():
@@ -84,7 +86,7 @@ class FoldedTopics:
         ends, begins = await stable_ends(self._asker, tps), await self._asker.beginning_offsets(tps)
         return {TP(*tp): (begins[tp], ends[tp]) for tp in tps}
 
-    async def read(self, ranges: Mapping[TP, tuple[int, int]], former: Mapping[TP, int]) -> AsyncGenerator[Announced, None]:
+    async def read(self, ranges: Mapping[TP, tuple[int, int]], former: Mapping[TP, int]) -> AsyncGenerator[AnnouncedChanges, None]:
         """Read ranges of offsets, and yield the cell changes of their records, in parts of the size of one sync.
 
         The parts of a partition arrive in the order of their offsets.
@@ -117,20 +119,20 @@ class FoldedTopics:
                     return True
         return False
 
-    def _announced(self, part: Batch, former_end: int) -> Announced:
+    def _announced(self, part: Batch, former_end: int) -> AnnouncedChanges:
         expected = self._expected[part.tp.topic]
         records = [one for one in part.records if one.offset >= former_end] if expected.carries_values else part.records
         changes: list[CellChange] = []
         rejected = 0
         for record in records:
             parsed = parse(record.key, record.value, expected)
-            if isinstance(parsed, Rejected):
+            if isinstance(parsed, RejectedRecord):
                 rejected += 1
             elif record.offset < former_end:
                 changes += [replace(change, version=BEFORE_RESET) for change in parsed]
             else:
                 changes += parsed
-        return Announced(part.tp, newest(changes), part.begin, part.end, len(records), rejected)
+        return AnnouncedChanges(part.tp, newest(changes), part.begin, part.end, len(records), rejected)
 
 
 def _parts(batch: Batch, end: int) -> Iterator[Batch]:

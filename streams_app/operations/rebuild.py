@@ -17,11 +17,11 @@ from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.formatting import counted
-from streams_app.operations.folded_topics import Announced, FoldedTopics
+from streams_app.operations.folded_topics import AnnouncedChanges, FoldedTopics
 from streams_app.operations.repairing import repaired
 from streams_app.operations.retrying import with_retries
 from streams_app.operations.verify import PAGE, left_of
-from streams_app.read_store.core.merge import Cell, CellChange, Stored
+from streams_app.read_store.core.merge import Cell, CellChange, StoredCell
 from streams_app.read_store.core.rebuilding import FORMER_SUFFIX, OvertakenError
 from streams_app.read_store.core.store import (
     NotStorableError,
@@ -48,7 +48,7 @@ ALONE: Final = "there is no store in use of this form: what retention has remove
 
 
 @dataclass(slots=True)
-class Rebuilt:
+class RebuildResult:
     """Result of a rebuild.
 
     Attributes:
@@ -90,7 +90,7 @@ class Rebuild:
         Raises:
             ConfigurationError: The store or its value source cannot be used for a rebuild.
         """
-        self.done = Rebuilt()
+        self.done = RebuildResult()
         self._settings = settings
         self._declared = declared
         self._clock = clock
@@ -104,7 +104,7 @@ class Rebuild:
         self._former: dict[TP, int] = {}
         self._beside = {replays_of(declared.dead_letters), *map(reset_of, declared.folds)}
 
-    async def run(self) -> Rebuilt:
+    async def run(self) -> RebuildResult:
         """Fill the new store and switch to it.
 
         Raises:
@@ -155,7 +155,7 @@ class Rebuild:
             done += part.end - part.begin
             self._on_progress(f"{self.done.records:,} folded records read", done, total)
 
-    async def _apply(self, part: Announced) -> None:
+    async def _apply(self, part: AnnouncedChanges) -> None:
         changes = await self._possible(part.changes)
         step = ProgressStep(part.tp, self._stands[part.tp], part.end)
         try:
@@ -202,7 +202,7 @@ class Rebuild:
                 await self._keep_page(dict(page), is_level=is_level)
                 self._on_progress(f"{seen:,} cells of the present store compared", seen, None)
 
-    async def _keep_page(self, page: Mapping[Cell, Stored], *, is_level: bool) -> None:
+    async def _keep_page(self, page: Mapping[Cell, StoredCell], *, is_level: bool) -> None:
         found = await with_retries(lambda: self._new.read(list(page)))
         is_carried = self._declared.source == "carried"
         kept = [cell for cell, stored in page.items() if is_kept(stored, found.get(cell), is_level=is_level, is_carried=is_carried)]
@@ -241,7 +241,7 @@ class Rebuild:
         return await with_retries(lambda: self._rebuilding.switch(recreated))
 
 
-def is_kept(old: Stored, new: Stored | None, *, is_level: bool, is_carried: bool) -> bool:
+def is_kept(old: StoredCell, new: StoredCell | None, *, is_level: bool, is_carried: bool) -> bool:
     """Return whether the new store takes a cell over from the store in use (pure).
 
     The new store does so if it lacks the cell or has an older version. Otherwise, ``is_level`` and ``is_carried`` decide.
@@ -260,7 +260,7 @@ def is_kept(old: Stored, new: Stored | None, *, is_level: bool, is_carried: bool
     return is_level and old.version < (0 if is_carried else new.version)
 
 
-def summary(done: Rebuilt, declared: ReadStoreSettings) -> list[str]:
+def summary(done: RebuildResult, declared: ReadStoreSettings) -> list[str]:
     """Describe the result of a rebuild for an operator, one sentence per fact."""
     table = declared.table
     database = database_of(declared.url)

@@ -45,7 +45,7 @@ from streams_app.kafka.group_offsets import commits_in, in_group, member_count, 
 from streams_app.kafka.producer import AckedProducer
 from streams_app.kafka.topic_ids import topic_ids
 from streams_app.operations.groups import redis_of
-from streams_app.operations.reset_read_store import Behind, behind, follow, known_partitions
+from streams_app.operations.reset_read_store import ResetEffect, behind, follow, known_partitions
 from streams_app.settings import Settings
 
 SCAN_COUNT: Final = 1_000
@@ -77,7 +77,7 @@ class ResetPlan:
     is_stranded: bool = False
     offsets: dict[TP, Committed] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
-    read_stores: list[Behind] = field(default_factory=list)
+    read_stores: list[ResetEffect] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:

@@ -31,7 +31,7 @@ POLL_MS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class ResetEffect:
     """What the reset of a fold would do in one read store.
 
     Attributes:
@@ -54,7 +54,7 @@ class Behind:
         return found
 
 
-async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer) -> Behind:
+async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer) -> ResetEffect:
     """Return how many values and records a reset of a fold would affect in a read store. Nothing is changed.
 
     Args:
@@ -70,7 +70,7 @@ async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, con
     try:
         values = await store.count_versioned(fold)
         unread = {} if values is None else await _unread(await _log_bounds_of(settings, declared, fold, consumer), store)
-        return Behind(declared.name, values or 0, sum(place.end - place.begin for place in unread.values()))
+        return ResetEffect(declared.name, values or 0, sum(place.end - place.begin for place in unread.values()))
     finally:
         await store.close()
 
@@ -105,7 +105,7 @@ async def follow(settings: Settings, declared: ReadStoreSettings, fold: str, con
         await store.close()
 
 
-class Unread(NamedTuple):
+class UnreadRecords(NamedTuple):
     """Records of a partition that a store has not applied.
 
     Attributes:
@@ -134,16 +134,16 @@ async def _log_bounds_of(
     return {tp: (begins[tp], ends[tp]) for tp in tps}
 
 
-async def _unread(log_bounds: Mapping[TopicPartition, tuple[int, int]], store: ReadStore) -> dict[TopicPartition, Unread]:
+async def _unread(log_bounds: Mapping[TopicPartition, tuple[int, int]], store: ReadStore) -> dict[TopicPartition, UnreadRecords]:
     """Return what the store has not applied, by partition; partitions that it has applied to their end are omitted."""
     progress = await store.progress() if log_bounds else {}
     stored = {tp: progress.get(TP(*tp)) for tp in log_bounds}
-    places = {tp: Unread(stored[tp], max(begin, stored[tp] or 0), end) for tp, (begin, end) in log_bounds.items()}
+    places = {tp: UnreadRecords(stored[tp], max(begin, stored[tp] or 0), end) for tp, (begin, end) in log_bounds.items()}
     return {tp: place for tp, place in places.items() if place.begin < place.end}
 
 
 async def _sync(
-    settings: Settings, declared: ReadStoreSettings, consumer: AIOKafkaConsumer, unread: Mapping[TopicPartition, Unread]
+    settings: Settings, declared: ReadStoreSettings, consumer: AIOKafkaConsumer, unread: Mapping[TopicPartition, UnreadRecords]
 ) -> None:
     if not unread:
         return

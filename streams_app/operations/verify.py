@@ -27,9 +27,9 @@ from streams_app.operations.folded_topics import FoldedTopics
 from streams_app.operations.groups import open_groups
 from streams_app.operations.repairing import repaired
 from streams_app.operations.retrying import with_retries
-from streams_app.operations.verified import Verified
+from streams_app.operations.verify_result import VerifyResult
 from streams_app.read_store.core.comparing import Difference, DifferenceKind, differences, stays
-from streams_app.read_store.core.merge import Cell, CellChange, Stored
+from streams_app.read_store.core.merge import Cell, CellChange, StoredCell
 from streams_app.read_store.core.source import by_fold
 from streams_app.read_store.core.store import NotStorableError, Repair, former_ends
 from streams_app.read_store.registry import open_store
@@ -79,7 +79,7 @@ class Verify:
         Raises:
             ConfigurationError: The store or its source cannot be used for a comparison.
         """
-        self.done = Verified()
+        self.done = VerifyResult()
         self._settings = settings
         self._declared = declared
         self._clock = clock
@@ -93,7 +93,7 @@ class Verify:
         self._suspects: dict[Cell, CellChange] = {}
         self._reported: set[int] = set()
 
-    async def run(self) -> Verified:
+    async def run(self) -> VerifyResult:
         """Compare all cells and records, and return the result.
 
         Raises:
@@ -151,7 +151,7 @@ class Verify:
             self._on_progress(f"{self.done.records:,} folded records compared", done, total)
         await self._settle(topics)
 
-    async def _compare(self, changes: Sequence[CellChange], stored: Mapping[Cell, Stored] | None = None) -> list[Difference]:
+    async def _compare(self, changes: Sequence[CellChange], stored: Mapping[Cell, StoredCell] | None = None) -> list[Difference]:
         """Compare cells with the value source, and return the differences. Without ``stored``, read the cells from the store."""
         current, failed = await with_retries(lambda: self._source.of(changes))
         possible: list[CellChange] = []
@@ -191,7 +191,7 @@ class Verify:
                     raise
                 rejected |= error.cells
 
-    async def _read(self, changes: Sequence[CellChange]) -> dict[Cell, Stored]:
+    async def _read(self, changes: Sequence[CellChange]) -> dict[Cell, StoredCell]:
         return await with_retries(lambda: self._store.read([change.cell for change in changes]))
 
     async def _suspect(self, changes: Iterable[CellChange], topics: FoldedTopics) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from streams_app.read_store.core.merge import Cell, CellChange, Stored, is_same
+from streams_app.read_store.core.merge import Cell, CellChange, StoredCell, is_same
 
 
 class DifferenceKind(StrEnum):
@@ -35,7 +35,7 @@ class Difference:
 
     kind: DifferenceKind
     change: CellChange
-    stored: Stored | None
+    stored: StoredCell | None
     why: str = ""
 
     @property
@@ -44,7 +44,7 @@ class Difference:
         return self.change.cell
 
 
-def difference(change: CellChange, stored: Stored | None, *, is_carried: bool) -> Difference | None:
+def difference(change: CellChange, stored: StoredCell | None, *, is_carried: bool) -> Difference | None:
     """Compare the stored value of a cell with the expected one; return None if they are equal.
 
     A cell that is not stored equals a cell without a value.
@@ -63,7 +63,7 @@ def difference(change: CellChange, stored: Stored | None, *, is_carried: bool) -
     return Difference(DifferenceKind.GONE if change.value is None else DifferenceKind.WRONG, change, stored)
 
 
-def differences(changes: Iterable[CellChange], stored: Mapping[Cell, Stored], *, is_carried: bool) -> list[Difference]:
+def differences(changes: Iterable[CellChange], stored: Mapping[Cell, StoredCell], *, is_carried: bool) -> list[Difference]:
     """Compare several cells by :func:`difference`; return the differences that were found."""
     found = (difference(change, stored.get(change.cell), is_carried=is_carried) for change in changes)
     return [one for one in found if one is not None]

@@ -61,7 +61,7 @@ class CellChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredCell:
     """The stored version and value of a cell. A version that was reset is -1."""
 
     version: int
@@ -82,7 +82,7 @@ older than that of any record that was folded since."""
 
 
 @dataclass(slots=True)
-class Merged:
+class MergeResult:
     """The writes that a batch requires.
 
     Attributes:
@@ -141,7 +141,7 @@ def is_same(left: Value, right: Value) -> bool:
     return type(left) is type(right) and left == right
 
 
-def decide(change: CellChange, stored: Stored | None) -> Verdict:
+def decide(change: CellChange, stored: StoredCell | None) -> Verdict:
     """Decide whether a change is written, is stale, or equals the stored value.
 
     A change with the stored version but another value is stale. Its record was processed twice, and the value may be the older of
@@ -157,14 +157,14 @@ def decide(change: CellChange, stored: Stored | None) -> Verdict:
     return Verdict.STALE if change.version == stored.version else Verdict.WRITTEN
 
 
-def merge(stored: Mapping[Cell, Stored], changes: Iterable[CellChange]) -> Merged:
+def merge(stored: Mapping[Cell, StoredCell], changes: Iterable[CellChange]) -> MergeResult:
     """Compare a batch with the stored cells by the version guard; return the writes that it requires.
 
     Args:
         stored: The stored cells, at least those of ``changes``.
         changes: At most one change per cell, see :func:`newest`.
     """
-    merged = Merged()
+    merged = MergeResult()
     for change in changes:
         present = stored.get(change.cell)
         match decide(change, present):

@@ -1,6 +1,6 @@
 """Parsing of folded records into changes (pure).
 
-The topic may contain records that this project did not produce. Such a record is returned as :class:`Rejected` instead of raising
+The topic may contain records that this project did not produce. Such a record is returned as :class:`RejectedRecord` instead of raising
 an error, so that it does not stop the others.
 """
 
@@ -21,7 +21,7 @@ MAX_VERSION: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedRecords:
     """Properties of the folded records that an output topic should contain.
 
     Attributes:
@@ -39,7 +39,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedRecord:
     """Result of :func:`parse` for a record that is not a folded record of the expected fold.
 
     Attributes:
@@ -49,7 +49,7 @@ class Rejected:
     why: str
 
 
-def parse(key: bytes | None, value: bytes | None, expected: Expected) -> list[CellChange] | Rejected:
+def parse(key: bytes | None, value: bytes | None, expected: ExpectedRecords) -> list[CellChange] | RejectedRecord:
     """Parse a record into the changes that it announces.
 
     Args:
@@ -63,42 +63,42 @@ def parse(key: bytes | None, value: bytes | None, expected: Expected) -> list[Ce
         folded record of the expected fold, the reason.
     """
     if key is None or not value:
-        return Rejected("no key" if key is None else "empty value")
+        return RejectedRecord("no key" if key is None else "empty value")
     record = _object(value)
-    if isinstance(record, Rejected):
+    if isinstance(record, RejectedRecord):
         return record
     version = _version(record.get("fold"), expected.fold)
-    if isinstance(version, Rejected):
+    if isinstance(version, RejectedRecord):
         return version
     return _changes(record, version, expected)
 
 
-def _changes(record: Mapping[str, Any], version: int, expected: Expected) -> list[CellChange] | Rejected:
+def _changes(record: Mapping[str, Any], version: int, expected: ExpectedRecords) -> list[CellChange] | RejectedRecord:
     group_key = _group_key(record, expected)
-    if isinstance(group_key, Rejected):
+    if isinstance(group_key, RejectedRecord):
         return group_key
     try:
         names = _names(record.get(expected.changed), expected)
     except orjson.JSONEncodeError:
-        return Rejected("a value is nested too deeply")
-    if isinstance(names, Rejected):
+        return RejectedRecord("a value is nested too deeply")
+    if isinstance(names, RejectedRecord):
         return names
     return [CellChange(Cell(expected.fold, group_key, name), version, carried) for name, carried in names.items()]
 
 
-def _object(value: bytes) -> dict[str, Any] | Rejected:
+def _object(value: bytes) -> dict[str, Any] | RejectedRecord:
     try:
         record = orjson.loads(value)
     except orjson.JSONDecodeError:
-        return Rejected("not JSON")
-    return record if type(record) is dict else Rejected("not an object")
+        return RejectedRecord("not JSON")
+    return record if type(record) is dict else RejectedRecord("not an object")
 
 
-def _group_key(record: Mapping[str, Any], expected: Expected) -> str | Rejected:
+def _group_key(record: Mapping[str, Any], expected: ExpectedRecords) -> str | RejectedRecord:
     try:
         return group_column(member_of(tuple(record.get(field) for field in expected.group_fields)))
     except BadEventError:
-        return Rejected(f"no usable group field ({', '.join(expected.group_fields)})")
+        return RejectedRecord(f"no usable group field ({', '.join(expected.group_fields)})")
 
 
 def group_column(member: bytes) -> str:
@@ -135,22 +135,22 @@ def group_text(key: bytes) -> str:
     return key.decode("utf-8", errors="backslashreplace")
 
 
-def _version(fold: Any, name: str) -> int | Rejected:
+def _version(fold: Any, name: str) -> int | RejectedRecord:
     if type(fold) is not dict:
-        return Rejected("no field 'fold'")
+        return RejectedRecord("no field 'fold'")
     if fold.get("name") != name:
-        return Rejected("of another fold")
+        return RejectedRecord("of another fold")
     version = fold.get("version")
     if type(version) is not int or not 0 <= version <= MAX_VERSION:
-        return Rejected("no usable fold.version")
+        return RejectedRecord("no usable fold.version")
     return version
 
 
-def _names(changed: Any, expected: Expected) -> dict[str, Value] | Rejected:
+def _names(changed: Any, expected: ExpectedRecords) -> dict[str, Value] | RejectedRecord:
     if type(changed) is dict:
         return {name: value_of(carried) for name, carried in changed.items()}
     if type(changed) is not list or not all(type(name) is str for name in changed):
-        return Rejected(f"no usable field '{expected.changed}'")
+        return RejectedRecord(f"no usable field '{expected.changed}'")
     if expected.carries_values:
-        return Rejected("names without values; the source is 'carried'")
+        return RejectedRecord("names without values; the source is 'carried'")
     return dict.fromkeys(changed)

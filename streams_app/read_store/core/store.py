@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import StreamsAppError, TryAgainError
-from streams_app.read_store.core.merge import Cell, CellChange, Stored
+from streams_app.read_store.core.merge import Cell, CellChange, StoredCell
 
 TABLE_NAME: Final = re.compile(r"(?!sqlite_)[A-Za-z_][A-Za-z0-9_]{0,48}", re.ASCII)
 """Valid names of tables, which become part of SQL in quotes. The limit of the length leaves room for the suffix of the progress
@@ -169,7 +169,7 @@ class ReadableStore(ReadStore, Protocol):
     :class:`~streams_app.errors.TryAgainError` if the store is unavailable, locked or not initialised.
     """
 
-    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
+    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, StoredCell]]:
         """Read a page of the cells of a fold, including cells without a value, in the order of the store's key.
 
         Args:
@@ -181,7 +181,7 @@ class ReadableStore(ReadStore, Protocol):
             The cells; empty after the last page.
         """
 
-    async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
+    async def read(self, cells: Sequence[Cell]) -> dict[Cell, StoredCell]:
         """Return the stored version and value of each of the given cells; cells that are not stored are omitted."""
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:

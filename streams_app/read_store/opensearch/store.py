@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Stored, Value
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText, StoredCell, Value
 from streams_app.read_store.core.store import Counts, NotStorableError, ProgressError, ProgressStep, Repair
 from streams_app.read_store.core.values import possible, surrogate_fault
 from streams_app.read_store.opensearch.bulk import BulkOutcome, write
@@ -140,7 +140,7 @@ class OpenSearchStore:
         self._blocked_since_ms = None
         return counts
 
-    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
+    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, StoredCell]]:
         """Return a page of the cells of a fold, in the order of the key.
 
         The first page makes everything visible that was written before.
@@ -156,7 +156,7 @@ class OpenSearchStore:
             body["search_after"] = [getattr(after, key) for key in keys]
         return [one for hit in await self._hits(body) for one in self._of(hit["_source"])]
 
-    async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
+    async def read(self, cells: Sequence[Cell]) -> dict[Cell, StoredCell]:
         """Return the stored version and value of each of the given cells."""
         ids = list(dict.fromkeys(self._shape.document(cell) for cell in possible(cells, surrogate_fault)))
         if not ids:
@@ -362,17 +362,17 @@ class OpenSearchStore:
             raise NotStorableError(rejected_cells(outcome), written)
         return written
 
-    def _of(self, source: Mapping[str, Any]) -> Iterator[tuple[Cell, Stored]]:
+    def _of(self, source: Mapping[str, Any]) -> Iterator[tuple[Cell, StoredCell]]:
         """Yield the cells of a document, each with its stored version and value."""
         fold, group_key = source["fold"], source["group_key"]
         if self._shape.name == "cells":
-            yield Cell(fold, group_key, source["name"]), Stored(source["version"], _value(source.get("value")))
+            yield Cell(fold, group_key, source["name"]), StoredCell(source["version"], _value(source.get("value")))
             return
         other = source.get("other", {})
         for name, version in sorted(source["versions"].items()):
             field = self._shape.field(name)
             value = source[field] if field is not None and field in source else other.get(name)
-            yield Cell(fold, group_key, name), Stored(version, _value(value))
+            yield Cell(fold, group_key, name), StoredCell(version, _value(value))
 
 
 def rejected_cells(outcome: BulkOutcome) -> dict[Cell, str]:

@@ -29,7 +29,7 @@ from streams_app.read_store.core.group_rows import (
     table_faults,
     types_of,
 )
-from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Stored, Value
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText, StoredCell, Value
 from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep, Repair
 from streams_app.read_store.core.values import json_text, json_value, possible, text_fault
 from streams_app.read_store.postgresql.connection import Connection
@@ -152,11 +152,11 @@ class PostgresGroupStore(PostgresStore):
         """
         return rejection_of(change, self._columns, self._types) or key_fault(row_key(change))
 
-    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
+    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, StoredCell]]:
         """Return a page of the cells of a fold, in the order of the group keys; a page contains whole groups."""
         groups = max(1, limit // len(self._columns))
 
-        async def run(connection: Connection) -> list[tuple[Cell, Stored]]:
+        async def run(connection: Connection) -> list[tuple[Cell, StoredCell]]:
             await self._load_types(connection)
             beyond = after.group_key if after else None
             while True:
@@ -169,7 +169,7 @@ class PostgresGroupStore(PostgresStore):
 
         return await self._pool.call(run)
 
-    async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
+    async def read(self, cells: Sequence[Cell]) -> dict[Cell, StoredCell]:
         """Return the stored version and value of each of the given cells."""
         return await self._pool.call(lambda connection: self._read(connection, cells))
 
@@ -275,21 +275,21 @@ class PostgresGroupStore(PostgresStore):
         """Return the rows of a batch as a JSON array, which is a parameter of several statements."""
         return orjson.dumps([_object(key, row) for key, row in rows_of(converted, self._columns).items()]).decode()
 
-    async def _read(self, connection: Connection, cells: Sequence[Cell]) -> dict[Cell, Stored]:
+    async def _read(self, connection: Connection, cells: Sequence[Cell]) -> dict[Cell, StoredCell]:
         await self._load_types(connection)
         keys = possible(dict.fromkeys(RowKey(*cell[:2]) for cell in cells), text_fault)
         rows = await connection.fetch(self._sql(READ), [key.fold for key in keys], [key.group_key for key in keys])
         found = dict(cell for row in rows for cell in self._cells_of(tuple(row)))
         return {cell: found[cell] for cell in cells if cell in found}
 
-    def _cells_of(self, row: tuple[Any, ...]) -> Iterator[tuple[Cell, Stored]]:
+    def _cells_of(self, row: tuple[Any, ...]) -> Iterator[tuple[Cell, StoredCell]]:
         """Yield the stored cells of a row, which consists of fold, group, versions, and a value for each column."""
         fold, group_key, versions, *values = row
         known = orjson.loads(versions)
         names = {column: name for name, column in self._columns.items()}
         for (column, of_type), value in zip(self._types.items(), values, strict=True):
             if column in known:
-                yield Cell(fold, group_key, names[column]), Stored(known[column], _value(value, of_type.kind))
+                yield Cell(fold, group_key, names[column]), StoredCell(known[column], _value(value, of_type.kind))
 
     def _sql(self, template: str, beyond: str = "") -> str:
         """Return the SQL of a template, for the columns that the table had when their types were last read."""

@@ -15,7 +15,7 @@ import asyncpg
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Stored
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText, StoredCell
 from streams_app.read_store.core.store import TABLE_NAME, Counts, ProgressError, ProgressStep, Repair
 from streams_app.read_store.core.values import json_fault, json_text, possible, text_fault
 from streams_app.read_store.postgresql.connection import LONG_SECONDS, Connection, PostgresPool
@@ -195,18 +195,18 @@ class PostgresStore:
         """Close all connections."""
         await self._pool.close()
 
-    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
+    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, StoredCell]]:
         """Return a page of the cells of a fold, in the order of the primary key."""
         sql = PAGE.format(**self._names, beyond=BEYOND if after else "")
         arguments = (fold, limit, *(after[1:] if after else ()))
         rows = await self._pool.call(lambda connection: connection.fetch(sql, *arguments))
-        return [(Cell(fold, group_key, name), Stored(version, _value(value))) for group_key, name, version, value in rows]
+        return [(Cell(fold, group_key, name), StoredCell(version, _value(value))) for group_key, name, version, value in rows]
 
-    async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
+    async def read(self, cells: Sequence[Cell]) -> dict[Cell, StoredCell]:
         """Return the stored version and value of each of the given cells."""
         sql, cells = READ.format(**self._names), possible(cells, text_fault)
         rows = await self._pool.call(lambda connection: connection.fetch(sql, *_keys(cells)))
-        return {Cell(*cell): Stored(version, _value(value)) for *cell, version, value in rows}
+        return {Cell(*cell): StoredCell(version, _value(value)) for *cell, version, value in rows}
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
         """List the stored cells of the given groups."""

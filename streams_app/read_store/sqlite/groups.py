@@ -29,7 +29,7 @@ from streams_app.read_store.core.group_rows import (
     table_faults,
     types_of,
 )
-from streams_app.read_store.core.merge import Cell, CellChange, Stored, Value, merge
+from streams_app.read_store.core.merge import Cell, CellChange, StoredCell, Value, merge
 from streams_app.read_store.core.store import Counts, NotStorableError, Repair
 from streams_app.read_store.core.values import possible, sqlite_value, surrogate_fault, value_of
 from streams_app.read_store.sqlite.errors import bisecting_rejected, rejecting_all
@@ -97,13 +97,13 @@ class SqliteGroupStore(SqliteStore):
         """
         return rejection_of(change, self._columns, self._types) or super().rejection(change)
 
-    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
+    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, StoredCell]]:
         """Return a page of the cells of a fold, in the order of the group keys; a page contains whole groups."""
         sql = GROUP_PAGE.format(table=self._table, beyond="AND group_key > ?" if after else "")
 
         groups = max(1, limit // len(self._columns))
 
-        def run(connection: sqlite3.Connection) -> list[tuple[Cell, Stored]]:
+        def run(connection: sqlite3.Connection) -> list[tuple[Cell, StoredCell]]:
             self._require_tables(connection)
             beyond = (after.group_key,) if after else ()
             statement = sql
@@ -117,10 +117,10 @@ class SqliteGroupStore(SqliteStore):
 
         return await self._thread.call(run)
 
-    async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
+    async def read(self, cells: Sequence[Cell]) -> dict[Cell, StoredCell]:
         """Return the stored version and value of each of the given cells."""
 
-        def run(connection: sqlite3.Connection) -> dict[Cell, Stored]:
+        def run(connection: sqlite3.Connection) -> dict[Cell, StoredCell]:
             self._require_tables(connection)
             keys = possible(dict.fromkeys(RowKey(*cell[:2]) for cell in cells), surrogate_fault)
             rows = dict(self._cells_of(connection, keys))
@@ -243,10 +243,10 @@ class SqliteGroupStore(SqliteStore):
         sql = UPSERT.format(table=f'"{self._table}"', columns=self._column_list(), rows=_values(given), assignments=assignments)
         connection.execute(sql, [value for row in given for value in row])
 
-    def _stored_in(self, key: RowKey, row: RowState) -> Iterator[tuple[Cell, Stored]]:
+    def _stored_in(self, key: RowKey, row: RowState) -> Iterator[tuple[Cell, StoredCell]]:
         for column, version in row.versions.items():
             if column in self._names:
-                yield Cell(*key, self._names[column]), Stored(version, row.values[column])
+                yield Cell(*key, self._names[column]), StoredCell(version, row.values[column])
 
     def _column_list(self) -> str:
         return ", ".join(f'"{column}"' for column in self._names)
@@ -255,7 +255,7 @@ class SqliteGroupStore(SqliteStore):
         converted, _ = fit_to_columns([repair.change for repair in repairs], self._columns, self._types)
         return [sqlite_column_value(change.value) for change in converted]
 
-    def _cells_of(self, connection: sqlite3.Connection, keys: Sequence[RowKey]) -> list[tuple[Cell, Stored]]:
+    def _cells_of(self, connection: sqlite3.Connection, keys: Sequence[RowKey]) -> list[tuple[Cell, StoredCell]]:
         rows = self._read(connection, keys)
         return [cell for key in keys if key in rows for cell in self._stored_in(key, rows[key])]
 

@@ -16,7 +16,7 @@ from typing import Final
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.errors import TooSlowError
-from streams_app.read_store.core.merge import Cell, CellChange, Stored, merge
+from streams_app.read_store.core.merge import Cell, CellChange, StoredCell, merge
 from streams_app.read_store.core.store import TABLE_NAME, Counts, ProgressError, ProgressStep, Repair
 from streams_app.read_store.core.values import possible, sqlite_value, surrogate_fault
 from streams_app.read_store.sqlite.connection import SqliteThread, sqlite_path
@@ -192,20 +192,20 @@ class SqliteStore:
         """Interrupt a running statement and close the file."""
         await self._thread.close()
 
-    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
+    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, StoredCell]]:
         """Return a page of the cells of a fold, in the order of the primary key."""
         sql = PAGE.format(table=self._table, beyond=BEYOND if after else "")
         arguments = (fold, *(after[1:] if after else ()), limit)
         rows = await self._thread.call(lambda connection: connection.execute(sql, arguments).fetchall())
-        return [(Cell(fold, group_key, name), Stored(version, value)) for group_key, name, version, value in rows]
+        return [(Cell(fold, group_key, name), StoredCell(version, value)) for group_key, name, version, value in rows]
 
-    async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
+    async def read(self, cells: Sequence[Cell]) -> dict[Cell, StoredCell]:
         """Return the stored version and value of each of the given cells."""
         sql = READ.format(table=self._table)
 
-        def run(connection: sqlite3.Connection) -> dict[Cell, Stored]:
+        def run(connection: sqlite3.Connection) -> dict[Cell, StoredCell]:
             rows = ((cell, connection.execute(sql, cell).fetchone()) for cell in possible(cells, surrogate_fault))
-            return {cell: Stored(*row) for cell, row in rows if row is not None}
+            return {cell: StoredCell(*row) for cell, row in rows if row is not None}
 
         return await self._thread.call(run)
 
@@ -312,14 +312,14 @@ class SqliteStore:
         connection.executemany(self._sql(CONFIRM, self._table), [(change.version, *change.cell) for change in merged.confirmed])
         return Counts(len(merged.written), merged.stale, merged.unchanged)
 
-    def _stored(self, connection: sqlite3.Connection, cells: Iterable[Cell]) -> dict[Cell, Stored]:
+    def _stored(self, connection: sqlite3.Connection, cells: Iterable[Cell]) -> dict[Cell, StoredCell]:
         # Rows are read one by one by primary key: a prepared statement takes microseconds, and any text works as a key.
         select = self._sql(SELECT, self._table)
         found = {}
         for cell in cells:
             row = connection.execute(select, cell).fetchone()
             if row is not None:
-                found[cell] = Stored(version=row[0], value=row[1])
+                found[cell] = StoredCell(version=row[0], value=row[1])
         return found
 
     def _require_tables(self, connection: sqlite3.Connection) -> None:

@@ -16,7 +16,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.health.metrics import STORE_RESULTS, Metrics
 from streams_app.read_store.core.merge import BEFORE_RESET, Cell, CellChange, newest, with_the_rest
-from streams_app.read_store.core.record import Expected, Rejected, parse
+from streams_app.read_store.core.record import ExpectedRecords, RejectedRecord, parse
 from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep, former_end_of, replays_of, reset_of
 from streams_app.read_store.registry import open_store
 from streams_app.read_store.sync.batch_writer import BatchWriter
@@ -95,7 +95,7 @@ class StoreSync:
         self._metrics = metrics
         self._clock = clock
         self._expected = {
-            fold.output: Expected(fold.name, fold.changed_field, fold.group_fields, self._source.carries_values)
+            fold.output: ExpectedRecords(fold.name, fold.changed_field, fold.group_fields, self._source.carries_values)
             for fold in map(settings.fold, store.folds)
         }
 
@@ -253,7 +253,7 @@ class StoreSync:
         cells = 0
         for number, record in enumerate(records):
             parsed = parse(record.key, record.value, self._expected[topic])
-            cells += 0 if isinstance(parsed, Rejected) else len(parsed)
+            cells += 0 if isinstance(parsed, RejectedRecord) else len(parsed)
             if number and cells > self._most:
                 return records[:number]
         return records
@@ -327,7 +327,7 @@ class StoreSync:
         rejected: list[RejectedEvent] = []
         for record in records:
             parsed = parse(record.key, record.value, self._expected[topic])
-            if isinstance(parsed, Rejected):
+            if isinstance(parsed, RejectedRecord):
                 rejected.append(as_not_a_record(record, parsed.why))
             else:
                 read.append(ParsedRecord(record, parsed))

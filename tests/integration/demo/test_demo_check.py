@@ -13,7 +13,7 @@ import pytest
 
 from streams_app.demo.explaining import differences as differences_of_record
 from streams_app.demo.load import Update
-from streams_app.demo.recomputing import Recomputed, undone
+from streams_app.demo.recomputing import RecomputeResult, undone
 from streams_app.demo.write_side import WriteSide, differences
 from streams_app.fold import Fold
 from streams_app.journal.core.entry import Row
@@ -92,17 +92,20 @@ def test_corrupted_read_store_is_detected(write_side: WriteSide, read_db: Path, 
 @pytest.mark.parametrize(
     ("done", "expected"),
     [
-        (Recomputed(frozenset({"r1", "r2"}), 1, {"a": 10, "b": 0.75}), []),
-        (Recomputed(frozenset({"r1"}), 1, {"a": 10, "b": 0.75}), ["1 folded record not done by the subscriber"]),
+        (RecomputeResult(frozenset({"r1", "r2"}), 1, {"a": 10, "b": 0.75}), []),
+        (RecomputeResult(frozenset({"r1"}), 1, {"a": 10, "b": 0.75}), ["1 folded record not done by the subscriber"]),
         (
-            Recomputed(frozenset({"r1", "r2", "r3"}), 1, {"a": 10, "b": 0.75}),
+            RecomputeResult(frozenset({"r1", "r2", "r3"}), 1, {"a": 10, "b": 0.75}),
             ["1 record processed by the subscriber, but never folded"],
         ),
-        (Recomputed(frozenset({"r1", "r2"}), 1, {"a": 9, "b": 0.75}), ["a: the subscriber has the score 9, the events give 10"]),
-        (Recomputed(frozenset({"r1", "r2"}), 1, {"a": 10}), ["b: the subscriber has the score None, the events give 0.75"]),
+        (
+            RecomputeResult(frozenset({"r1", "r2"}), 1, {"a": 9, "b": 0.75}),
+            ["a: the subscriber has the score 9, the events give 10"],
+        ),
+        (RecomputeResult(frozenset({"r1", "r2"}), 1, {"a": 10}), ["b: the subscriber has the score None, the events give 0.75"]),
     ],
 )
-def test_unfinished_work_of_the_subscriber_is_detected(write_side: WriteSide, done: Recomputed, expected: list[str]) -> None:
+def test_unfinished_work_of_the_subscriber_is_detected(write_side: WriteSide, done: RecomputeResult, expected: list[str]) -> None:
     assert expected == undone(["r1", "r2"], write_side.expected(), done)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from streams_app.operations.repairing import repaired
 from streams_app.read_store.core.comparing import differences
-from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Stored, Value
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText, StoredCell, Value
 from streams_app.read_store.core.store import Counts, Repair
 from tests.integration.conftest import of_groups
 from tests.integration.stores import ODD_NAME, Postgres, SqlHarness, StoreHarness, system_columns, write
@@ -39,8 +39,8 @@ async def test_pages_have_every_cell_of_one_fold_once_in_key_order(harness: Stor
 async def test_missing_cell_is_omitted_and_a_cell_without_a_value_is_present(harness: StoreHarness) -> None:
     await fill(harness, (LIKES, 3, None))
 
-    assert {LIKES: Stored(3, None)} == await harness.store.read([LIKES, SHARES])
-    assert [(LIKES, Stored(3, None))] == await harness.store.cells("f", None, 9)
+    assert {LIKES: StoredCell(3, None)} == await harness.store.read([LIKES, SHARES])
+    assert [(LIKES, StoredCell(3, None))] == await harness.store.cells("f", None, 9)
     assert {} == await harness.store.read([])
 
 
@@ -155,12 +155,12 @@ async def test_constraint_violation_leaves_the_rest_of_a_page_repaired(
 
     assert (2, [LIKES]) == (done, list(rejected))
     assert "is refused: " in rejected[LIKES]
-    assert {LIKES: Stored(5, 1), SHARES: Stored(6, 2), good: Stored(6, 2)} == read
+    assert {LIKES: StoredCell(5, 1), SHARES: StoredCell(6, 2), good: StoredCell(6, 2)} == read
 
 
 async def test_repair_may_lower_a_version_that_later_records_are_compared_with(harness: StoreHarness) -> None:
     await fill(harness, (LIKES, 5, 1))
     await harness.store.repair([Repair(CellChange(LIKES, 3, None), 5)], 200)
 
-    assert {LIKES: Stored(3, None)} == await harness.store.read([LIKES])
+    assert {LIKES: StoredCell(3, None)} == await harness.store.read([LIKES])
     assert Counts(written=1) == await write(harness.store, [CellChange(LIKES, 4, 9)])

@@ -14,8 +14,8 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError
-from streams_app.operations.rebuild import ALONE, Rebuilt, is_kept, summary
-from streams_app.read_store.core.merge import Stored
+from streams_app.operations.rebuild import ALONE, RebuildResult, is_kept, summary
+from streams_app.read_store.core.merge import StoredCell
 from streams_app.read_store.core.rebuilding import behind
 from streams_app.read_store.core.store import ProgressError, ProgressStep
 from streams_app.read_store.registry import open_rebuilding, open_store
@@ -74,13 +74,13 @@ def test_new_store_is_behind_if_the_former_one_has_read_more_of_an_existing_log(
 def test_cell_is_kept_if_the_topics_lack_it_or_its_version_was_reset(
     old: int, new: int | None, is_level: bool, expected: bool
 ) -> None:
-    assert expected == is_kept(Stored(old, 1), None if new is None else Stored(new, 1), is_level=is_level, is_carried=False)
+    assert expected == is_kept(StoredCell(old, 1), None if new is None else StoredCell(new, 1), is_level=is_level, is_carried=False)
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), [(4, 5, False), (0, 5, False), (-1, 5, True), (6, 5, True)])
 def test_carried_value_is_kept_over_a_higher_version_only_if_its_version_was_reset(old: int, new: int, expected: bool) -> None:
     """The record of the higher version may have been a dead letter that can be stored now."""
-    assert expected == is_kept(Stored(old, 1), Stored(new, 1), is_level=True, is_carried=True)
+    assert expected == is_kept(StoredCell(old, 1), StoredCell(new, 1), is_level=True, is_carried=True)
 
 
 def test_skipped_values_are_reported() -> None:
@@ -90,7 +90,7 @@ def test_skipped_values_are_reported() -> None:
         "1 folded record read, 2 cells kept from the former table",
         "1 value passed over, which the store can never hold; the last one before it stays",
         "2 records of the topics passed over: not folded records",
-    ] == summary(Rebuilt(records=1, kept=2, unstorable=1, rejected=2), declared)[:-1]
+    ] == summary(RebuildResult(records=1, kept=2, unstorable=1, rejected=2), declared)[:-1]
 
 
 @pytest.mark.parametrize(("table", "why"), [("t" * 46, "45 letters"), ("t;--", "is not a valid name of a table")])

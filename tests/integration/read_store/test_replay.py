@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streams_app.read_store.core.merge import Cell, CellChange, Merged, Stored, merge, newest
+from streams_app.read_store.core.merge import Cell, CellChange, MergeResult, StoredCell, merge, newest
 from streams_app.read_store.postgresql import groups as postgresql_groups
 from streams_app.read_store.sqlite import groups as sqlite_groups
 from tests.integration.conftest import of_groups
@@ -74,17 +74,17 @@ async def test_shuffled_duplicated_and_replayed_batches_end_in_the_brute_force_s
 # Broken version guards
 
 
-def merged_without_a_guard(stored: Mapping[Cell, Stored], changes: Iterable[CellChange]) -> Merged:
-    return Merged(written=list(changes))
+def merged_without_a_guard(stored: Mapping[Cell, StoredCell], changes: Iterable[CellChange]) -> MergeResult:
+    return MergeResult(written=list(changes))
 
 
-def merged_by_the_version_of_the_group(stored: Mapping[Cell, Stored], changes: Iterable[CellChange]) -> Merged:
+def merged_by_the_version_of_the_group(stored: Mapping[Cell, StoredCell], changes: Iterable[CellChange]) -> MergeResult:
     newest_of = {
         cell[:2]: max(other.version for cell_of_group, other in stored.items() if cell_of_group[:2] == cell[:2]) for cell in stored
     }
     changes = list(changes)
     return merge(
-        {change.cell: Stored(newest_of[change.cell[:2]], "?") for change in changes if change.cell[:2] in newest_of}, changes
+        {change.cell: StoredCell(newest_of[change.cell[:2]], "?") for change in changes if change.cell[:2] in newest_of}, changes
     )
 
 

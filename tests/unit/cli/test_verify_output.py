@@ -9,14 +9,14 @@ import pytest
 
 from streams_app.cli.read_store import _difference_json, columns_of
 from streams_app.read_store.core.comparing import Difference, DifferenceKind
-from streams_app.read_store.core.merge import Cell, CellChange, Stored, Value
+from streams_app.read_store.core.merge import Cell, CellChange, StoredCell, Value
 
 LONG = 10**5_000
 
 
 def difference(stored: Value, value: Value) -> Difference:
     change = CellChange(Cell("f", "a\0b", "n\0"), 1, value)
-    return Difference(DifferenceKind.REFUSED, change, None if stored is None else Stored(1, stored), "")
+    return Difference(DifferenceKind.REFUSED, change, None if stored is None else StoredCell(1, stored), "")
 
 
 VALUES: list[tuple[Any, Any, str]] = [

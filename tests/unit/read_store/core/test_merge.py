@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.read_store.core.merge import Cell, CellChange, Stored, Value, Verdict, decide, is_same, merge, newest
+from streams_app.read_store.core.merge import Cell, CellChange, StoredCell, Value, Verdict, decide, is_same, merge, newest
 
 CELL = Cell("f", "a", "likes")
 OTHER = Cell("f", "a", "shares")
@@ -19,13 +19,13 @@ logs = st.dictionaries(st.tuples(cells, st.integers(0, 6)), st.integers(0, 2), m
 )
 
 
-def applied(store: dict[Cell, Stored], changes: Sequence[CellChange]) -> None:
+def applied(store: dict[Cell, StoredCell], changes: Sequence[CellChange]) -> None:
     """Apply one batch, as a store does."""
     merged = merge(store, newest(changes))
     for change in merged.written:
-        store[change.cell] = Stored(change.version, change.value)
+        store[change.cell] = StoredCell(change.version, change.value)
     for change in merged.confirmed:
-        store[change.cell] = Stored(change.version, store[change.cell].value)
+        store[change.cell] = StoredCell(change.version, store[change.cell].value)
 
 
 @given(logs, st.data())
@@ -35,19 +35,19 @@ def test_merge_yields_the_value_of_the_highest_version_for_any_order_and_duplica
     duplicates = data.draw(st.lists(st.sampled_from(log), max_size=10) if log else st.just([]))
     delivered = data.draw(st.permutations(log + duplicates))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(delivered)), max_size=5)))
-    store: dict[Cell, Stored] = {}
+    store: dict[Cell, StoredCell] = {}
     for begin, end in zip([0, *cuts], [*cuts, len(delivered)], strict=True):
         applied(store, delivered[begin:end])
-    expected: dict[Cell, Stored] = {}
+    expected: dict[Cell, StoredCell] = {}
     for change in sorted(log, key=lambda change: change.version):
-        expected[change.cell] = Stored(change.version, change.value)
+        expected[change.cell] = StoredCell(change.version, change.value)
 
     assert expected == store
 
 
 @given(st.lists(logs, max_size=6))
 def test_stored_version_never_goes_back(batches: list[list[CellChange]]) -> None:
-    store: dict[Cell, Stored] = {}
+    store: dict[Cell, StoredCell] = {}
     for batch in batches:
         before = dict(store)
         applied(store, batch)
@@ -59,7 +59,7 @@ def test_stored_version_never_goes_back(batches: list[list[CellChange]]) -> None
 
 @given(logs, logs)
 def test_every_change_is_counted_once(before: list[CellChange], batch: list[CellChange]) -> None:
-    store: dict[Cell, Stored] = {}
+    store: dict[Cell, StoredCell] = {}
     applied(store, before)
     changes = newest(batch)
     merged = merge(store, changes)
@@ -73,42 +73,42 @@ def test_every_change_is_counted_once(before: list[CellChange], batch: list[Cell
     [
         pytest.param(CellChange(CELL, 5, 1), None, Verdict.WRITTEN, id="a cell never seen"),
         pytest.param(CellChange(CELL, 0, None), None, Verdict.WRITTEN, id="a cell never seen, of which the source knows nothing"),
-        pytest.param(CellChange(CELL, 5, 2), Stored(4, 1), Verdict.WRITTEN, id="newer, another value"),
-        pytest.param(CellChange(CELL, 5, None), Stored(4, 1), Verdict.WRITTEN, id="newer, the value is gone"),
-        pytest.param(CellChange(CELL, 5, 1), Stored(4, 1), Verdict.UNCHANGED, id="newer, the same value"),
-        pytest.param(CellChange(CELL, 5, 1), Stored(5, 1), Verdict.UNCHANGED, id="the same record again"),
-        pytest.param(CellChange(CELL, 5, 2), Stored(5, 1), Verdict.STALE, id="the same record, read later or earlier"),
-        pytest.param(CellChange(CELL, 4, 2), Stored(5, 1), Verdict.STALE, id="older, another value"),
-        pytest.param(CellChange(CELL, 4, 1), Stored(5, 1), Verdict.STALE, id="older, the same value"),
-        pytest.param(CellChange(CELL, 5, 1), Stored(4, "1"), Verdict.WRITTEN, id="the text is not the number"),
-        pytest.param(CellChange(CELL, 5, 1.0), Stored(4, 1), Verdict.WRITTEN, id="the fraction is not the integer"),
-        pytest.param(CellChange(CELL, 5, None), Stored(4, None), Verdict.UNCHANGED, id="still gone"),
+        pytest.param(CellChange(CELL, 5, 2), StoredCell(4, 1), Verdict.WRITTEN, id="newer, another value"),
+        pytest.param(CellChange(CELL, 5, None), StoredCell(4, 1), Verdict.WRITTEN, id="newer, the value is gone"),
+        pytest.param(CellChange(CELL, 5, 1), StoredCell(4, 1), Verdict.UNCHANGED, id="newer, the same value"),
+        pytest.param(CellChange(CELL, 5, 1), StoredCell(5, 1), Verdict.UNCHANGED, id="the same record again"),
+        pytest.param(CellChange(CELL, 5, 2), StoredCell(5, 1), Verdict.STALE, id="the same record, read later or earlier"),
+        pytest.param(CellChange(CELL, 4, 2), StoredCell(5, 1), Verdict.STALE, id="older, another value"),
+        pytest.param(CellChange(CELL, 4, 1), StoredCell(5, 1), Verdict.STALE, id="older, the same value"),
+        pytest.param(CellChange(CELL, 5, 1), StoredCell(4, "1"), Verdict.WRITTEN, id="the text is not the number"),
+        pytest.param(CellChange(CELL, 5, 1.0), StoredCell(4, 1), Verdict.WRITTEN, id="the fraction is not the integer"),
+        pytest.param(CellChange(CELL, 5, None), StoredCell(4, None), Verdict.UNCHANGED, id="still gone"),
     ],
 )
-def test_verdict_follows_from_version_and_value(change: CellChange, stored: Stored | None, expected: Verdict) -> None:
+def test_verdict_follows_from_version_and_value(change: CellChange, stored: StoredCell | None, expected: Verdict) -> None:
     assert expected == decide(change, stored)
 
 
 def test_version_is_stored_for_each_name_and_not_for_the_group() -> None:
-    store: dict[Cell, Stored] = {}
+    store: dict[Cell, StoredCell] = {}
     applied(store, [CellChange(OTHER, 9, 90)])
     applied(store, [CellChange(CELL, 5, 50), CellChange(OTHER, 5, 50)])
 
-    assert {OTHER: Stored(9, 90), CELL: Stored(5, 50)} == store
+    assert {OTHER: StoredCell(9, 90), CELL: StoredCell(5, 50)} == store
 
 
 def test_newer_version_of_an_equal_value_is_confirmed_so_that_none_between_is_written() -> None:
-    merged = merge({CELL: Stored(4, 1)}, [CellChange(CELL, 8, 1)])
-    store = {CELL: Stored(4, 1)}
+    merged = merge({CELL: StoredCell(4, 1)}, [CellChange(CELL, 8, 1)])
+    store = {CELL: StoredCell(4, 1)}
     for change in (CellChange(CELL, 8, 1), CellChange(CELL, 6, 2)):
         applied(store, [change])
 
     assert ([], [CellChange(CELL, 8, 1)], 1) == (merged.written, merged.confirmed, merged.unchanged)
-    assert {CELL: Stored(8, 1)} == store
+    assert {CELL: StoredCell(8, 1)} == store
 
 
 def test_equal_version_confirms_nothing() -> None:
-    merged = merge({CELL: Stored(4, 1)}, [CellChange(CELL, 4, 1)])
+    merged = merge({CELL: StoredCell(4, 1)}, [CellChange(CELL, 4, 1)])
 
     assert ([], [], 0, 1) == (merged.written, merged.confirmed, merged.stale, merged.unchanged)
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from streams_app.codec import canonical_bytes, member_of
 from streams_app.folding.core.record import RecordShape, Sealed, render
 from streams_app.read_store.core.merge import Cell, CellChange
-from streams_app.read_store.core.record import Expected, Rejected, group_column, group_text, parse
+from streams_app.read_store.core.record import ExpectedRecords, RejectedRecord, group_column, group_text, parse
 
-NAMES = Expected("f", "metrics", ("account_id",), carries_values=False)
-VALUES = Expected("f", "metrics", ("account_id",), carries_values=True)
+NAMES = ExpectedRecords("f", "metrics", ("account_id",), carries_values=False)
+VALUES = ExpectedRecords("f", "metrics", ("account_id",), carries_values=True)
 
 
 def record(metrics: Any = ("likes",), fold: Any = None, group: Any = "a") -> bytes:
@@ -68,11 +68,11 @@ def test_record_without_names_changes_nothing() -> None:
     ],
 )
 def test_unfolded_record_is_rejected_with_a_description(key: bytes | None, value: bytes | None, expected: str) -> None:
-    assert Rejected(expected) == parse(key, value, NAMES)
+    assert RejectedRecord(expected) == parse(key, value, NAMES)
 
 
 def test_names_without_values_are_rejected_where_values_are_expected() -> None:
-    assert Rejected("names without values; the source is 'carried'") == parse(b"a", record(["likes"]), VALUES)
+    assert RejectedRecord("names without values; the source is 'carried'") == parse(b"a", record(["likes"]), VALUES)
 
 
 @pytest.mark.parametrize("version", [0, 4_398_046_512_181, 2**53 - 1, 2**63 - 1])
@@ -114,7 +114,7 @@ def test_groups_never_share_a_read_store_key(left: Any, right: Any) -> None:
 
 @given(st.none() | st.binary(max_size=20), st.none() | st.binary(max_size=40), st.booleans())
 def test_reader_survives_any_bytes(key: bytes | None, value: bytes | None, carries: bool) -> None:
-    assert isinstance(parse(key, value, Expected("f", "metrics", ("account_id",), carries)), list | Rejected)
+    assert isinstance(parse(key, value, ExpectedRecords("f", "metrics", ("account_id",), carries)), list | RejectedRecord)
 
 
 json_values = st.recursive(
@@ -128,7 +128,7 @@ def test_reader_survives_any_json(metrics: Any, fold: Any, carries: bool) -> Non
     for part in (fold, {"name": "f", "version": fold}, {"name": "f", "version": 1}):
         value = json.dumps({"account_id": metrics, "metrics": metrics, "fold": part}).encode()
 
-        assert isinstance(parse(b"a", value, Expected("f", "metrics", ("account_id",), carries)), list | Rejected)
+        assert isinstance(parse(b"a", value, ExpectedRecords("f", "metrics", ("account_id",), carries)), list | RejectedRecord)
 
 
 @given(st.dictionaries(st.text(max_size=6), st.integers(-5, 5), max_size=6), st.sampled_from(["names", "last"]))
@@ -136,7 +136,7 @@ def test_every_name_of_a_rendered_record_is_a_change(names: dict[str, int], keep
     member = member_of(("Zoë", 1))
     sealed = Sealed(member, 3, 9, 5, 1, 2, "quiet", 3, 4, {name: b"%d" % value for name, value in names.items()})
     (rendered,) = render(sealed, RecordShape("f", ("a", "b"), "metrics", keep), "t", 0)
-    changes = parse(rendered.key, rendered.value, Expected("f", "metrics", ("a", "b"), keep == "last"))
+    changes = parse(rendered.key, rendered.value, ExpectedRecords("f", "metrics", ("a", "b"), keep == "last"))
     group = canonical_bytes(member).decode()
 
     assert [
@@ -148,4 +148,6 @@ def test_carried_value_too_deep_to_be_stored_is_rejected_and_not_raised() -> Non
     deep = b"[" * 300 + b"]" * 300
     value = b'{"g": "x", "c": {"a": ' + deep + b'}, "fold": {"name": "f", "version": 1}}'
 
-    assert Rejected("a value is nested too deeply") == parse(b"x", value, Expected("f", "c", ("g",), carries_values=True))
+    assert RejectedRecord("a value is nested too deeply") == parse(
+        b"x", value, ExpectedRecords("f", "c", ("g",), carries_values=True)
+    )

@@ -8,7 +8,7 @@ from streams_app.formatting import counted
 
 
 @dataclass(slots=True)
-class Verified:
+class VerifyResult:
     """Result of the comparison of a read store with its value source.
 
     Attributes:
@@ -35,7 +35,7 @@ class Verified:
     is_cut: bool = False
 
 
-def summary(done: Verified, store: str) -> list[str]:
+def summary(done: VerifyResult, store: str) -> list[str]:
     """Describe the result of a comparison for an operator, one sentence per fact."""
     cells = f"{counted(done.cells, 'cell')} and " if done.cells else ""
     at_least = "at least " if done.is_cut else ""
@@ -54,7 +54,7 @@ def summary(done: Verified, store: str) -> list[str]:
     return lines
 
 
-def behind_text(done: Verified, store: str) -> str:
+def behind_text(done: VerifyResult, store: str) -> str:
     """Return the message about a store that is behind and makes no progress."""
     return (
         f"read store {store} is {counted(done.behind, 'record')} behind and stands still: what they announce is not in it, and "
