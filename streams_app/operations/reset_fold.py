@@ -45,7 +45,7 @@ from streams_app.kafka.group_offsets import commits_in, in_group, member_count, 
 from streams_app.kafka.producer import AckedProducer
 from streams_app.kafka.topic_ids import topic_ids
 from streams_app.operations.groups import redis_of
-from streams_app.operations.reset_read_store import ResetEffect, behind, follow, known_partitions
+from streams_app.operations.reset_read_store import ResetEffect, known_partitions, reset_effect, reset_versions
 from streams_app.settings import Settings
 
 SCAN_COUNT: Final = 1_000
@@ -124,7 +124,7 @@ async def plan(settings: Settings, fold: str) -> ResetPlan:
         found.is_stranded = await _is_stranded(settings, consumer, fold, folded, there)
         for source in sorted(sources & there):
             await _plan_offsets(settings, consumer, fold, source, found)
-        found.read_stores = [await behind(settings, declared, fold, consumer) for declared in settings.read_stores]
+        found.read_stores = [await reset_effect(settings, declared, fold, consumer) for declared in settings.read_stores]
     return found
 
 
@@ -165,7 +165,7 @@ async def carry_out(settings: Settings, fold: str, planned: ResetPlan) -> None:
     async with in_group(settings.kafka, settings.app_id) as consumer:
         await move(settings.kafka, consumer, settings.app_id, planned.offsets)
         for declared in settings.read_stores:
-            await follow(settings, declared, fold, consumer)
+            await reset_versions(settings, declared, fold, consumer)
     async with redis_of(settings) as redis:
         for begin in range(0, len(planned.keys), SCAN_COUNT):
             async with redis.pipeline(transaction=False) as pipe:

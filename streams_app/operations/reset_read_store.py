@@ -54,7 +54,7 @@ class ResetEffect:
         return found
 
 
-async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer) -> ResetEffect:
+async def reset_effect(settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer) -> ResetEffect:
     """Return how many values and records a reset of a fold would affect in a read store. Nothing is changed.
 
     Args:
@@ -75,7 +75,7 @@ async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, con
         await store.close()
 
 
-async def follow(settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer) -> None:
+async def reset_versions(settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer) -> None:
     """Reset the versions of a fold's values in a read store, so that everything folded afterwards replaces them.
 
     First the store applies the records of the output topic that it has not applied yet, and stores the end offsets of that topic:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams_app.read_store.core import merge as merging
-from streams_app.read_store.core.merge import Cell, CellChange, Stored
+from streams_app.read_store.core.merge import Cell, CellChange, StoredCell
 from tests.chaos import mutants, simulation_counting
 from tests.chaos.catching import first_catch
 from tests.chaos.mutants import Mutant
@@ -78,12 +78,12 @@ logs = st.dictionaries(st.tuples(cells, st.integers(0, 6)), st.integers(0, 2), m
 )
 
 
-def applied(store: dict[Cell, Stored], changes: Sequence[CellChange]) -> None:
+def applied(store: dict[Cell, StoredCell], changes: Sequence[CellChange]) -> None:
     merged = merging.merge(store, merging.newest(changes))
     for change in merged.written:
-        store[change.cell] = Stored(change.version, change.value)
+        store[change.cell] = StoredCell(change.version, change.value)
     for change in merged.confirmed:
-        store[change.cell] = Stored(change.version, store[change.cell].value)
+        store[change.cell] = StoredCell(change.version, store[change.cell].value)
 
 
 def converges() -> Callable[[], None]:
@@ -94,12 +94,14 @@ def converges() -> Callable[[], None]:
     def check(log: list[CellChange], random, size: int) -> None:
         delivered = log + random.sample(log, len(log) // 2)
         random.shuffle(delivered)
-        store: dict[Cell, Stored] = {}
+        store: dict[Cell, StoredCell] = {}
         for begin in range(0, len(delivered), size):
             before = dict(store)
             applied(store, delivered[begin : begin + size])
             assert all(store[cell].version >= old.version for cell, old in before.items())
-        newest = {change.cell: Stored(change.version, change.value) for change in sorted(log, key=lambda change: change.version)}
+        newest = {
+            change.cell: StoredCell(change.version, change.value) for change in sorted(log, key=lambda change: change.version)
+        }
         assert newest == store
 
     return check

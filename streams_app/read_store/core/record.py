@@ -1,7 +1,7 @@
 """Parsing of folded records into changes (pure).
 
-The topic may contain records that this project did not produce. Such a record is returned as :class:`RejectedRecord` instead of raising
-an error, so that it does not stop the others.
+The topic may contain records that this project did not produce. Such a record is returned as :class:`RejectedRecord` instead of
+raising an error, so that it does not stop the others.
 """
 
 from __future__ import annotations

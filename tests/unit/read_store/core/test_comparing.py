@@ -25,7 +25,8 @@ values = st.sampled_from([None, 0, 1, 1.0, "1"])
     ("value", "stored", "expected"),
     [
         (7, StoredCell(1, 7), None), (None, StoredCell(1, None), None), (None, None, None),
-        (7, None, DifferenceKind.MISSING), (7, StoredCell(9, 8), DifferenceKind.WRONG), (7, StoredCell(9, None), DifferenceKind.WRONG),
+        (7, None, DifferenceKind.MISSING), (7, StoredCell(9, 8), DifferenceKind.WRONG),
+        (7, StoredCell(9, None), DifferenceKind.WRONG),
         (None, StoredCell(9, 8), DifferenceKind.GONE), (1, StoredCell(1, 1.0), DifferenceKind.WRONG),
         (1, StoredCell(-1, 2), DifferenceKind.WRONG),
     ],
@@ -41,7 +42,8 @@ def test_cell_is_compared_with_the_source_at_any_version(
 @pytest.mark.parametrize(
     ("stored", "expected"),
     [
-        (None, DifferenceKind.MISSING), (StoredCell(5, 7), None), (StoredCell(4, 7), None), (StoredCell(5, 8), DifferenceKind.WRONG),
+        (None, DifferenceKind.MISSING), (StoredCell(5, 7), None), (StoredCell(4, 7), None),
+        (StoredCell(5, 8), DifferenceKind.WRONG),
         (StoredCell(4, 8), DifferenceKind.WRONG),
         (StoredCell(6, 8), None), (StoredCell(-1, 8), None),
     ],
