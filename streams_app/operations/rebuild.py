@@ -142,7 +142,7 @@ class Rebuild:
             return True  # the table has other columns
 
     async def _begin(self, tp: TP, offset: int) -> None:
-        await with_retries(lambda: self._new.begin(tp, offset, self._clock.now_ms()))
+        await with_retries(lambda: self._new.set_progress(tp, offset, self._clock.now_ms()))
 
     async def _read(self, topics: FoldedTopics, log_bounds: Mapping[TP, tuple[int, int]]) -> None:
         """Apply the records of the folded topics, up to the current ends, to the new store."""

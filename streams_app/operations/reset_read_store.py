@@ -98,8 +98,8 @@ async def reset_versions(settings: Settings, declared: ReadStoreSettings, fold: 
             await _sync(settings, declared, consumer, await _unread(log_bounds, store))
             now_ms = SystemClock().now_ms()
             for tp, (_, end) in log_bounds.items():
-                await store.begin(former_end_of(TP(*tp)), end, now_ms)
-            await store.begin(reset_of(fold), now_ms, now_ms)  # marks dead letters that are older than the reset
+                await store.set_progress(former_end_of(TP(*tp)), end, now_ms)
+            await store.set_progress(reset_of(fold), now_ms, now_ms)  # marks dead letters that are older than the reset
             await store.reset_versions(fold)
     finally:
         await store.close()

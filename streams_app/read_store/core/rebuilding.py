@@ -52,7 +52,7 @@ class RebuildOwnership:
         """Write a random token into the new store. If two rebuilds do this, the later one owns the store."""
         self._token = secrets.randbits(62)
         self._has_switched = False
-        await self._store.begin(OWNER, self._token, 0)
+        await self._store.set_progress(OWNER, self._token, 0)
 
     def check(self, progress: Mapping[TP, int] | None) -> bool:
         """Check that this rebuild owns the new store, and whether the switch is still necessary.

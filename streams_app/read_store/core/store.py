@@ -134,7 +134,7 @@ class ReadStore(Protocol):
             NotStorableError: The store can never hold some of the changes; the call may be repeated without them.
         """
 
-    async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
+    async def set_progress(self, tp: TP, offset: int, now_ms: int) -> None:
         """Set the progress of a partition without a check, even to a lower offset, for example because its topic was recreated."""
 
     def rejection(self, change: CellChange) -> str | None:

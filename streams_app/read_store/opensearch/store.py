@@ -188,7 +188,7 @@ class OpenSearchStore:
         self._last_attempt = (None, Counter())
         return counts
 
-    async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
+    async def set_progress(self, tp: TP, offset: int, now_ms: int) -> None:
         """Set the progress of a partition without checking the stored one."""
         await self._ask("PUT", _document(self._progress, tp), _progress(tp, offset, now_ms), _ALIAS)
 

@@ -58,7 +58,7 @@ _ASSIGNMENTS: Final = f"""
                 CASE WHEN is_same THEN stored.updated_ms ELSE excluded.updated_ms END
             FROM (SELECT {is_same_value("stored.value", "excluded.value", as_text=True)}) AS compared (is_same)
         )"""
-BEGIN: Final = """
+SET_PROGRESS: Final = """
 INSERT INTO {progress} AS stored (topic, partition, next_offset, updated_ms) VALUES ($1, $2, $3, $4)
 ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
 """
@@ -167,9 +167,9 @@ class PostgresStore:
         """
         return await self._with_tables(lambda connection: self._written(connection, changes, step, now_ms))
 
-    async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
+    async def set_progress(self, tp: TP, offset: int, now_ms: int) -> None:
         """Set the progress of a partition without checking the stored one."""
-        sql = BEGIN.format(**self._names)
+        sql = SET_PROGRESS.format(**self._names)
         await self._with_tables(lambda connection: connection.execute(sql, *tp, offset, now_ms))
 
     def rejection(self, change: CellChange) -> str | None:

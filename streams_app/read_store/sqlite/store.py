@@ -169,7 +169,7 @@ class SqliteStore:
             is_over.set()
             raise TooSlowError(f"read store {self._name} {self._path}: no answer within {self._seconds:g} s") from error
 
-    async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
+    async def set_progress(self, tp: TP, offset: int, now_ms: int) -> None:
         """Set the progress of a partition without checking the stored one."""
         await self._thread.call(lambda connection: self._begin(connection, tp, offset, now_ms))
 

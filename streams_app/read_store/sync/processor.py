@@ -155,7 +155,7 @@ class StoreProcessor(Processor):
         repeated_from, common = await self._lost_by_broker(claim, stored, progress.get(former_end_of(self._tp), 0))
         if repeated_from is not None:
             start = min(start, repeated_from)
-            await self._processors.run_in_turn(self, partial(self._sync.begin, self._tp, start, common))
+            await self._processors.run_in_turn(self, partial(self._sync.set_progress, self._tp, start, common))
             stored = start
         if claim.committed is None:
             # This is the first commit of the partition. Only its success proves that this worker owns the partition.
@@ -166,7 +166,7 @@ class StoreProcessor(Processor):
                 self._tp, start, stored,
             )  # fmt: skip
             # Lower the progress at once: if the log grew beyond the old offset before the first step, records would be skipped.
-            await self._processors.run_in_turn(self, partial(self._sync.begin, self._tp, start, start))
+            await self._processors.run_in_turn(self, partial(self._sync.set_progress, self._tp, start, start))
             stored = start
         elif stored is not None and stored < start:
             self._processors.sync.overtaken(start - stored)

@@ -114,7 +114,7 @@ class StoreSync:
         """
         return await self._store.progress()
 
-    async def begin(self, tp: TP, offset: int, other_from: int | None = None) -> None:
+    async def set_progress(self, tp: TP, offset: int, other_from: int | None = None) -> None:
         """Set the progress of a partition in the store, and forget its acknowledged dead letters.
 
         Args:
@@ -128,8 +128,8 @@ class StoreSync:
         """
         former_end = (await self._store.progress()).get(former_end_of(tp), 0)
         if other_from is not None and other_from < former_end:
-            await self._store.begin(former_end_of(tp), other_from, self._clock.now_ms())
-        await self._store.begin(tp, offset, self._clock.now_ms())
+            await self._store.set_progress(former_end_of(tp), other_from, self._clock.now_ms())
+        await self._store.set_progress(tp, offset, self._clock.now_ms())
         self._dead_letters.forget_below(tp)
 
     def overtaken(self, records: int) -> None:
@@ -213,7 +213,7 @@ class StoreSync:
             stands = (await self._store.progress()).get(here)
             if stands is None:
                 stands = 0
-                await self._store.begin(here, stands, self._clock.now_ms())
+                await self._store.set_progress(here, stands, self._clock.now_ms())
             await self._apply(ProgressStep(here, stands, stands + 1), read, current, failed, keep)
         return [*rejected, *kept]
 

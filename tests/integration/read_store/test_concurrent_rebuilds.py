@@ -55,13 +55,13 @@ async def test_overtaken_rebuild_whose_table_was_removed_switches_nothing(compar
     second, second_new = open_rebuilding(compared.declared)
     await store.apply([LIKES], ProgressStep(P0, None, 10), 1)
     await first.prepare()
-    await first_new.begin(P0, 0, 1)
+    await first_new.set_progress(P0, 0, 1)
     await first_new.apply([LIKES], ProgressStep(P0, 0, 10), 1)
     await second.prepare()
     with pytest.raises(OvertakenError, match="folded_values_new is not the table that this one has filled"):
         await first.switch(())
     left = await compared.rows(VALUES.format("folded_values"))
-    await second_new.begin(P0, 0, 1)
+    await second_new.set_progress(P0, 0, 1)
     await second_new.apply([LIKES], ProgressStep(P0, 0, 10), 1)
     done = [await second.switch(()) for _ in range(2)]
     with pytest.raises(OvertakenError):
@@ -107,7 +107,7 @@ async def test_former_table_without_progress_does_not_prevent_the_next_rebuild(c
     for _ in range(2):
         rebuilding, new = open_rebuilding(compared.declared)
         await rebuilding.prepare()
-        await new.begin(P0, 0, 1)
+        await new.set_progress(P0, 0, 1)
         await rebuilding.switch(())
         await rebuilding.close()
         await new.close()
@@ -143,7 +143,7 @@ async def test_dead_letters_replayed_and_a_reset_made_during_a_rebuild_are_in_th
     try_to_switch = rebuild._try_to_switch
     later: list[Callable[[], Awaitable[object]]] = [
         lambda: sync.replay_records(topic, [Record(*folded("a", 9, {"likes": 7}))]),
-        lambda: store.begin(reset_of("account-metrics"), 50, 1),
+        lambda: store.set_progress(reset_of("account-metrics"), 50, 1),
     ]
 
     async def meanwhile(topics: FoldedTopics) -> Collection[TP]:

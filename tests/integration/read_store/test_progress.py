@@ -47,8 +47,8 @@ async def test_transaction_with_a_missing_reply_is_repeated_harmlessly(harness: 
 
 
 async def test_partition_may_begin_anywhere_with_any_progress(harness: StoreHarness) -> None:
-    await harness.store.begin(P0, 90, 0)
-    await harness.store.begin(P0, 4, 0)
+    await harness.store.set_progress(P0, 90, 0)
+    await harness.store.set_progress(P0, 4, 0)
 
     assert {P0: 4} == await harness.store.progress()
     assert Counts(written=1) == await harness.store.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, 4, 9), 0)

@@ -281,9 +281,9 @@ async def test_final_catch_up_of_a_rebuild_blocks_workers_but_not_readers(stage:
     await compared.prepare()
     rebuilding, new = open_rebuilding(compared.declared)
     store = open_store(compared.declared)
-    await store.begin(P0, 3, 0)
+    await store.set_progress(P0, 3, 0)
     await rebuilding.prepare()
-    await new.begin(P0, 4, 0)
+    await new.set_progress(P0, 4, 0)
     tasks = []
 
     async def catch_up() -> list[Any]:

@@ -77,7 +77,7 @@ async def test_alias_moves_atomically_and_an_outdated_index_is_not_switched(sear
     await write(search.store, [CellChange(LIKES, 1, 1)], 5)
     for _ in range(2):
         left = await rebuilding.prepare()
-    await new.begin(P0, 3, 0)
+    await new.set_progress(P0, 3, 0)
     behind = await rebuilding.switch(())
     await new.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, 3, 6), 0)
     before = search.cells()
@@ -100,12 +100,12 @@ async def test_overtaken_rebuild_whose_index_was_removed_switches_nothing(search
     second, second_new = open_rebuilding(search.settings)
     await write(search.store, [CellChange(LIKES, 1, 1)], 5)
     await first.prepare()
-    await first_new.begin(P0, 5, 0)
+    await first_new.set_progress(P0, 5, 0)
     left = await second.prepare()
     with pytest.raises(OvertakenError, match="is not the table that this one has filled"):
         await first.switch(())
     before = search.cells()
-    await second_new.begin(P0, 5, 0)
+    await second_new.set_progress(P0, 5, 0)
     switched = await second.switch(())
     with pytest.raises(OvertakenError):
         await first.switch(())
@@ -138,9 +138,9 @@ async def test_similar_indices_and_those_with_a_foreign_alias_stay(search: Searc
 async def test_batch_in_progress_at_the_switch_does_not_move_the_progress_of_the_new_index(search: Search) -> None:
     """Even if both progress documents are equal: same offset, same number of writes."""
     rebuilding, new = open_rebuilding(search.settings)
-    await search.store.begin(P0, 5, 0)
+    await search.store.set_progress(P0, 5, 0)
     await rebuilding.prepare()
-    await new.begin(P0, 5, 0)
+    await new.set_progress(P0, 5, 0)
     store: Any = search.store
     index, condition, _ = await store._locate_progress(ProgressStep(P0, 5, 9))
     await rebuilding.switch(())
@@ -221,7 +221,7 @@ async def test_rebuild_of_another_shape_does_not_change_the_index_in_use_until_i
     await write(search.store, [CellChange(LIKES, 2, 2)], 6)
     with pytest.raises(TryAgainError, match=f"no such index .{search.table}-{other.shape}."):
         await other.store.apply([CellChange(LIKES, 3, 3)], ProgressStep(P0, 6, 7), 0)
-    await new.begin(P0, 6, 0)
+    await new.set_progress(P0, 6, 0)
     await new.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, 6, 6), 0)
     switched = await rebuilding.switch(())
     with pytest.raises(TryAgainError, match=f"no such index .{search.table}-{search.shape}."):

@@ -124,7 +124,7 @@ async def test_restored_store_is_reclaimed_and_nothing_is_written_or_committed(s
     await processor.claim(claim)
     processor.deliver(batch_of(range(5)))
     await store.reaches(processor, 5)
-    await store.sync.begin(P0, 2)
+    await store.sync.set_progress(P0, 2)
     processor.deliver(batch_of(range(5, 9)))
     rejections: list[str] = claim._partition.rejections  # type: ignore[attr-defined]  # of the notes
     await wait_until(lambda: rejections, LIMIT_SECONDS, "it is rejected")
@@ -142,7 +142,7 @@ async def test_restored_store_is_detected_while_idle(store: Store, monkeypatch: 
     await store.reaches(processor, 8)
     processor.deliver(batch_of(range(9, 9), end=20))
     await store.reaches(processor, 20)
-    await store.sync.begin(P0, 2)
+    await store.sync.set_progress(P0, 2)
     rejections: list[str] = claim._partition.rejections  # type: ignore[attr-defined]  # of the notes
     await wait_until(lambda: rejections, LIMIT_SECONDS, "it is rejected")
 
