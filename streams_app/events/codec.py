@@ -140,7 +140,7 @@ class Decoder(Generic[T, M]):
         """
         limits = self.limits
         if not value or len(value) > limits.value_bytes or (key is not None and len(key) > limits.key_bytes):
-            size_faults(key, value, limits)
+            check_sizes(key, value, limits)
             raise BadEventError("not-valid", "the value is empty")
         return value
 
@@ -196,7 +196,7 @@ def native_of(data: Any) -> Any:
 _NATIVE: Final = (bytes, bytearray, datetime, date, time, Decimal, UUID)
 
 
-def size_faults(key: bytes | None, value: bytes | None, limits: Limits) -> None:
+def check_sizes(key: bytes | None, value: bytes | None, limits: Limits) -> None:
     """Check that key and value are within the limits.
 
     Raises:

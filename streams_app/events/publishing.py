@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from streams_app.clock import Clock, SystemClock
 from streams_app.errors import BadEventError, ConfigurationError, NotPublishedError, text_of
-from streams_app.events.codec import decoder_of, encode, native_of, size_faults
+from streams_app.events.codec import check_sizes, decoder_of, encode, native_of
 from streams_app.events.declaration import Event, M, T, formats_of
 from streams_app.events.headers import CONTENT_TYPES, Envelope, Headers, context_faults, headers_for, require_id
 from streams_app.events.own_loop import OwnLoop, waited_for
@@ -314,7 +314,7 @@ class Events:
         try:
             require_id(event_id, self._settings.limits.key_bytes)
             key, value = encode(event, data, before, metadata)
-            size_faults(key, value, self._settings.limits)
+            check_sizes(key, value, self._settings.limits)
             self._decoders[event.key](key, value)
         except BadEventError:
             self._publishing_metrics.add(event.key, "refused")
@@ -370,7 +370,7 @@ class Events:
                 text = f"{event.key} does not fit schema {latest.id}, the latest of {event.topic}-value: {text_of(error)}"
                 raise BadEventError("not-valid", text) from error
             value = framed(latest.id, body)
-            size_faults(one.key, value, self._settings.limits)
+            check_sizes(one.key, value, self._settings.limits)
             found.append(one._replace(value=value))
         return found
 

@@ -106,7 +106,9 @@ class Fill:
         try:
             for batch in _batches(self._records(lines)):
                 for step in steps(batch):
-                    rejected = await with_retries(partial(self._sync.replay_records, self._fold.output, step, is_former=True))
+                    rejected = await with_retries(
+                        partial(self._sync.replay_records, self._fold.output, step, ignores_versions=True)
+                    )
                     for one in sorted(rejected, key=lambda one: one.record.offset):
                         self._reject(one.record.offset, one.detail)
                 self._on_progress(f"{self.done.lines:,} lines taken", self.done.lines, None)

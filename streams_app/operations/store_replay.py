@@ -100,12 +100,12 @@ class StoreReplay:
         for dead_letter in page:
             if self._takes(dead_letter):
                 record = _Record(dead_letter.position[1] if dead_letter.position else -1, None, dead_letter.key, dead_letter.value)
-                chosen[dead_letter.headers["source-topic"], self._is_former(dead_letter)].append(record)
-        for (topic, is_former), records in chosen.items():
+                chosen[dead_letter.headers["source-topic"], self._is_before_reset(dead_letter)].append(record)
+        for (topic, ignores_versions), records in chosen.items():
             room = len(records) if self._limit is None else self._limit - self.done.replayed
             self.done.unselected += max(0, len(records) - room)
             for step in steps(records[:room]):
-                rejected = await self._sync.replay_records(topic, step, is_former=is_former, dry_run=self._dry_run)
+                rejected = await self._sync.replay_records(topic, step, ignores_versions=ignores_versions, dry_run=self._dry_run)
                 self.done.replayed += len(step) - len(rejected)
                 self.done.rejected.update(one.reason for one in rejected)
 
@@ -126,13 +126,13 @@ class StoreReplay:
             ] += 1
         elif not self._sync.knows(topic):
             self.done.not_replayable[f"it is a record of {topic}, which the store does not read now"] += 1
-        elif self._sync.carries_values and self._is_former(dead_letter):
+        elif self._sync.carries_values and self._is_before_reset(dead_letter):
             self.done.not_replayable["its fold was reset since, and the value is that of a record from before"] += 1
         else:
             return True
         return False
 
-    def _is_former(self, dead_letter: ListedDeadLetter) -> bool:
+    def _is_before_reset(self, dead_letter: ListedDeadLetter) -> bool:
         """Return whether a dead letter is older than the last reset of its fold, so that its record may come from another log."""
         failed_at_ms = dead_letter.headers.get("failed-at-ms", "")
         return (int(failed_at_ms) if failed_at_ms.isdecimal() else 0) < self._resets[dead_letter.headers["source-topic"]]

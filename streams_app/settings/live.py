@@ -39,7 +39,7 @@ ORIGIN: Final = re.compile(r"https?://[^/?#\s@]+")
 Scalar = str | int | float | bool
 
 
-def _as_list(given: Any) -> Any:
+def _parsed_conditions(given: Any) -> Any:
     """Convert conditions to a dict that has a tuple of accepted values for each field."""
     if not isinstance(given, dict):
         raise ValueError(  # noqa: TRY004  # pydantic turns a ValueError into a validation error
@@ -56,7 +56,7 @@ def _as_list(given: Any) -> Any:
     return {field: tuple(values) if isinstance(values, list | tuple) else (values,) for field, values in given.items()}
 
 
-Conditions = Annotated[dict[str, tuple[Any, ...]], BeforeValidator(_as_list)]
+Conditions = Annotated[dict[str, tuple[Any, ...]], BeforeValidator(_parsed_conditions)]
 """Accepted values of each field or of ``@type``. An event matches if each of these fields has one of its accepted values."""
 
 

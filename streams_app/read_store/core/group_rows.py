@@ -37,7 +37,7 @@ class RowState:
     versions: dict[str, int] = field(default_factory=dict)
     updated_ms: int = 0
 
-    def take(self, column: str, value: Value, version: int) -> None:
+    def set_value(self, column: str, value: Value, version: int) -> None:
         """Set the value of a column and the version of this value."""
         self.values[column] = value
         self.versions[column] = version
@@ -73,7 +73,7 @@ def rows_of(changes: Iterable[CellChange], columns: Mapping[str, str]) -> dict[R
     """
     rows: dict[RowKey, RowState] = {}
     for change in changes:
-        rows.setdefault(row_key(change), RowState()).take(columns[change.cell.name], change.value, change.version)
+        rows.setdefault(row_key(change), RowState()).set_value(columns[change.cell.name], change.value, change.version)
     return rows
 
 

@@ -17,9 +17,6 @@ T = TypeVar("T")
 
 NEW_SUFFIX: Final = "_new"
 FORMER_SUFFIX: Final = "_old"
-MAX_NAME_LENGTH: Final = 45
-"""Maximum length of the name of a table, to which suffixes are appended."""
-
 
 OWNER: Final = TP("", -2)
 """Pseudo-partition of the new store, whose progress is the token of the rebuild that owns the store. The switch removes it."""

@@ -151,7 +151,7 @@ class SqliteGroupStore(SqliteStore):
                 key, column = row_key(change), self._columns[change.cell.name]
                 row = rows.setdefault(key, RowState())
                 if row.versions.get(column) == found:
-                    row.take(column, value, change.version)
+                    row.set_value(column, value, change.version)
                     row.updated_ms = now_ms
                     touched[key] = row
                     written += 1
@@ -217,7 +217,7 @@ class SqliteGroupStore(SqliteStore):
         rows = self._read(connection, list(dict.fromkeys(row_key(change) for change in changes)))
         merged = merge({cell: stored for key, row in rows.items() for cell, stored in self._stored_in(key, row)}, changes)
         for change in merged.written + merged.confirmed:
-            rows.setdefault(row_key(change), RowState()).take(self._columns[change.cell.name], change.value, change.version)
+            rows.setdefault(row_key(change), RowState()).set_value(self._columns[change.cell.name], change.value, change.version)
         for key in {row_key(change) for change in merged.written}:
             rows[key].updated_ms = now_ms
         touched = dict.fromkeys(row_key(change) for change in merged.written + merged.confirmed)

@@ -169,7 +169,7 @@ class StoreProcessor(Processor):
             await self._processors.run_in_turn(self, partial(self._sync.set_progress, self._tp, start, start))
             stored = start
         elif stored is not None and stored < start:
-            self._processors.sync.overtaken(start - stored)
+            self._processors.sync.count_removed_records(start - stored)
             logger.warning(
                 "retention overtook the read store, names changed by missing records may be out of date "
                 "source=%s offsets=%d-%d",

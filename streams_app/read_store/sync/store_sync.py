@@ -132,7 +132,7 @@ class StoreSync:
         await self._store.set_progress(tp, offset, self._clock.now_ms())
         self._dead_letters.forget_below(tp)
 
-    def overtaken(self, records: int) -> None:
+    def count_removed_records(self, records: int) -> None:
         """Count records that retention removed before they were synced."""
         self._metrics.read_store_known_loss_records.labels(self.store_name).inc(records)
 
@@ -174,7 +174,7 @@ class StoreSync:
         )  # fmt: skip
 
     async def replay_records(
-        self, topic: str, records: Sequence[OutputRecord], *, is_former: bool = False, dry_run: bool = False
+        self, topic: str, records: Sequence[OutputRecord], *, ignores_versions: bool = False, dry_run: bool = False
     ) -> list[RejectedEvent]:
         """Write records that became dead letters, without changing the progress of their partitions.
 
@@ -184,7 +184,7 @@ class StoreSync:
         Args:
             topic: Output topic of the records.
             records: The records as they were received.
-            is_former: Whether to ignore the versions of the records, for example because the fold was reset after the records were
+            ignores_versions: Whether to ignore the versions of the records, for example because the fold was reset after the records were
                 folded. Current values are then written only to cells for which no record was folded since the last reset. Must be
                 False if :attr:`carries_values`.
             dry_run: Write nothing. Values that the store rejects only during a write are not detected then.
@@ -196,7 +196,7 @@ class StoreSync:
             TryAgainError: Source or store is unavailable; some of the values may be written.
         """
         read, rejected = self._parsed(topic, records)
-        if is_former:
+        if ignores_versions:
             read = [ParsedRecord(one.record, [replace(change, version=BEFORE_RESET) for change in one.changes]) for one in read]
         current, failed = await self._current(read)
         kept: list[RejectedEvent] = []

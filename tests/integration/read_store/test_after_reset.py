@@ -34,7 +34,7 @@ async def reset(compared: Compared) -> None:
     """Reset the store as ``streams-app reset`` does; the embedded broker counts a worker that has ended as a member."""
     settings = load(compared.config, {})
     async with in_group(settings.kafka, settings.app_id) as consumer:
-        await reset_read_store.follow(settings, compared.declared, "account-metrics", consumer)
+        await reset_read_store.reset_versions(settings, compared.declared, "account-metrics", consumer)
 
 
 @pytest.mark.parametrize("command", ["verify", "rebuild"])

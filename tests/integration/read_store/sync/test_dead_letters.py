@@ -16,7 +16,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
-from streams_app.operations.reset_read_store import follow
+from streams_app.operations.reset_read_store import reset_versions
 from streams_app.read_store.core.merge import BEFORE_RESET, Cell, CellChange
 from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep
 from streams_app.read_store.sync.dead_letters import StoreDeadLetterWriter
@@ -233,7 +233,7 @@ async def reset(reading: DeadLetterReading) -> None:
     settings = reading.settings()
     consumer = AIOKafkaConsumer(bootstrap_servers=reading.bootstrap, enable_auto_commit=False)
     await consumer.start()
-    await follow(settings, settings.read_store(None), "f", consumer)
+    await reset_versions(settings, settings.read_store(None), "f", consumer)
     await consumer.stop()
 
 
