@@ -184,9 +184,9 @@ class StoreSync:
         Args:
             topic: Output topic of the records.
             records: The records as they were received.
-            ignores_versions: Whether to ignore the versions of the records, for example because the fold was reset after the records were
-                folded. Current values are then written only to cells for which no record was folded since the last reset. Must be
-                False if :attr:`carries_values`.
+            ignores_versions: Whether to ignore the versions of the records, for example because the fold was reset after the
+                records were folded. Current values are then written only to cells for which no record was folded since the last
+                reset. Must be False if :attr:`carries_values`.
             dry_run: Write nothing. Values that the store rejects only during a write are not detected then.
 
         Returns:
