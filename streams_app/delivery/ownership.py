@@ -96,7 +96,7 @@ class Ownership:
         for tp in given:
             # A partition may already be releasing: its running work gets the same deadline, and is also awaited.
             self._releases.shorten_deadline(tp, seconds - LAST_COMMIT_SECONDS)
-            self._release_partition(tp, seconds - LAST_COMMIT_SECONDS, is_last=True)
+            self._release_partition(tp, seconds - LAST_COMMIT_SECONDS, is_handed_over=True)
         await self._releases.release(given, claimed, seconds)
 
     async def stop(self, seconds: float | None = None) -> None:
@@ -107,13 +107,13 @@ class Ownership:
         finally:
             self._is_stopping = False
 
-    def _release_partition(self, tp: TP, seconds: float = 0.0, *, is_last: bool = False) -> None:
+    def _release_partition(self, tp: TP, seconds: float = 0.0, *, is_handed_over: bool = False) -> None:
         """Cancel the running claim of a partition; if it is claimed, start its release by :meth:`.PartitionReleases.begin`."""
         claim = self._claims.pop(tp, None)
         if claim is not None and claim is not asyncio.current_task():
             claim.cancel()
         if (partition := self.partitions.pop(tp, None)) is not None:
-            self._releases.begin(partition, seconds, is_last=is_last)
+            self._releases.begin(partition, seconds, is_handed_over=is_handed_over)
 
     # ---- claim
 
@@ -236,7 +236,7 @@ class Ownership:
         partition = self.partitions.get(batch.tp)
         if partition is None:
             return
-        if partition.reconnection.keeps(batch, self._deliver):
+        if partition.reconnection.buffer(batch, self._deliver):
             self._apply_back_pressure(partition)
         else:
             self._deliver(batch)
@@ -359,7 +359,7 @@ class Ownership:
                 found = await self._group_consumer.incarnations(topic)
                 for partition in partitions:
                     if partition.tp.topic == topic and partition.tp.partition in found:
-                        await partition.check_log(found[partition.tp.partition])
+                        await partition.resync_if_log_changed(found[partition.tp.partition])
         except (NotOwnerError, *DEPENDENCY_ERRORS) as error:
             logger.debug("the logs could not be checked, trying again error=%s", text_of(error))
 

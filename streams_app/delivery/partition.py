@@ -82,7 +82,7 @@ class Partition:
         self.resync_cause: ResyncCause | None = None
         self.read: tuple[Fingerprint, ...] = ()
         self.incarnation: Incarnation | None = None
-        self.reconnection = Reconnection(tp, self._is_same_log, self.fatal)
+        self.reconnection = Reconnection(tp, self._compare_log, self.fatal)
         self.is_paused = self.is_over = self.is_ended = False
         self._group_consumer = group_consumer
         self._owner = owner
@@ -101,7 +101,7 @@ class Partition:
         if batch.records and (not self.read or self.read[-1].offset < batch.records[-1].offset):
             self.read = fingerprints.followed_by(self.read, batch.records[-1])
 
-    async def check_log(self, now: Incarnation) -> None:
+    async def resync_if_log_changed(self, now: Incarnation) -> None:
         """Check whether the log was replaced since the last check; if so, claim the partition again.
 
         A changed topic id proves this. If only the leader epoch changed, the log is compared with the records that were read.
@@ -116,10 +116,10 @@ class Partition:
         if former is not None and former.topic_id != now.topic_id:
             self.resync("log", "its topic was deleted and created again", "look")
         elif former != now:
-            await self._is_same_log()
+            await self._compare_log()
             self.incarnation = now
 
-    async def _is_same_log(self) -> bool:
+    async def _compare_log(self) -> bool:
         """Return whether the log matches the fingerprints of records that were read; if not, claim the partition again.
 
         Raises:

@@ -46,7 +46,7 @@ class Reconnection:
         """Whether batches are buffered."""
         return bool(self._waiting)
 
-    def keeps(self, batch: Batch, deliver: Callable[[Batch], None]) -> bool:
+    def buffer(self, batch: Batch, deliver: Callable[[Batch], None]) -> bool:
         """Buffer a batch if the client has reconnected since the last comparison, or if earlier batches are still buffered.
 
         Args:

@@ -39,25 +39,25 @@ class PartitionReleases:
         release = self._releasing.get(tp)
         return None if release is None else release.task
 
-    def begin(self, partition: Partition, seconds: float, *, is_last: bool = False) -> None:
+    def begin(self, partition: Partition, seconds: float, *, is_handed_over: bool = False) -> None:
         """Start ending the processors of a partition. From now on, their reports are ignored, except commits and fatal errors.
 
         Args:
             partition: A claimed partition.
             seconds: Grace period for running work.
-            is_last: Whether another process may claim the partition next. If True, the caller must call :meth:`release`, which
-                makes the last commit. If False, the last commit follows as soon as the processors have ended; no commit is
+            is_handed_over: Whether another process may claim the partition next. If True, the caller must call :meth:`release`,
+                which makes the last commit. If False, the last commit follows as soon as the processors have ended; no commit is
                 made if ``seconds`` is 0.
         """
         partition.is_over = True
         tp = partition.tp
-        task = asyncio.create_task(self._end(partition, seconds, is_last=is_last), name=f"end {tp}")
+        task = asyncio.create_task(self._end(partition, seconds, is_handed_over=is_handed_over), name=f"end {tp}")
         self._releasing[tp] = Releasing(partition, task)
         task.add_done_callback(lambda ended: self._releasing.pop(tp) if self.of(tp) is ended else None)
 
-    async def _end(self, partition: Partition, seconds: float, *, is_last: bool) -> None:
+    async def _end(self, partition: Partition, seconds: float, *, is_handed_over: bool) -> None:
         await partition.end(seconds)
-        if seconds and not is_last:
+        if seconds and not is_handed_over:
             # Without this commit, the next claim would read metadata in which finished work is still recorded as started.
             await self._commits.commit_last([partition])
 

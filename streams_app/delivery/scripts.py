@@ -25,7 +25,7 @@ def unmeasured(_: str) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
-def fenced(name: str) -> str:
+def delivery_lua(name: str) -> str:
     """Return the text of ``delivery/lua/<name>.lua``, which scripts include; "" if that file does not exist."""
     found = files("streams_app.delivery") / "lua" / f"{name}.lua"
     return found.read_text("utf-8") if found.is_file() else ""
@@ -38,7 +38,7 @@ def with_included(text: str, shared: Callable[[str], str] = lambda _: "") -> str
         text: The text of the script file.
         shared: Returns the text of a Lua file of the processor's layer by its name. Used if ``delivery/lua`` has no such file.
     """
-    return _INCLUDE.sub(lambda found: with_included(fenced(found[1]) or shared(found[1]), shared), text)
+    return _INCLUDE.sub(lambda found: with_included(delivery_lua(found[1]) or shared(found[1]), shared), text)
 
 
 class FencedError(Exception):
@@ -46,7 +46,7 @@ class FencedError(Exception):
 
     Attributes:
         script: Name of the script or step.
-        cause: The cause, one word; those of ``fenced.lua`` are ``no-state``, ``token`` and ``fence``.
+        cause: The cause, one word; those of ``delivery_lua.lua`` are ``no-state``, ``token`` and ``fence``.
     """
 
     def __init__(self, script: str, cause: str) -> None:

@@ -60,21 +60,21 @@ class CoalescingProducer:
         If there is one record and its partition is known, it shares a request with the records of other calls. Otherwise, the
         records are sent on their own.
         """
-        place = self._producer.place_of(records[0]) if len(records) == 1 else None
-        if place is None:
+        tp = self._producer.next_partition(records[0]) if len(records) == 1 else None
+        if tp is None:
             return await self._producer.send(records)
         outcome: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(place, []).append((records[0]._replace(partition=place.partition), outcome))
-        if place not in self._tasks:
-            self._tasks[place] = asyncio.create_task(self._send_line(place), name=f"send to {place}")
+        self._lines.setdefault(tp, []).append((records[0]._replace(partition=tp.partition), outcome))
+        if tp not in self._tasks:
+            self._tasks[tp] = asyncio.create_task(self._send_line(tp), name=f"send to {tp}")
         try:
             async with asyncio.timeout(self._send_seconds):
                 return [await outcome]
         except TimeoutError:
             return [KafkaTimeoutError(f"not acknowledged within {self._send_seconds:g} s")]
 
-    async def _send_line(self, place: TP) -> None:
-        line = self._lines[place]
+    async def _send_line(self, tp: TP) -> None:
+        line = self._lines[tp]
         try:
             while line:
                 # Skip records whose caller has timed out or was cancelled.
@@ -83,7 +83,7 @@ class CoalescingProducer:
                 if going:
                     await self._send_together(going)
         finally:
-            del self._lines[place], self._tasks[place]
+            del self._lines[tp], self._tasks[tp]
             _resolve(line, [ProducerClosed()] * len(line))
 
     async def _send_together(self, going: _Line) -> None:

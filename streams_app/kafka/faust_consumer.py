@@ -10,7 +10,7 @@ from faust.types import TP as FaustTP
 
 from streams_app.delivery.batch import TP
 from streams_app.kafka.consumer import FoldingConsumer
-from streams_app.kafka.fetching import moved
+from streams_app.kafka.fetching import seek_and_count
 from streams_app.kafka.queries import KafkaQueries
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class FaustGroupConsumer(KafkaQueries):
         thread = self._consumer().thread
 
         async def move(consumer: aiokafka.AIOKafkaConsumer) -> int:
-            return moved(consumer, thread.seek_numbers, tp, offset)
+            return seek_and_count(consumer, thread.seek_numbers, tp, offset)
 
         return await self._asked(move)
 

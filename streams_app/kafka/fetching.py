@@ -113,7 +113,7 @@ def stable_offset(state: Any) -> int | None:
     return None if highwater is None else int(highwater)
 
 
-def moved(consumer: AIOKafkaConsumer, seek_numbers: MutableMapping[TP, int], tp: TP, offset: int) -> int:
+def seek_and_count(consumer: AIOKafkaConsumer, seek_numbers: MutableMapping[TP, int], tp: TP, offset: int) -> int:
     """Seek a partition to an offset, and count the seek.
 
     Returns:

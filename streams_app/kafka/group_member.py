@@ -22,7 +22,7 @@ from streams_app.delivery.tasks import ended
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.kafka.attempts import attempt, is_cancelled
 from streams_app.kafka.client import client_options
-from streams_app.kafka.fetching import is_behind, moved, notify_waiters, take_fetched
+from streams_app.kafka.fetching import is_behind, notify_waiters, seek_and_count, take_fetched
 from streams_app.kafka.member_requests import places_of
 from streams_app.kafka.patches.consumer_end import end
 from streams_app.kafka.patches.fetch_times import watch
@@ -244,7 +244,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
         Raises:
             NotOwnerError: The partition is not assigned to this member.
         """
-        return moved(self._connected(), self._seek_numbers, tp, offset)
+        return seek_and_count(self._connected(), self._seek_numbers, tp, offset)
 
     def pause(self, tps: Collection[TP]) -> None:
         """Pause fetching of partitions; those that are not assigned are ignored."""

@@ -71,10 +71,10 @@ class AckedProducer:
         for topic in self._topics.values():
             topic.clear_faults()
 
-    def place_of(self, record: Outgoing) -> TP | None:
+    def next_partition(self, record: Outgoing) -> TP | None:
         """Return the partition for a record; None before the first send to its topic, or if the topic does not exist."""
         topic = self._topics.get(record.topic)
-        partition = None if topic is None else topic.partition_of(record)
+        partition = None if topic is None else topic.next_partition(record)
         return None if partition is None else TP(record.topic, partition)
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:

@@ -57,18 +57,18 @@ class ProducerBatch:
 
 
 @dataclass(slots=True, eq=False)
-class Opened:
+class OpenProducer:
     """An aiokafka producer and the sends that use it.
 
     Attributes:
         producer: The started producer.
-        places: Lock for each partition, which allows only one batch of the partition at a time to wait for buffer space.
+        buffer_locks: Lock for each partition, which allows only one batch of the partition at a time to wait for buffer space.
         users: Number of pending sends.
         is_retired: Whether new sends must not use it; it is closed when its last pending send ends.
     """
 
     producer: AIOKafkaProducer
-    places: dict[int, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    buffer_locks: dict[int, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
     users: int = 0
     is_retired: bool = False
 
@@ -95,13 +95,13 @@ class TopicProducer:
         self._opener = opener
         self._report_fault = report_fault
         self._send_seconds = send_seconds
-        self._opened: Opened | None = None
+        self._opened: OpenProducer | None = None
         self._opening = asyncio.Lock()
         self._ending: set[asyncio.Task[None]] = set()
         self._failing_partitions: set[int | None] = set()
         self._turn = 0
 
-    def partition_of(self, record: Outgoing) -> int | None:
+    def next_partition(self, record: Outgoing) -> int | None:
         """Return the partition for a record; None before a send has queried the broker.
 
         Records with neither a partition nor a key go to the partitions in rotation; each call advances the rotation.
@@ -115,7 +115,7 @@ class TopicProducer:
         """Produce records and wait for acknowledgements; return an outcome for each: None if acknowledged, else the error."""
         late = KafkaTimeoutError(f"not acknowledged within {self._send_seconds:g} s")
         outcomes: Outcomes = [late] * len(records)
-        opened: Opened | None = None
+        opened: OpenProducer | None = None
         has_begun = has_failed = False
         try:
             async with asyncio.timeout(self._send_seconds):
@@ -155,20 +155,20 @@ class TopicProducer:
 
     # ---- the producer
 
-    async def _open(self) -> Opened:
+    async def _open(self) -> OpenProducer:
         async with self._opening:
             if self._opened is None:
-                self._opened = Opened(await self._opener())
+                self._opened = OpenProducer(await self._opener())
             return self._opened
 
-    def _retire(self, opened: Opened) -> None:
+    def _retire(self, opened: OpenProducer) -> None:
         """Retire a producer, so that no new send uses it. Its pending sends continue until their deadlines."""
         opened.is_retired = True
         if self._opened is opened:
             self._opened = None
         self._end_unused(opened)
 
-    def _end_unused(self, opened: Opened) -> None:
+    def _end_unused(self, opened: OpenProducer) -> None:
         if not opened.users:
             task = asyncio.create_task(end(opened.producer), name=f"end the producer of {self._topic}")
             self._ending.add(task)
@@ -202,7 +202,7 @@ class TopicProducer:
 
     # ---- batches
 
-    async def _send(self, opened: Opened, records: Sequence[Outgoing], count: int, outcomes: Outcomes) -> None:
+    async def _send(self, opened: OpenProducer, records: Sequence[Outgoing], count: int, outcomes: Outcomes) -> None:
         batches = self._batches(opened.producer, records, count, range(len(records)))
         await self._send_all(opened, batches, outcomes)
         if not any(outcomes):
@@ -219,11 +219,11 @@ class TopicProducer:
         """Pack records into batches by partition, because a future per batch costs a fraction of one per record."""
         batches: list[ProducerBatch] = []
         waiting: dict[int, ProducerBatch] = {}
-        for position, place in zip(positions, self._partitions([records[at] for at in positions], count), strict=True):
+        for position, partition in zip(positions, self._partitions([records[at] for at in positions], count), strict=True):
             record = records[position]
-            batch = waiting.get(place)
+            batch = waiting.get(partition)
             if batch is None or not batch.append(record, position):
-                batch = waiting[place] = ProducerBatch(place, producer.create_batch())
+                batch = waiting[partition] = ProducerBatch(partition, producer.create_batch())
                 batches.append(batch)
                 batch.append(record, position)
         return batches
@@ -238,14 +238,14 @@ class TopicProducer:
                 found[position] = self._turn % count
         return found
 
-    async def _send_all(self, opened: Opened, batches: Iterable[ProducerBatch], outcomes: Outcomes) -> None:
+    async def _send_all(self, opened: OpenProducer, batches: Iterable[ProducerBatch], outcomes: Outcomes) -> None:
         """Send batches, in order within each partition, and set the outcome of each record."""
         queues: dict[int, list[ProducerBatch]] = {}
         for batch in batches:
             queues.setdefault(batch.partition, []).append(batch)
         await asyncio.gather(*(self._send_in_order(opened, queue, outcomes) for queue in queues.values()))
 
-    async def _send_in_order(self, opened: Opened, queue: Sequence[ProducerBatch], outcomes: Outcomes) -> None:
+    async def _send_in_order(self, opened: OpenProducer, queue: Sequence[ProducerBatch], outcomes: Outcomes) -> None:
         """Send the batches of one partition in order, and set the outcome of each record.
 
         Only one batch of the process waits for buffer space of a partition at a time. If many waited, aiokafka would count the time
@@ -254,7 +254,7 @@ class TopicProducer:
         acks: list[asyncio.Future[Any]] = []
         for number, batch in enumerate(queue):
             try:
-                async with opened.places[batch.partition]:
+                async with opened.buffer_locks[batch.partition]:
                     ack = await opened.producer.send_batch(batch.builder, self._topic, partition=batch.partition)
             except (KafkaError, TimeoutError, AssertionError) as error:
                 # aiokafka asserts that the partition exists: the topic was created again with fewer partitions.
@@ -271,7 +271,7 @@ class TopicProducer:
                 raise fault
 
     async def _wait(
-        self, opened: Opened, acks: Sequence[asyncio.Future[Any]], queue: Sequence[ProducerBatch], outcomes: Outcomes
+        self, opened: OpenProducer, acks: Sequence[asyncio.Future[Any]], queue: Sequence[ProducerBatch], outcomes: Outcomes
     ) -> None:
         """Wait until all batches are answered, or the topic no longer exists."""
         polls, waiting = 0, set(acks)

@@ -166,7 +166,7 @@ AT_MOST_ONCE: Final = (
         "a release makes no last commit",
         "If the same process claims the partition again, events that have just succeeded become dead letters.",
         ("drops:9", "drops:9 history"),
-        (Change("delivery.release:PartitionReleases._end", "if seconds and not is_last:", "if False:"),),
+        (Change("delivery.release:PartitionReleases._end", "if seconds and not is_handed_over:", "if False:"),),
     ),
     Mutant(
         "a release does not wait for running attempts",

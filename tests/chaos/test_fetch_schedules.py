@@ -105,7 +105,7 @@ class Reader:
         (self.subscriptions.pause if is_wanted else self.subscriptions.resume)(PARTITION)
 
     def seek(self) -> int:
-        """Seek as :func:`streams_app.kafka.fetching.moved` does."""
+        """Seek as :func:`streams_app.kafka.fetching.seek_and_count` does."""
         to = self.rng.randint(0, self.end)
         self.subscriptions.seek(PARTITION, to)
         self.seek_numbers[TP0] += 1

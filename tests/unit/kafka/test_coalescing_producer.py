@@ -27,7 +27,7 @@ class StubSender:
         self.answers = asyncio.Event()
         self.raises: Exception | None = None
 
-    def place_of(self, record: Outgoing) -> TP | None:
+    def next_partition(self, record: Outgoing) -> TP | None:
         return TP(record.topic, int(record.key or b"0"))
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:

@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError,
 from streams_app.delivery.producer import Outgoing
 from streams_app.kafka.fetching import stable_offset
 from streams_app.kafka.producer import AckedProducer
-from streams_app.kafka.topic_producer import Opened, ProducerBatch, TopicProducer
+from streams_app.kafka.topic_producer import OpenProducer, ProducerBatch, TopicProducer
 from streams_app.settings.sections import KafkaSettings
 
 LATE, LARGE, GONE = KafkaTimeoutError(), MessageSizeTooLargeError(), KafkaError()
@@ -50,10 +50,10 @@ class TopicReports(dict[str, str | None]):
         self[topic] = why
 
 
-def batches_of(places: list[tuple[int, list[int]]]) -> list[ProducerBatch]:
+def batches_of(buffer_locks: list[tuple[int, list[int]]]) -> list[ProducerBatch]:
     """Return batches, each with its partition and the positions of its records."""
     made = []
-    for partition, positions in places:
+    for partition, positions in buffer_locks:
         batch = ProducerBatch(partition, f"batch {positions}")
         batch.positions = positions
         made.append(batch)
@@ -69,7 +69,7 @@ async def send_all(
     topic_reports = TopicReports() if reports is None else reports
     found: list[BaseException | None] = [GONE] * count
     topic = TopicProducer("t", unopened, topic_reports.report)
-    await topic._send_all(Opened(cast("AIOKafkaProducer", broker)), batches, found)
+    await topic._send_all(OpenProducer(cast("AIOKafkaProducer", broker)), batches, found)
     return found
 
 
@@ -128,7 +128,7 @@ async def test_unresponsive_broker_fails_unacknowledged_records_only() -> None:
         def _batches(self, *_: Any) -> list[ProducerBatch]:
             return batches_of([(0, [0]), (1, [1])])
 
-        def _end_unused(self, opened: Opened) -> None:
+        def _end_unused(self, opened: OpenProducer) -> None:
             broker.tried.append("ended")
 
     topic = Packed("t", opened, reports.report, send_seconds=0.1)
