@@ -23,7 +23,7 @@ from streams_app.health.outage_reporter import OutageReporter
 from streams_app.kafka.attempts import attempt, is_cancelled
 from streams_app.kafka.client import client_options
 from streams_app.kafka.fetching import is_behind, notify_waiters, seek_and_count, take_fetched
-from streams_app.kafka.member_requests import places_of
+from streams_app.kafka.member_requests import unread_ranges_of
 from streams_app.kafka.patches.consumer_end import end
 from streams_app.kafka.patches.fetch_times import watch
 from streams_app.kafka.queries import KafkaQueries, in_time
@@ -259,7 +259,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             consumer.resume(*_assigned(consumer, tps))
             notify_waiters(consumer)
 
-    async def places(self, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
+    async def unread_ranges(self, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
         """Return the position and the high watermark of each partition.
 
         Args:
@@ -270,7 +270,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             NotOwnerError: The member is not connected.
             KafkaError, TimeoutError: The broker does not answer.
         """
-        return await self._asked(lambda consumer: places_of(consumer, positions))
+        return await self._asked(lambda consumer: unread_ranges_of(consumer, positions))
 
     def _connected(self) -> AIOKafkaConsumer:
         if self._consumer is None:

@@ -45,7 +45,7 @@ async def committed_of(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> dict[TP
     return {TP(*tp): Committed(present.offset, present.metadata or "") for tp, present in found.items() if present.offset >= 0}
 
 
-async def places_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
+async def unread_ranges_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
     """Return the position and the high watermark of each partition.
 
     Args:

@@ -112,11 +112,11 @@ class JournalAgent:
         while not stop.is_set():
             self._report_segments()
             try:
-                places = await self._member.places(self.ownership.positions())
+                unread_ranges = await self._member.unread_ranges(self.ownership.positions())
             except Exception as error:  # any error: the next round retries
                 logger.debug("cannot read the lag of a journal", exc_info=error)
             else:
-                lag = sum(max(0, end - position) for position, end in places.values())
+                lag = sum(max(0, end - position) for position, end in unread_ranges.values())
                 self._metrics.journal_lag_records.labels(journal=self._journal.name).set(lag)
             await wait(stop, REPORT_EVERY_SECONDS)
 

@@ -114,11 +114,11 @@ class ViewAgent:
             metrics.live_pages.labels(view=name).set(pages)
             metrics.live_reading.labels(view=name).set(is_reading)
             try:
-                places = await self._member.places(self.ownership.positions())
+                unread_ranges = await self._member.unread_ranges(self.ownership.positions())
             except Exception as error:  # any error: the next report reads the lag again
                 logger.debug("cannot read the lag of a live view", exc_info=error)
             else:
-                lag = sum(max(0, end - position) for position, end in places.values())
+                lag = sum(max(0, end - position) for position, end in unread_ranges.values())
                 metrics.live_lag_records.labels(view=name).set(lag)
             await wait(stop, REPORT_EVERY_SECONDS)
 

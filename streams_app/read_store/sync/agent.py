@@ -103,19 +103,19 @@ class ReadStoreAgent:
         While the broker does not answer, the lag keeps its last value, and the age rises.
         """
         try:
-            places = await self._member.places(self.ownership.positions())
+            unread_ranges = await self._member.unread_ranges(self.ownership.positions())
         except Exception as error:  # any error: the next report reads the lag again
             logger.debug("cannot read the lag of a read store", exc_info=error)
         else:
-            self._observe_ends(places)
+            self._observe_ends(unread_ranges)
         in_progress = self._processors.oldest_ms()
         since = [in_progress.get(tp, waiting) for tp, waiting in self._waiting.items()]
         self._age.set(age_ms(since, self._clock.now_ms()) / 1000)
 
-    def _observe_ends(self, places: Mapping[TP, tuple[int, int]]) -> None:
-        self._lag.set(sum(max(0, end - position) for position, end in places.values()))
-        for gone in self._ends.keys() - places.keys():
+    def _observe_ends(self, unread_ranges: Mapping[TP, tuple[int, int]]) -> None:
+        self._lag.set(sum(max(0, end - position) for position, end in unread_ranges.values()))
+        for gone in self._ends.keys() - unread_ranges.keys():
             del self._ends[gone]
-        for tp, (_, end) in places.items():
+        for tp, (_, end) in unread_ranges.items():
             self._ends[tp].observe(end, self._clock.now_ms())
-        self._waiting = {tp: self._ends[tp].since(position) for tp, (position, _) in places.items()}
+        self._waiting = {tp: self._ends[tp].since(position) for tp, (position, _) in unread_ranges.items()}

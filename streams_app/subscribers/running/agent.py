@@ -315,7 +315,7 @@ class SubscriberAgent:
             status.remark(about, remark_with(outage.fault, subscriber.name, text))
 
         self.gauges = SubscriberGauges(
-            metrics, subscriber.name, self._dispatcher, subscriber_metrics, self._places, clock,
+            metrics, subscriber.name, self._dispatcher, subscriber_metrics, self._unread_ranges, clock,
             remark=said,
             lag_ms=lambda: 0 if loop_monitor is None else loop_monitor.lag_ms(subscriber.name),
             waits_for_operator=lambda: self._member.outage.waits_for_operator,
@@ -335,5 +335,5 @@ class SubscriberAgent:
             looking.cancel()
             await self._dispatcher.executor.stop()
 
-    async def _places(self) -> Mapping[TP, tuple[int, int]]:
-        return await self._member.places(self.ownership.positions())
+    async def _unread_ranges(self) -> Mapping[TP, tuple[int, int]]:
+        return await self._member.unread_ranges(self.ownership.positions())
