@@ -13,7 +13,7 @@ from streams_app.delivery.group_consumer import Committed, Member
 from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.delivery.partition import Partition
 from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processor
-from streams_app.delivery.ranges import Served
+from streams_app.delivery.ranges import ServedProcessor
 from streams_app.health.status import Status
 
 TP0 = TP("t", 0)
@@ -96,7 +96,7 @@ class Worker:
 
     def hold(self, *takers: Taker, tp: TP = TP0, progress_ms: int = 0) -> Partition:
         partition = Partition(tp, HERE, cast("Any", self.group_consumer), self.ownership)
-        partition.ranges.served = {name: Served(taker, 10) for name, taker in zip("abc", takers, strict=False)}
+        partition.ranges.served = {name: ServedProcessor(taker, 10) for name, taker in zip("abc", takers, strict=False)}
         partition.ranges.begin(10, seek_number=3, monotonic_ms=progress_ms)
         self.ownership.partitions[tp] = partition
         return partition

@@ -52,7 +52,7 @@ class ComparedReader:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadSoFar:
+class ReaderPosition:
     """Stored position of a reader in a partition.
 
     Attributes:
@@ -66,7 +66,7 @@ class ReadSoFar:
     read: tuple[Fingerprint, ...] = ()
 
 
-Read = dict[TP, ReadSoFar]
+Read = dict[TP, ReaderPosition]
 
 
 async def log_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
@@ -118,7 +118,7 @@ def recreations(reader: ComparedReader, read: Read, ids: Mapping[str, str]) -> I
         return
 
 
-def went_back(reader: ComparedReader, tp: TP, common: int, so_far: ReadSoFar) -> Finding:
+def went_back(reader: ComparedReader, tp: TP, common: int, so_far: ReaderPosition) -> Finding:
     """Return the finding about records that the broker has lost after they were read (pure).
 
     Args:
@@ -142,7 +142,7 @@ async def _readers(settings: Settings) -> dict[ComparedReader, Read]:
         async with in_group(settings.kafka, group) as consumer:
             commits = await commits_in(settings.kafka, consumer, group, tps) if tps else {}
         readers[ComparedReader(f"read store {store.name}")] = {
-            tp: ReadSoFar(parts[0], offset, of_text(parts[2]))
+            tp: ReaderPosition(parts[0], offset, of_text(parts[2]))
             for tp, (offset, metadata) in _positions(store.name, commits).items()
             if (parts := metadata.partition("~"))
         }
@@ -160,7 +160,7 @@ async def _subscribers(settings: Settings) -> dict[ComparedReader, Read]:
         name = one.subscriber.name
         commits = await committed(settings, one, _partitions([one.topic], counts)) if one.topic in counts else {}
         readers[ComparedReader(f"subscriber {name}", how_to_set_offsets(name))] = {
-            tp: ReadSoFar(metadata.topic_id, max(offset, *(each.offset + 1 for each in metadata.read), 0), metadata.read)
+            tp: ReaderPosition(metadata.topic_id, max(offset, *(each.offset + 1 for each in metadata.read), 0), metadata.read)
             for tp, (offset, text) in _positions(name, commits).items()
             if (metadata := decoded(text, offset, NO_OFFSET)) is not None
         }
@@ -183,7 +183,7 @@ async def _in_redis(settings: Settings) -> dict[ComparedReader, Read]:
         for place in await stored_shards(redis, settings, None):
             topic_id, log, to = await redis.hmget(place.keys.meta, ["topic_id", "log", "to"])
             advice = f"streams-app reset --fold {place.fold.name} --emit (it says first what it would do)"
-            readers[ComparedReader(f"fold {place.fold.name}", advice)][TP(place.fold.source, place.partition)] = ReadSoFar(
+            readers[ComparedReader(f"fold {place.fold.name}", advice)][TP(place.fold.source, place.partition)] = ReaderPosition(
                 _text(topic_id), max(place.fence, int(to or -1)) + 1, of_text(_text(log))
             )
         metas = [
@@ -202,7 +202,7 @@ async def _in_redis(settings: Settings) -> dict[ComparedReader, Read]:
             for tp in _partitions([source], counts):
                 topic_id, log, fence = await redis.hmget(meta_of(*tp), ["topic_id", "log", "fence"])
                 if fence is not None:
-                    readers[reader][tp] = ReadSoFar(_text(topic_id), int(fence) + 1, of_text(_text(log)))
+                    readers[reader][tp] = ReaderPosition(_text(topic_id), int(fence) + 1, of_text(_text(log)))
     return readers
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterator
 from streams_app.checking.finding import Finding, Level
 from streams_app.errors import StreamsAppError
 from streams_app.kafka.admin import admin_client
-from streams_app.kafka.rights import TOPIC, Needed, Right, missing_of
+from streams_app.kafka.rights import TOPIC, RequiredRight, Right, missing_of
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.loading import catalogue_of
 from streams_app.subscribers.running.requirements import enabled_subscriptions, needed_rights
@@ -29,17 +29,17 @@ async def rights_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
             yield Finding(Level.WARNING, str(one), f"where that is wanted: {one.command(settings.kafka)}")
 
 
-def _described_configs(settings: Settings) -> Iterator[Needed]:
+def _described_configs(settings: Settings) -> Iterator[RequiredRight]:
     topics = {*settings.sources, *(view.source for view in settings.live_of_topics)}
     for topic in sorted(topics | {one.topic for one in enabled_subscriptions(settings)}):
-        yield Needed(Right.DESCRIBE_CONFIGS, TOPIC, topic, "check cannot see how long it is kept")
+        yield RequiredRight(Right.DESCRIBE_CONFIGS, TOPIC, topic, "check cannot see how long it is kept")
 
 
-def _published(settings: Settings) -> Iterator[Needed]:
+def _published(settings: Settings) -> Iterator[RequiredRight]:
     """Yield the right to write to each topic of the catalogue's events that this application does not read."""
     if settings.events.catalogue is None:
         return
     read = {*settings.sources, *(one.topic for one in enabled_subscriptions(settings))}
     for event in catalogue_of(settings).events:
         if event.topic not in read:
-            yield Needed(Right.WRITE, TOPIC, event.topic, f"event {event.key} cannot be published")
+            yield RequiredRight(Right.WRITE, TOPIC, event.topic, f"event {event.key} cannot be published")

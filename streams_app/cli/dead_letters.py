@@ -323,7 +323,7 @@ def replay_dead_letters(
     return 0 if number is None else EXIT_SIGNALLED + number
 
 
-class Running(Protocol):
+class StoppableReplay(Protocol):
     """A replay of dead letters that :func:`run` can run and stop.
 
     Attributes:
@@ -339,7 +339,7 @@ class Running(Protocol):
         """Replay all selected dead letters."""
 
 
-async def run(replay: Running, clock: Clock) -> int | None:
+async def run(replay: StoppableReplay, clock: Clock) -> int | None:
     """Run a replay until it ends or a signal arrives.
 
     The first signal ends the replay after the current page and its receipts. A second signal ends the replay immediately.

@@ -18,7 +18,7 @@ from streams_app.delivery.group_consumer import GroupConsumer, Member, NotOwnerE
 from streams_app.delivery.offset_metadata import offsets_in, offsets_of
 from streams_app.delivery.partition import Owner, Partition
 from streams_app.delivery.processor import NO_OFFSET, Claim, LogBounds, Processors
-from streams_app.delivery.ranges import Served
+from streams_app.delivery.ranges import ServedProcessor
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class Claimer:
             committed = await group_consumer.committed(tp)
             in_commit = None if committed is None else offsets_in(committed)
             made = self._processors.of(tp, list(in_commit or ()))
-            partition.ranges.served = {name: Served(processor) for name, processor in made.items()}
+            partition.ranges.served = {name: ServedProcessor(processor) for name, processor in made.items()}
             if committed is not None:
                 partition.offsets.restore(committed, offsets_of(committed, made))
                 # Kafka rejects this commit under a stale generation. Until then, no state has been touched.
@@ -110,7 +110,7 @@ class Claimer:
             for name in partition.ranges.served
         }
 
-        async def claim(name: str, served: Served) -> None:
+        async def claim(name: str, served: ServedProcessor) -> None:
             try:
                 served.next = await served.processor.claim(claims[name])
             finally:

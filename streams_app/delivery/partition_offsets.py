@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from streams_app.delivery.group_consumer import Committed
 from streams_app.delivery.offset_metadata import commit_of, raised
 from streams_app.delivery.processor import OffsetAndMetadata
-from streams_app.delivery.ranges import Served
+from streams_app.delivery.ranges import ServedProcessor
 
 
 class PartitionOffsets:
@@ -41,7 +41,7 @@ class PartitionOffsets:
         if name in self.by_name and self.by_name[name].offset > common:
             self.by_name[name] = self.by_name[name]._replace(offset=common)
 
-    async def low(self, served: Mapping[str, Served]) -> Committed | None:
+    async def low(self, served: Mapping[str, ServedProcessor]) -> Committed | None:
         """Ask all processors for their low watermarks, and return the next commit; None if a processor has no state yet."""
         lows: dict[str, OffsetAndMetadata] = {}
         for name, one in served.items():

@@ -27,7 +27,7 @@ STUCK_MS: Final = 1_000
 
 
 @dataclass(slots=True)
-class Served:
+class ServedProcessor:
     """A processor of a partition, and how far records were delivered to it.
 
     Attributes:
@@ -51,7 +51,7 @@ class Ranges:
         progress_ms: When records were last delivered or applied.
     """
 
-    served: dict[str, Served] = field(default_factory=dict)
+    served: dict[str, ServedProcessor] = field(default_factory=dict)
     seek_number: int = -1
     position: int = 0
     applied: int = 0

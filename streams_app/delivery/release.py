@@ -14,7 +14,7 @@ from streams_app.delivery.partition import Partition
 logger = logging.getLogger(__name__)
 
 
-class Releasing(NamedTuple):
+class PartitionRelease(NamedTuple):
     """A partition that is being released, and the task that ends its processors."""
 
     partition: Partition
@@ -26,7 +26,7 @@ class PartitionReleases:
 
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
-        self._releasing: dict[TP, Releasing] = {}
+        self._releasing: dict[TP, PartitionRelease] = {}
         self._releases: set[asyncio.Task[None]] = set()
 
     @property
@@ -52,7 +52,7 @@ class PartitionReleases:
         partition.is_over = True
         tp = partition.tp
         task = asyncio.create_task(self._end(partition, seconds, is_handed_over=is_handed_over), name=f"end {tp}")
-        self._releasing[tp] = Releasing(partition, task)
+        self._releasing[tp] = PartitionRelease(partition, task)
         task.add_done_callback(lambda ended: self._releasing.pop(tp) if self.of(tp) is ended else None)
 
     async def _end(self, partition: Partition, seconds: float, *, is_handed_over: bool) -> None:

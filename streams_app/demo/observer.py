@@ -21,7 +21,7 @@ LATEST = 6
 
 
 @dataclass(slots=True)
-class OutputSoFar:
+class FoldOutput:
     """The output of a fold so far: counts, and the newest records.
 
     Attributes:
@@ -50,7 +50,7 @@ class Observer:
     """
 
     def __init__(self, settings: Settings, fold: Fold) -> None:
-        self.seen = OutputSoFar()
+        self.seen = FoldOutput()
         self._fold = fold
         self.ids: set[str] = set()
         self._options = client_options(settings.kafka)

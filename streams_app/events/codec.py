@@ -28,25 +28,25 @@ from streams_app.settings import Limits
 _NOTHING: Final = msgspec.Raw(b"null")
 
 
-class _Beside(msgspec.Struct):
+class _MetadataFields(msgspec.Struct):
     """The fields ``before`` and ``metadata`` of a value, as raw JSON."""
 
     before: msgspec.Raw = _NOTHING
     metadata: msgspec.Raw = _NOTHING
 
 
-class _Folded(msgspec.Struct):
+class _FoldedFields(msgspec.Struct):
     fold: FoldInfo
 
 
-_beside: Final = msgspec.json.Decoder(_Beside)
-_folded: Final = msgspec.json.Decoder(_Folded)
+_beside: Final = msgspec.json.Decoder(_MetadataFields)
+_folded: Final = msgspec.json.Decoder(_FoldedFields)
 
 
 Parts: TypeAlias = tuple[T, T | None, M | None, FoldInfo | None]
 
 
-class Decoded(msgspec.Struct, Generic[T, M], frozen=True):
+class DecodedValue(msgspec.Struct, Generic[T, M], frozen=True):
     """The decoded value of an event: its payload, the previous payload, the metadata, and the field ``fold`` of a folded record.
 
     Attributes:
@@ -91,17 +91,17 @@ class Decoder(Generic[T, M]):
         object.__setattr__(self, "_read_beside", (_folded if self.is_folded else _beside).decode)
         object.__setattr__(self, "_read_metadata", None if self.metadata is None else _reader(self.metadata))
 
-    def __call__(self, key: bytes | None, value: bytes | None) -> Decoded[T, M]:
+    def __call__(self, key: bytes | None, value: bytes | None) -> DecodedValue[T, M]:
         """Decode the value of one event.
 
         Raises:
             BadEventError: ``too-large``: key or value exceeds its limit. ``not-valid``: the value does not fit its type, or is
                 empty; the detail names the field.
         """
-        return Decoded(*self.parts(key, value))
+        return DecodedValue(*self.parts(key, value))
 
     def parts(self, key: bytes | None, value: bytes | None, *, names_type: bool = True) -> Parts[T, M]:
-        """Decode one event, and return the attributes of :class:`Decoded` as a tuple: data, before, metadata and fold.
+        """Decode one event, and return the attributes of :class:`DecodedValue` as a tuple: data, before, metadata and fold.
 
         Args:
             key: Key of the record.

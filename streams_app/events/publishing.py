@@ -42,7 +42,7 @@ SEND_SECONDS: Final = 25.0
 """Maximum wait for an acknowledgement. After its broker was killed, a partition has no leader for a shorter time."""
 
 
-class Declares(Protocol):
+class EventDeclarations(Protocol):
     """The part of a catalogue that publishing uses."""
 
     @property
@@ -50,7 +50,7 @@ class Declares(Protocol):
         """Declarations of the events that may be published."""
 
 
-class _Ready(NamedTuple):
+class _ReadyEvent(NamedTuple):
     """A validated event that is ready to be sent."""
 
     event_id: str
@@ -71,7 +71,7 @@ class Events:
     def __init__(
         self,
         settings: Settings,
-        catalogue: Declares,
+        catalogue: EventDeclarations,
         *,
         metrics: Metrics | CollectorRegistry | None = None,
         clock: Clock | None = None,
@@ -303,7 +303,7 @@ class Events:
         context: Mapping[str, str],
         event_id: str,
         parent: Parent | None,
-    ) -> _Ready:
+    ) -> _ReadyEvent:
         """Encode an event, and validate it by decoding it as consumers do: msgspec does not validate objects at construction."""
         if not isinstance(event, Event):
             raise ConfigurationError([f"{event!r} is not an Event: pass a declared event, then its payload"])
@@ -323,7 +323,7 @@ class Events:
         content_type = "application/json" if self._schemas is None else CONTENT_TYPES.get(event.format, "application/json")
         headers = headers_for(event.key, event_id, self._settings.app_id, self._clock.now_ms(), envelope, content_type)
         native = native_of(data) if event.format in REGISTERED and self._schemas is not None else None
-        return _Ready(event_id, key, value, headers, native)
+        return _ReadyEvent(event_id, key, value, headers, native)
 
     def _faults(self, event: Event[Any, Any], metadata: Any, context: Mapping[str, str], event_id: Any) -> list[str]:
         if self._events.get(event.key) is not event:
@@ -340,7 +340,7 @@ class Events:
             faults.append("the event declares no metadata, so no subscriber could read it")
         return faults
 
-    async def _send(self, event: Event[Any, Any], ready: Sequence[_Ready]) -> None:
+    async def _send(self, event: Event[Any, Any], ready: Sequence[_ReadyEvent]) -> None:
         if event.format in REGISTERED and self._schemas is not None:
             ready = await self._framed(event, ready, self._schemas)
         if self._tracing is None or not ready:
@@ -351,7 +351,7 @@ class Events:
         with self._tracing.publishing(event.topic, ready[0].headers, _attributes(event, ready)) as added:
             await self._produce(event, [one._replace(headers=with_trace_headers(one.headers, added)) for one in ready])
 
-    async def _framed(self, event: Event[Any, Any], ready: Sequence[_Ready], schemas: SchemaRegistry) -> list[_Ready]:
+    async def _framed(self, event: Event[Any, Any], ready: Sequence[_ReadyEvent], schemas: SchemaRegistry) -> list[_ReadyEvent]:
         """Encode events by the latest schema of the subject ``<topic>-value``. Nothing is sent if one of them fails.
 
         Raises:
@@ -374,7 +374,7 @@ class Events:
             found.append(one._replace(value=value))
         return found
 
-    async def _produce(self, event: Event[Any, Any], ready: Sequence[_Ready]) -> None:
+    async def _produce(self, event: Event[Any, Any], ready: Sequence[_ReadyEvent]) -> None:
         from streams_app.delivery.producer import TOO_LARGE, Outgoing  # with aiokafka, see above
 
         if self._producer is None or asyncio.get_running_loop() is not self._loop:
@@ -394,7 +394,7 @@ class Events:
         raise NotPublishedError(event.key, [one.event_id for one in ready], len(failed), str(failed[0])) from failed[0]
 
 
-def _attributes(event: Event[Any, Any], ready: Sequence[_Ready]) -> dict[str, str | int]:
+def _attributes(event: Event[Any, Any], ready: Sequence[_ReadyEvent]) -> dict[str, str | int]:
     """Return the attributes of the span of a publication of these events."""
     if len(ready) > 1:
         return {"streams_app.event": event.key, "messaging.batch.message_count": len(ready)}

@@ -50,7 +50,7 @@ Granted = frozenset[Right] | None
 """The rights on a topic or a group; None if they are unknown."""
 
 
-class Needed(NamedTuple):
+class RequiredRight(NamedTuple):
     """A right that a client needs.
 
     Attributes:
@@ -79,7 +79,7 @@ def grant_command(kafka: KafkaSettings, right: Right, kind: str, name: str) -> s
     return f"kafka-acls {who} --operation {right} --{kind} {name}"
 
 
-async def missing_of(client: AIOKafkaAdminClient, needed: Iterable[Needed]) -> list[Needed]:
+async def missing_of(client: AIOKafkaAdminClient, needed: Iterable[RequiredRight]) -> list[RequiredRight]:
     """Return the needed rights that are certainly missing. Each right is returned once, with all its purposes.
 
     Raises:
@@ -92,7 +92,7 @@ async def missing_of(client: AIOKafkaAdminClient, needed: Iterable[Needed]) -> l
     granted = {(TOPIC, name): found for name, found in (await rights_on_topics(client._client, named[TOPIC])).items()}
     granted |= {(GROUP, name): found for name, found in (await rights_on_groups(client, named[GROUP])).items()}
     return [
-        Needed(right, kind, name, ", ".join(dict.fromkeys(reasons)))
+        RequiredRight(right, kind, name, ", ".join(dict.fromkeys(reasons)))
         for (right, kind, name), reasons in whys.items()
         if (found := granted.get((kind, name))) is not None and right not in found
     ]

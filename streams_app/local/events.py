@@ -91,7 +91,7 @@ class LocalEvents(Events):
         """Use no schema registry, because values are plain JSON."""
 
 
-class _Inside(Events):
+class _LogPublisher(Events):
     """Publisher that functions of subscribers use; it appends to the log in memory."""
 
     def __init__(self, settings: Settings, catalogue: Catalogue, broker: LocalBroker, clock: Clock) -> None:
@@ -141,7 +141,7 @@ class _Worker:
         await asyncio.wrap_future(self._own.begin(work))
 
     async def _start(self) -> None:
-        inside = _Inside(self._settings, self._catalogue, self._broker, self._clock)
+        inside = _LogPublisher(self._settings, self._catalogue, self._broker, self._clock)
         self._process = LocalProcess(
             "local", self._settings, self._subscriptions, broker=self._broker, scripts=MemoryScripts(self._clock.now_ms),
             producer=MemoryProducer(self._broker), events=inside, clock=self._clock, slots=self._slots, users=self._users.loop,

@@ -45,7 +45,7 @@ class UnknownSchemaError(Exception):
     """The registry has no such schema, subject or version."""
 
 
-class Latest(NamedTuple):
+class LatestSchema(NamedTuple):
     """The latest schema of a registry subject, and when the registry was last queried for it.
 
     Attributes:
@@ -71,7 +71,7 @@ class SchemaRegistry(SchemaCache):
         self._clock = clock or SystemClock()
         self._lock = asyncio.Lock()
         self._unusable: dict[int, int] = {}
-        self._latest: dict[str, Latest] = {}
+        self._latest: dict[str, LatestSchema] = {}
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
         """Fetch the schemas of framed values that are not cached yet.
@@ -105,7 +105,7 @@ class SchemaRegistry(SchemaCache):
                         self._unusable[number] = self._clock.monotonic_ms()
                     self.keep(number, entry, wanted=ids)
 
-    async def latest(self, subject: str, declared: Format) -> Latest:
+    async def latest(self, subject: str, declared: Format) -> LatestSchema:
         """Return the latest schema of a subject, for publishing; during an outage, the last one that was fetched.
 
         Raises:
@@ -133,7 +133,7 @@ class SchemaRegistry(SchemaCache):
         schema = await self._parsed(f"the schema of {subject!r}", definition)
         if isinstance(schema, str):
             raise ConfigurationError([schema])
-        self._latest[subject] = latest = Latest(int(answer["id"]), definition.type, schema, now_ms)
+        self._latest[subject] = latest = LatestSchema(int(answer["id"]), definition.type, schema, now_ms)
         return latest
 
     async def ping(self) -> None:

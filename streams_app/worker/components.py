@@ -38,7 +38,7 @@ from streams_app.settings import Settings
 from streams_app.subscribers.running.subscribers import Subscribers
 from streams_app.tracing import tracing_of
 from streams_app.worker.selection import Selection
-from streams_app.worker.watchdog import Folding, Watchdog
+from streams_app.worker.watchdog import FoldingState, Watchdog
 
 if TYPE_CHECKING:
     from streams_app.tracing.spans import Tracing
@@ -84,7 +84,7 @@ class Components:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     heartbeat: asyncio.Task[None] | None = None
-    folding: Folding | None = None
+    folding: FoldingState | None = None
     tracing: Tracing | None = None
     _runs: dict[str, Run] = field(default_factory=dict)
 
@@ -153,7 +153,7 @@ class Components:
         selected = self.selection.subscribers
         return self.settings.events.catalogue is not None if selected is None else bool(selected)
 
-    def start(self, folding: Folding | None = None) -> None:
+    def start(self, folding: FoldingState | None = None) -> None:
         """Start all prepared components.
 
         Args:

@@ -35,7 +35,7 @@ from streams_app.settings import Settings
 from streams_app.subscribers.running.requirements import require_topics
 from streams_app.worker.components import Components, assemble
 from streams_app.worker.selection import everything
-from streams_app.worker.watchdog import Folding
+from streams_app.worker.watchdog import FoldingState
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class FoldingApp(faust.App):
             if not self.is_served:
                 await require_topics(self.settings)
             await self.components.prepare()
-            self.components.start(Folding(self.ownership, self.claimed_shards))
+            self.components.start(FoldingState(self.ownership, self.claimed_shards))
         except StreamsAppError as error:
             self._exit_with(error)
             raise

@@ -45,7 +45,7 @@ CALL_SECONDS: Final = 10.0
 KAFKA, REDIS = "kafka", "redis"
 
 
-class Folding(NamedTuple):
+class FoldingState(NamedTuple):
     """The claimed partitions and shards of a worker's folds, as the watchdog reads them.
 
     Attributes:
@@ -119,7 +119,7 @@ class Watchdog:
         """Report open transactions that hide records from a consumer group of this process; may be called at any time."""
         self._readers.append((group, ownership))
 
-    def start(self, folding: Folding | None = None) -> None:
+    def start(self, folding: FoldingState | None = None) -> None:
         """Start the thread that watches Kafka, Redis, the added groups and the lag of folds. At first, the servers count as up.
 
         Args:
@@ -133,7 +133,7 @@ class Watchdog:
         """Request the thread to end, without waiting for it."""
         self._is_stopped.set()
 
-    async def _watch(self, folding: Folding | None) -> None:
+    async def _watch(self, folding: FoldingState | None) -> None:
         asked = {KAFKA: lambda: self._ask(KAFKA, self._sources.ask_once), REDIS: self._ask_redis}
         tasks = [asyncio.create_task(self._forever(asked[component], ASK_EVERY_SECONDS)) for component in self._health]
         tasks.append(asyncio.create_task(self._forever(lambda: self._check(folding), CHECK_EVERY_SECONDS)))
@@ -181,7 +181,7 @@ class Watchdog:
 
     # ---- evaluation
 
-    async def _check(self, folding: Folding | None) -> None:
+    async def _check(self, folding: FoldingState | None) -> None:
         now_ms = self._clock.monotonic_ms()
         for component, health in self._health.items():
             self._report(component, health, now_ms)
@@ -193,7 +193,7 @@ class Watchdog:
         for name, ownership in list(self._readers) if has_begun else []:
             self._transactions.observe(name, ownership.reader_views(), self._clock.now_ms())
 
-    def _report_lag(self, folding: Folding, now_ms: int, *, has_begun: bool) -> dict[TP, int]:
+    def _report_lag(self, folding: FoldingState, now_ms: int, *, has_begun: bool) -> dict[TP, int]:
         """Set the lag of every fold up to the high watermarks; return the last stable offset of each source partition."""
         read = {tp: folding.ownership.read_end(tp) for tp in self._ends} if has_begun else {}
         is_answering = not self._health[KAFKA].is_away

@@ -259,7 +259,7 @@ class PostgresRebuilding:
         copies: list[Any] = await connection.fetch(BELONGING, quoted(new))
         taken = {name for (name,) in await connection.fetch(TAKEN, quoted(new))}
         renamed = renames(
-            [Belonging(*row) for row in old], [Belonging(*row) for row in copies], taken,
+            [TableObject(*row) for row in old], [TableObject(*row) for row in copies], taken,
             table=_bare(table), new_table=_bare(new),
         )  # fmt: skip
         schema = quoted(table).removesuffix(quoted(_bare(table)))
@@ -298,7 +298,7 @@ class PostgresRebuilding:
         return current
 
 
-class Belonging(NamedTuple):
+class TableObject(NamedTuple):
     """An object that belongs to a table: an index, extended statistics, or the sequence of a column.
 
     Attributes:
@@ -314,7 +314,7 @@ class Belonging(NamedTuple):
 
 
 def renames(
-    old: Sequence[Belonging], new: Sequence[Belonging], taken: Collection[str], *, table: str, new_table: str
+    old: Sequence[TableObject], new: Sequence[TableObject], taken: Collection[str], *, table: str, new_table: str
 ) -> list[tuple[str, str, str]]:
     """Return the renames, in order, by which the objects of the new table get the names of those of the current table (pure).
 

@@ -43,7 +43,7 @@ skips the record. It raises :class:`streams_app.errors.BadEventError` if the rec
 :class:`.NotFetchedError` if the schema of the record has to be fetched first."""
 
 
-class Undecoded(msgspec.Struct, frozen=True, gc=False):
+class UndecodedValue(msgspec.Struct, frozen=True, gc=False):
     """Placeholder in ``Received.data`` for a value that is decoded only when the function is called.
 
     Decoding that runs code of users may take long or hang, so it runs in the executor slot.
@@ -144,7 +144,7 @@ def function_of(subscriber: Subscriber[Any, Any, Any], limits: Limits) -> Callab
 
     def decode_in_place(event: Received[Any, Any]) -> None:
         raw = event.data
-        assert isinstance(raw, Undecoded)
+        assert isinstance(raw, UndecodedValue)
         try:
             data, before, metadata, fold = parts(raw.key, raw.value, names_type=raw.names_type)
         except BadEventError as error:
@@ -177,6 +177,6 @@ def _decoder(subscriber: Subscriber[Any, Any, Any], limits: Limits) -> Decoder[A
 
 def _left_for_later(read: Decoder[Any, Any]) -> Callable[..., Any]:
     def parts(key: bytes | None, value: bytes | None, *, names_type: bool) -> Any:
-        return Undecoded(key, read.require_size(key, value), names_type), None, None, None
+        return UndecodedValue(key, read.require_size(key, value), names_type), None, None, None
 
     return parts

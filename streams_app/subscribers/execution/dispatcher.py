@@ -32,7 +32,7 @@ SOON_MS: Final = 20
 SOON_ROUNDS: Final = 4
 
 
-class Ahead(Enum):
+class QueueLimit(Enum):
     """Limit on the number of attempts that may be queued for an executor slot, in addition to the running ones."""
 
     MANY = "many"
@@ -115,7 +115,7 @@ class Dispatcher:
         make_executor: Callable[..., Executor],
         count: Callable[[list[Attempt]], None] = lambda attempts: None,
         *,
-        ahead: Ahead = Ahead.MANY,
+        ahead: QueueLimit = QueueLimit.MANY,
         rate_limiter: RateLimiter | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
     ) -> None:
@@ -138,8 +138,8 @@ class Dispatcher:
         self._name = name
         self._retries = retries
         self._clock = clock
-        self._ahead = Ahead.NONE if rate_limiter is not None else ahead
-        self._most = max(2 * concurrency, FEWEST_AHEAD) if self._ahead is Ahead.MANY else concurrency
+        self._ahead = QueueLimit.NONE if rate_limiter is not None else ahead
+        self._most = max(2 * concurrency, FEWEST_AHEAD) if self._ahead is QueueLimit.MANY else concurrency
         self._recent_ends = RecentEnds()
         self._rate_limiter = rate_limiter
         self._on_fatal = on_fatal
@@ -187,9 +187,9 @@ class Dispatcher:
     def kick(self) -> None:
         """Pass the events that may start now to the executor slots."""
         now_ms = self._clock.now_ms()
-        room = self._most if self._ahead is Ahead.MANY else self._most - self.executor.hanging
+        room = self._most if self._ahead is QueueLimit.MANY else self._most - self.executor.hanging
         most = room if self._rate_limiter is None else min(room, len(self._attempts) + self._rate_limiter.left)
-        if self._ahead is Ahead.SOON:
+        if self._ahead is QueueLimit.SOON:
             most += min(self._recent_ends.ended(self._clock.monotonic_ms()), SOON_ROUNDS * self._most)
         attempts = self._probe(now_ms, most) if self.circuit_breaker.is_suspended else self._take(now_ms, most)
         if self._rate_limiter is not None:

@@ -18,7 +18,7 @@ from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
 from streams_app.errors import text_of
 from streams_app.subscribers.declaration.subscriber import Rate
 from streams_app.subscribers.state.store import RateStore
-from streams_app.subscribers.state.token_bucket import Leased, bucket_of, leased
+from streams_app.subscribers.state.token_bucket import LeaseGrant, bucket_of, leased
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class RateLimiter:
             self._left, self._until_ms = self.left + got.granted, self._clock.monotonic_ms() + LEASE_MS
         return 0 if got.granted >= wanted else min(max(GAP_MS, got.wait_us // 1_000 + 1), BEAT_MS)
 
-    async def _ask(self, wanted: int, now_ms: int) -> Leased:
+    async def _ask(self, wanted: int, now_ms: int) -> LeaseGrant:
         if not self._is_away or now_ms - self._failed_ms >= BEAT_MS:
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
@@ -143,7 +143,7 @@ class RateLimiter:
                 self._is_away = False
                 return got
         if not self._workers:
-            return Leased(0, BEAT_MS * 1_000, 0)
+            return LeaseGrant(0, BEAT_MS * 1_000, 0)
         now_us = self._clock.monotonic_ms() * 1_000
         got = leased(bucket_of(self._rate, self._workers), self._empty_us, wanted, now_us)
         self._empty_us = got.empty_us

@@ -43,7 +43,7 @@ def attempted(attempt: Attempt) -> Attempted | None:
     return "retry" if isinstance(attempt.error, Retry) else "error"
 
 
-class Observed:
+class HistogramBuffer:
     """Buffers whole numbers for a histogram. It stores how often each number occurs, because most of them are equal."""
 
     def __init__(self, histogram: Histogram, scale: int = 1) -> None:
@@ -104,9 +104,9 @@ class SubscriberMetrics:
             self._dead_letters_by_reason.labels(name, reason)
         self._resyncs_by = metrics.subscriber_resyncs
         self._name = name
-        self._seconds = {one: Observed(metrics.subscriber_handler_seconds.labels(name, one), 1000) for one in ATTEMPTED}
-        self._wait = Observed(metrics.subscriber_wait_seconds.labels(name), 1000)
-        self._attempts_per_event = Observed(metrics.subscriber_attempts_per_event.labels(name))
+        self._seconds = {one: HistogramBuffer(metrics.subscriber_handler_seconds.labels(name, one), 1000) for one in ATTEMPTED}
+        self._wait = HistogramBuffer(metrics.subscriber_wait_seconds.labels(name), 1000)
+        self._attempts_per_event = HistogramBuffer(metrics.subscriber_attempts_per_event.labels(name))
         self.done = Counter[str]()
         self._has_failures = False
 

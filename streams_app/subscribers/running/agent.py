@@ -34,7 +34,7 @@ from streams_app.subscribers.execution.async_executor import AsyncExecutor, User
 from streams_app.subscribers.execution.context import SubscriberContext
 from streams_app.subscribers.execution.crash_isolation import CrashIsolation
 from streams_app.subscribers.execution.decoding import Decode, function_of
-from streams_app.subscribers.execution.dispatcher import Ahead, Dispatcher
+from streams_app.subscribers.execution.dispatcher import Dispatcher, QueueLimit
 from streams_app.subscribers.execution.executor import Attempt, Executor
 from streams_app.subscribers.execution.loop_monitor import LoopMonitor
 from streams_app.subscribers.execution.partition import SubscriberPartition
@@ -65,7 +65,7 @@ GUARANTEES: Final[dict[Idempotent, Callable[[SubscriberPartition], Guarantee]]] 
 }
 """Class of the delivery guarantee for each value of ``idempotent``."""
 
-AHEAD: Final[dict[Idempotent, Ahead]] = {"yes": Ahead.MANY, "unknown": Ahead.SOON, "no": Ahead.NONE}
+AHEAD: Final[dict[Idempotent, QueueLimit]] = {"yes": QueueLimit.MANY, "unknown": QueueLimit.SOON, "no": QueueLimit.NONE}
 
 OnEnded: TypeAlias = Callable[[list[Attempt]], None]
 MakeExecutor: TypeAlias = Callable[[OnEnded], Executor]

@@ -9,7 +9,7 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import Fold
 from streams_app.folding.metadata_size import faults_of
 from streams_app.kafka.admin import Topic, admin_client, require, topics_of
-from streams_app.kafka.rights import GROUP, TOPIC, Needed, Right, missing_of
+from streams_app.kafka.rights import GROUP, TOPIC, RequiredRight, Right, missing_of
 from streams_app.settings import JournalSettings, LiveView, ReadStoreSettings, Settings
 from streams_app.subscribers.declaration.loading import catalogue_of
 from streams_app.subscribers.declaration.original_position import replay_topic
@@ -31,7 +31,7 @@ async def require_topics(settings: Settings) -> None:
     await require(settings.kafka, list(topics.values()))
 
 
-async def require_rights(settings: Settings, needed: Sequence[Needed]) -> None:
+async def require_rights(settings: Settings, needed: Sequence[RequiredRight]) -> None:
     """Check that the broker grants the needed rights; return without a check if it does not answer.
 
     A missing right is an error and not an outage, because waiting does not grant it.
@@ -80,7 +80,7 @@ def enabled_subscriptions(settings: Settings) -> list[Subscription]:
     return [one for one in subscriptions_of(catalogue_of(settings), settings) if one.subscriber.is_enabled]
 
 
-def needed_rights(settings: Settings) -> list[Needed]:
+def needed_rights(settings: Settings) -> list[RequiredRight]:
     """Return the Kafka rights of a worker that runs everything, including the right to describe each topic.
 
     Raises:
@@ -94,7 +94,7 @@ def needed_rights(settings: Settings) -> list[Needed]:
     ]
     used = {one.name for one in found if one.kind == TOPIC}
     topics: list[Topic] = [*declared_topics(settings), *topics_of(settings)]
-    return found + [Needed(Right.DESCRIBE, TOPIC, topic.name, topic.role) for topic in topics if topic.name not in used]
+    return found + [RequiredRight(Right.DESCRIBE, TOPIC, topic.name, topic.role) for topic in topics if topic.name not in used]
 
 
 def rights_without_folds(
@@ -103,37 +103,37 @@ def rights_without_folds(
     subscriptions: Sequence[Subscription],
     views: Sequence[LiveView],
     journals: Sequence[JournalSettings] = (),
-) -> Iterator[Needed]:
+) -> Iterator[RequiredRight]:
     """Yield the Kafka rights that read stores, subscribers, live views and journals need."""
     app_id = settings.app_id
     for store in stores:
         what = f"read store {store.name}"
         for fold in store.folds:
-            yield Needed(Right.READ, TOPIC, settings.fold(fold).output, what)
-        yield Needed(Right.WRITE, TOPIC, store.dead_letters, f"dead letters of {what}")
-        yield Needed(Right.READ, GROUP, f"{app_id}.{store.group}", what)
+            yield RequiredRight(Right.READ, TOPIC, settings.fold(fold).output, what)
+        yield RequiredRight(Right.WRITE, TOPIC, store.dead_letters, f"dead letters of {what}")
+        yield RequiredRight(Right.READ, GROUP, f"{app_id}.{store.group}", what)
     for one in subscriptions:
         what = f"subscriber {one.subscriber.name}"
-        yield Needed(Right.READ, TOPIC, one.topic, what)
-        yield Needed(Right.READ, TOPIC, replay_topic(app_id), f"put back for {what}")
-        yield Needed(Right.WRITE, TOPIC, one.dead_letters, f"dead letters of {what}")
-        yield Needed(Right.READ, GROUP, one.group, what)
+        yield RequiredRight(Right.READ, TOPIC, one.topic, what)
+        yield RequiredRight(Right.READ, TOPIC, replay_topic(app_id), f"put back for {what}")
+        yield RequiredRight(Right.WRITE, TOPIC, one.dead_letters, f"dead letters of {what}")
+        yield RequiredRight(Right.READ, GROUP, one.group, what)
     for view in views:
         what = f"live view {view.name}"
-        yield Needed(Right.READ, TOPIC, view.source, f"source of {what}")
-        yield Needed(Right.WRITE, TOPIC, view.dead_letters, f"dead letters of {what}")
-        yield Needed(Right.READ, GROUP, f"{app_id}.{view.group}", what)
+        yield RequiredRight(Right.READ, TOPIC, view.source, f"source of {what}")
+        yield RequiredRight(Right.WRITE, TOPIC, view.dead_letters, f"dead letters of {what}")
+        yield RequiredRight(Right.READ, GROUP, f"{app_id}.{view.group}", what)
     for journal in journals:
         what = f"journal {journal.name}"
-        yield Needed(Right.READ, TOPIC, journal.source, f"source of {what}")
-        yield Needed(Right.READ, GROUP, f"{app_id}.{journal.group}", what)
+        yield RequiredRight(Right.READ, TOPIC, journal.source, f"source of {what}")
+        yield RequiredRight(Right.READ, GROUP, f"{app_id}.{journal.group}", what)
 
 
-def of_folds(app_id: str, folds: Sequence[Fold]) -> Iterator[Needed]:
+def of_folds(app_id: str, folds: Sequence[Fold]) -> Iterator[RequiredRight]:
     """Yield the Kafka rights that folds need; the name of their consumer group is the id of the application."""
     for fold in folds:
         what = f"fold {fold.name}"
-        yield Needed(Right.READ, TOPIC, fold.source, f"source of {what}")
-        yield Needed(Right.WRITE, TOPIC, fold.output, f"output of {what}")
-        yield Needed(Right.WRITE, TOPIC, fold.dead_letters, f"dead letters of {what}")
-        yield Needed(Right.READ, GROUP, app_id, what)
+        yield RequiredRight(Right.READ, TOPIC, fold.source, f"source of {what}")
+        yield RequiredRight(Right.WRITE, TOPIC, fold.output, f"output of {what}")
+        yield RequiredRight(Right.WRITE, TOPIC, fold.dead_letters, f"dead letters of {what}")
+        yield RequiredRight(Right.READ, GROUP, app_id, what)

@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.delivery.scripts import Script, Scripts, Timer, unmeasured, with_included
 from streams_app.subscribers.state.keys import HOUR_MS, SubscriberKeys
-from streams_app.subscribers.state.token_bucket import Leased, TokenBucket
+from streams_app.subscribers.state.token_bucket import LeaseGrant, TokenBucket
 
 SCRIPTS: Final = ("progress", "claim", "learn", "begin", "end", "lease")
 
@@ -243,7 +243,7 @@ class RateStore:
     async def _call(self, script: str, **arguments: Any) -> Any:
         return await self._scripts[script]([self._key], arguments)
 
-    async def lease(self, wanted: int) -> tuple[Leased, int]:
+    async def lease(self, wanted: int) -> tuple[LeaseGrant, int]:
         """Request leases, one for each attempt that may start. A request for 0 only registers this worker: it then shares the rate.
 
         Args:
@@ -257,7 +257,7 @@ class RateStore:
         """
         every_us, full_us = self._bucket
         reply = await self._call("lease", token=self._token, wanted=wanted, every_us=every_us, full_us=full_us, gone_ms=GONE_MS)
-        return Leased(int(reply[1]), int(reply[2]), 0), int(reply[3])
+        return LeaseGrant(int(reply[1]), int(reply[2]), 0), int(reply[3])
 
 
 def script_source(name: str) -> str:

@@ -30,7 +30,7 @@ class TokenBucket(NamedTuple):
     full_us: float
 
 
-class Leased(NamedTuple):
+class LeaseGrant(NamedTuple):
     """Leases that were taken from a bucket.
 
     Attributes:
@@ -51,12 +51,12 @@ def bucket_of(rate: Rate, workers: int = 1) -> TokenBucket:
     return TokenBucket(every_us, max(every_us, FULL_US))
 
 
-def leased(bucket: TokenBucket, empty_us: float | None, wanted: int, now_us: int) -> Leased:
+def leased(bucket: TokenBucket, empty_us: float | None, wanted: int, now_us: int) -> LeaseGrant:
     """Take as many of the wanted leases as a token bucket has; return them with the new state of the bucket.
 
     Args:
         bucket: Fill rate and capacity of the bucket.
-        empty_us: State of the bucket, see :class:`Leased`; None: the bucket is full.
+        empty_us: State of the bucket, see :class:`LeaseGrant`; None: the bucket is full.
         wanted: Maximum number of leases.
         now_us: Present time in us. If the clock was set back, the bucket counts as empty, not as full.
     """
@@ -64,4 +64,4 @@ def leased(bucket: TokenBucket, empty_us: float | None, wanted: int, now_us: int
     empty_us = full_us if empty_us is None else min(max(empty_us, full_us), now_us)
     granted = min(wanted, floor((now_us - empty_us) / bucket.every_us + ROUNDED))
     after_us = empty_us + granted * bucket.every_us
-    return Leased(granted, max(0, floor(after_us + bucket.every_us - now_us)), after_us)
+    return LeaseGrant(granted, max(0, floor(after_us + bucket.every_us - now_us)), after_us)

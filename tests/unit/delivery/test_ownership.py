@@ -13,7 +13,7 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.claim_retry import LONG_AGO_MS, ReclaimBackoff
 from streams_app.delivery.ownership import CLAIM_SECONDS
 from streams_app.delivery.processor import NO_OFFSET, Claim, LogBounds, OffsetAndMetadata
-from streams_app.delivery.ranges import HOLE, IDLE, IDLE_MS, RESET, STUCK_MS, Ranges, Served
+from streams_app.delivery.ranges import HOLE, IDLE, IDLE_MS, RESET, STUCK_MS, Ranges, ServedProcessor
 from streams_app.health.progress import Progress
 from tests.helpers import wait_until
 from tests.ownership import TICK_SECONDS, TP0, StubGroupConsumer, Taker, Worker, batch, never
@@ -67,7 +67,7 @@ def test_paused_partition_is_not_watched() -> None:
 )
 def test_partition_delivers_only_the_next_range(delivered: Batch, taken: list[Any], cause: str | None) -> None:
     taker = Taker()
-    ranges = Ranges({"a": Served(taker, 10)})
+    ranges = Ranges({"a": ServedProcessor(taker, 10)})
     ranges.begin(10, 3, 0)
 
     assert (cause, taken) == (ranges.deliver(delivered, 0), taker.taken)
@@ -75,7 +75,9 @@ def test_partition_delivers_only_the_next_range(delivered: Batch, taken: list[An
 
 def test_each_processor_receives_only_the_offsets_it_lacks() -> None:
     behind, ahead, reads_nothing = Taker(), Taker(), Taker()
-    ranges = Ranges({"a": Served(behind, 10), "b": Served(ahead, 13), "c": Served(reads_nothing, NO_OFFSET)})
+    ranges = Ranges(
+        {"a": ServedProcessor(behind, 10), "b": ServedProcessor(ahead, 13), "c": ServedProcessor(reads_nothing, NO_OFFSET)}
+    )
     ranges.begin(10, 3, 0)
     for begin, end in ((10, 12), (12, 15), (15, 16)):
         assert None is ranges.deliver(batch(begin, end), 0)
@@ -87,7 +89,7 @@ def test_each_processor_receives_only_the_offsets_it_lacks() -> None:
 
 def test_partition_progress_is_that_of_the_slowest_processor() -> None:
     slow, fast = Taker(in_flight=4), Taker()
-    ranges = Ranges({"a": Served(slow, 20), "b": Served(fast, 20)})
+    ranges = Ranges({"a": ServedProcessor(slow, 20), "b": ServedProcessor(fast, 20)})
 
     assert (16, 4) == (ranges.done, ranges.in_flight)
 

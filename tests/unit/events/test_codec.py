@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streams_app import Event
 from streams_app.errors import BadEventError
-from streams_app.events.codec import Decoded, Decoder, decoder_of, encode, event_id, names
+from streams_app.events.codec import DecodedValue, Decoder, decoder_of, encode, event_id, names
 from streams_app.settings import Limits
 from tests.shop import (
     AccountChanged,
@@ -29,7 +29,7 @@ from tests.shop import (
 LIMITS = Limits()
 
 
-def decoded(value: Any, event: Event[Any, Any] = order_paid) -> Decoded[Any, Any]:
+def decoded(value: Any, event: Event[Any, Any] = order_paid) -> DecodedValue[Any, Any]:
     return decoder_of(event, LIMITS)(None, value if isinstance(value, bytes) else json.dumps(value).encode())
 
 
@@ -86,7 +86,7 @@ def test_payload_fields_are_at_the_top_level_with_the_envelope_beside_them() -> 
         "before": {"order_id": "o1", "cents": 0},
         "metadata": {"method": "card"},
     } == json.loads(value)
-    assert Decoded(OrderPaid("o1", 500), OrderPaid("o1", 0), PaidBy("card")) == decoded(value)
+    assert DecodedValue(OrderPaid("o1", 500), OrderPaid("o1", 0), PaidBy("card")) == decoded(value)
 
 
 def test_metadata_beside_an_empty_payload_is_valid_json() -> None:

@@ -18,7 +18,7 @@ from streams_app.health.metrics import Metrics
 from streams_app.health.progress import UNCLAIMED, Progress, StallDetector
 from streams_app.health.status import Status
 from streams_app.settings import Settings
-from streams_app.worker.watchdog import Folding, Watchdog
+from streams_app.worker.watchdog import FoldingState, Watchdog
 from tests.manual_clock import ManualClock
 from tests.ownership import Taker, Worker
 
@@ -190,7 +190,7 @@ def check_for_seconds(clock: ManualClock, status: Status, watchdog: Watchdog) ->
 
     async def check_for(seconds: int, every_ms: int) -> None:
         for _ in range(0, seconds * 1000, every_ms):
-            await watchdog._check(Folding(ownership, context.claimed_shards))
+            await watchdog._check(FoldingState(ownership, context.claimed_shards))
             clock.advance_ms(every_ms)
 
     return check_for

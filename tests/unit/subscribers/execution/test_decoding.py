@@ -18,7 +18,7 @@ from streams_app.errors import BadEventError, NotDecodedError
 from streams_app.events.payloads import has_hooks
 from streams_app.settings import Limits
 from streams_app.subscribers.declaration.retries import Retries
-from streams_app.subscribers.execution.decoding import Undecoded, decode_of, function_of
+from streams_app.subscribers.execution.decoding import UndecodedValue, decode_of, function_of
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.execution.retry_decision import DeadLettering, after_failure, concerns_event_alone
 
@@ -79,7 +79,7 @@ def test_folded_record_with_a_payload_hook_has_its_version_in_the_call() -> None
     fold = {"id": "i", "name": "f", "reason": "quiet", "events": 1, "first_event_ms": 1, "last_event_ms": 2, "version": 42}
     value = msgspec.json.encode({"account_id": "a1", "fold": fold})
     made = decode_of(recompute, LIMITS, None, is_late=True)(P, record(value), 1)
-    assert made is not None and isinstance(made.event.data, Undecoded)
+    assert made is not None and isinstance(made.event.data, UndecodedValue)
     asyncio.run(function_of(recompute, LIMITS)(made.event))
 
     assert [("a1", 42)] == got

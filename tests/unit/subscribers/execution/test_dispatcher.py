@@ -15,7 +15,7 @@ from streams_app.delivery.batch import TP
 from streams_app.subscribers.declaration.received import Reject
 from streams_app.subscribers.declaration.retries import Retries
 from streams_app.subscribers.execution.async_executor import AsyncExecutor
-from streams_app.subscribers.execution.dispatcher import FEWEST_AHEAD, SOON_ROUNDS, Ahead, Dispatcher
+from streams_app.subscribers.execution.dispatcher import FEWEST_AHEAD, SOON_ROUNDS, Dispatcher, QueueLimit
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.execution.status import PartitionStatus
@@ -67,7 +67,7 @@ class Partition:
 
 
 def dispatcher_of(
-    function: Callable[[Any], Any], partitions: list[Partition], concurrency: int = 4, ahead: Ahead = Ahead.MANY
+    function: Callable[[Any], Any], partitions: list[Partition], concurrency: int = 4, ahead: QueueLimit = QueueLimit.MANY
 ) -> Dispatcher:
     clock = LoopClock()
     made = Dispatcher(
@@ -225,14 +225,14 @@ def test_partition_with_many_events_does_not_delay_another() -> None:
 @pytest.mark.parametrize(
     ("seconds", "ahead", "most"),
     [
-        (0.001, Ahead.SOON, 4 + 4 * SOON_ROUNDS),
-        (0.02, Ahead.SOON, 8),
-        (1, Ahead.SOON, 4),
-        (0.001, Ahead.NONE, 4),
-        (1, Ahead.MANY, FEWEST_AHEAD),
+        (0.001, QueueLimit.SOON, 4 + 4 * SOON_ROUNDS),
+        (0.02, QueueLimit.SOON, 8),
+        (1, QueueLimit.SOON, 4),
+        (0.001, QueueLimit.NONE, 4),
+        (1, QueueLimit.MANY, FEWEST_AHEAD),
     ],
 )
-def test_number_of_events_queued_for_slots_follows_the_ahead_policy(seconds: float, ahead: Ahead, most: int) -> None:
+def test_number_of_events_queued_for_slots_follows_the_ahead_policy(seconds: float, ahead: QueueLimit, most: int) -> None:
     async def schedule() -> None:
         async def ship(event: InFlightEvent) -> None:
             await asyncio.sleep(seconds)  # virtual time
@@ -245,8 +245,8 @@ def test_number_of_events_queued_for_slots_follows_the_ahead_policy(seconds: flo
     in_no_time(schedule())
 
 
-@pytest.mark.parametrize("ahead", [Ahead.NONE, Ahead.SOON])
-def test_hanging_slot_has_no_queue_if_begins_are_logged(ahead: Ahead) -> None:
+@pytest.mark.parametrize("ahead", [QueueLimit.NONE, QueueLimit.SOON])
+def test_hanging_slot_has_no_queue_if_begins_are_logged(ahead: QueueLimit) -> None:
     async def schedule() -> None:
         async def ship(event: InFlightEvent) -> None:
             while not may_end:
@@ -272,7 +272,7 @@ def test_call_rate_is_forgotten_after_a_pause() -> None:
             await asyncio.sleep(0.001)  # virtual time
 
         partition = Partition(1_000)
-        dispatcher = dispatcher_of(ship, [partition], ahead=Ahead.SOON)
+        dispatcher = dispatcher_of(ship, [partition], ahead=QueueLimit.SOON)
         await tick(dispatcher, 2)
         partition.max_taken = 0
         partition.fresh.extend(InFlightEvent(None, 0) for _ in range(100))

@@ -32,7 +32,7 @@ from streams_app.subscribers.execution.subscriber_metrics import (
     ATTEMPTED,
     FINISHED,
     Attempted,
-    Observed,
+    HistogramBuffer,
     SubscriberMetrics,
     attempted,
 )
@@ -195,7 +195,7 @@ def test_published_figures_are_not_published_twice(metrics: Metrics, subscriber_
 def test_observations_match_those_of_a_histogram(values_ms: list[int]) -> None:
     registries = CollectorRegistry(), CollectorRegistry()
     expected, histogram = (Histogram("h", "Under test.", registry=one, buckets=(1, 2)) for one in registries)
-    observed = Observed(histogram, 1_000)
+    observed = HistogramBuffer(histogram, 1_000)
     for one_ms in values_ms:
         expected.observe(one_ms / 1000)
     observed.add_all(values_ms)
