@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 UPDATE_SECONDS: Final = 1.0
 REPORT_EVERY_UPDATES: Final = 60
 
-Places = Callable[[], Awaitable[Mapping[TP, tuple[int, int]]]]
+UnreadRanges = Callable[[], Awaitable[Mapping[TP, tuple[int, int]]]]
 """Returns the position of the consumer group and the end of the log for each assigned partition. It may raise any error, which
 means that they cannot be determined at present."""
 
@@ -44,7 +44,7 @@ class SubscriberGauges:
         name: str,
         dispatcher: Dispatcher,
         subscriber_metrics: SubscriberMetrics,
-        places: Places,
+        unread_ranges: UnreadRanges,
         clock: Clock,
         remark: Callable[[str | None], None] = lambda text: None,
         lag_ms: Callable[[], int] = lambda: 0,
@@ -58,7 +58,7 @@ class SubscriberGauges:
             name: Name of the subscriber.
             dispatcher: Dispatcher of its partitions.
             subscriber_metrics: Metrics of the subscriber, which are exported at each update.
-            places: Returns the position of the consumer group and the end of the log for each assigned partition.
+            unread_ranges: Returns the position of the consumer group and the end of the log for each assigned partition.
             clock: Clock of the worker.
             remark: Called with a summary of why the subscriber does not run normally, or with None if it runs normally.
             lag_ms: Returns the longest time, in ms, for which the function has blocked its event loop in the last minute.
@@ -74,7 +74,7 @@ class SubscriberGauges:
         self.present = SubscriberStatus()
         self._dispatcher = dispatcher
         self._subscriber_metrics = subscriber_metrics
-        self._places = places
+        self._unread_ranges = unread_ranges
         self._clock = clock
         self._begins_and_ends: Mapping[TP, tuple[int, int]] = {}
         self._ends: dict[TP, ObservedEnds] = defaultdict(ObservedEnds)
@@ -124,7 +124,7 @@ class SubscriberGauges:
         """
         is_away = False
         try:
-            self._begins_and_ends = await self._places()
+            self._begins_and_ends = await self._unread_ranges()
         except Exception as error:  # noqa: BLE001  # any error: the other gauges are updated, and the next update tries once more
             logger.debug("cannot read the lag of a subscriber error=%s", text_of(error))
             is_away = bool(self._begins_and_ends)
