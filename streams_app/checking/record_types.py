@@ -81,7 +81,7 @@ def clashes(fold: Fold, payload: Any, event: Event[Any, Any] | None = None) -> I
         event: The event that the fold reads; None: it is unknown.
     """
     schema, definitions = schema_of(payload)
-    compared = _Comparison(definitions)
+    compared = _SchemaComparison(definitions)
     for field, made in record_schemas(fold, event).items():
         if (wanted := schema.get("properties", {}).get(field)) is None:
             continue
@@ -133,7 +133,7 @@ class _DeclaredEvent:
         return list(_variants(self._fields[field], self._definitions)) if field in self._fields else []
 
 
-class _Comparison:
+class _SchemaComparison:
     """Compares the JSON schema of folded records with that of a subscriber's payload."""
 
     def __init__(self, definitions: Schema) -> None:

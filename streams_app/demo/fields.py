@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any, Final
 
-from streams_app.demo.write_side import Raw
+from streams_app.demo.write_side import WriteSideEvent
 from streams_app.fold import Fold
 from streams_app.folding.reading.reader import EventReader, decode_all
 from streams_app.formatting import shown
@@ -28,7 +28,7 @@ def fault_of(lines: Sequence[bytes], fold: Fold, time_fields: Sequence[str]) -> 
     """
     if not lines:
         return "there is no event in it"
-    raws = [Raw(offset, 0, None, line) for offset, line in zip(count(), lines, strict=False)]
+    raws = [WriteSideEvent(offset, 0, None, line) for offset, line in zip(count(), lines, strict=False)]
     limits = Limits()
     decoded = decode_all(raws, limits)
     rejected = EventReader(fold, limits).read(raws, decoded).rejected

@@ -43,7 +43,7 @@ Place = tuple[str, str, str]
 
 
 @dataclass(slots=True)
-class Raw:
+class WriteSideEvent:
     """An event with those attributes of a record that :class:`.EventReader` needs."""
 
     offset: int
@@ -71,7 +71,7 @@ class WriteSide:
 
     def write(self, updates: Sequence[Update]) -> None:
         """Write the metrics of events in one transaction. Events that cannot be folded are counted, and change nothing."""
-        raws = [Raw(position, 0, update.key, update.value) for position, update in enumerate(updates)]
+        raws = [WriteSideEvent(position, 0, update.key, update.value) for position, update in enumerate(updates)]
         decoded = decode_all(raws, self._limits)
         reading = self._reader.read(raws, decoded)
         self.rejected += len(reading.rejected)

@@ -45,7 +45,7 @@ def _breaking_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
         if moved := was.get(key, set()) - topics.get(key, set()):
             changes.append(f"{key}: it is no longer in the topic {sorted(moved)[0]}")
         changes += _around(key, message, after[key])
-        changes += dict.fromkeys(_Comparison(old, new).of(key, _payload(message), _payload(after[key])))
+        changes += dict.fromkeys(_DocumentComparison(old, new).of(key, _payload(message), _payload(after[key])))
     return changes
 
 
@@ -77,7 +77,7 @@ def _topics(document: dict[str, Any]) -> dict[str, set[str]]:
     return found
 
 
-class _Comparison:
+class _DocumentComparison:
     """Finds breaking changes between the JSON Schemas of an older and a newer AsyncAPI document."""
 
     def __init__(self, old: dict[str, Any], new: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ ADVICE: Final = "its producer has neither committed nor aborted it: kafka-transa
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenTransaction:
     """An open transaction, at which the last stable offset of a partition stops."""
 
     stable: int
@@ -57,7 +57,7 @@ class OpenTransactions:
     def __init__(self, metrics: Metrics, status: Status) -> None:
         self._metrics = metrics
         self._status = status
-        self._open: dict[str, dict[TP, _Open]] = defaultdict(dict)
+        self._open: dict[str, dict[TP, _OpenTransaction]] = defaultdict(dict)
         self._topics: dict[str, set[str]] = defaultdict(set)
 
     def observe(self, reader: str, views: Mapping[TP, ReaderView], now_ms: int) -> None:
@@ -89,9 +89,9 @@ class OpenTransactions:
                 logger.warning("the transaction has ended reader=%s source=%s offset=%d", reader, tp, former.stable)
             del of_reader[tp]
         if high > stable:
-            of_reader.setdefault(tp, _Open(stable, 0, now_ms)).records = high - stable
+            of_reader.setdefault(tp, _OpenTransaction(stable, 0, now_ms)).records = high - stable
 
-    def _report(self, reader: TopicReader, found: Mapping[TP, _Open], now_ms: int) -> None:
+    def _report(self, reader: TopicReader, found: Mapping[TP, _OpenTransaction], now_ms: int) -> None:
         oldest_ms = max((now_ms - one.since_ms for one in found.values()), default=0)
         self._metrics.open_transaction_records.labels(*reader).set(sum(one.records for one in found.values()))
         self._metrics.open_transaction_seconds.labels(*reader).set(oldest_ms / 1000)

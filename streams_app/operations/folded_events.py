@@ -63,7 +63,7 @@ class RawEvent:
 
 
 @dataclass(slots=True)
-class _Record:
+class _JournalRecord:
     """Journal entry with the attributes that the reader of a fold needs of a consumer record."""
 
     offset: int
@@ -150,7 +150,7 @@ def _taken(app_id: str, folds: list[str], fold: Fold, reader: EventReader, entry
     if entry.too_large is not None:
         return RawEvent(entry, (), f"too large to be kept: {entry.too_large:,} bytes")
     record_key = key if fold.group_key == RECORD_KEY else key[len(TEXT_TAG) :]
-    record = _Record(entry.offset, entry.at_ms, record_key, entry.value, entry.headers)
+    record = _JournalRecord(entry.offset, entry.at_ms, record_key, entry.value, entry.headers)
     reading = DecodedRange()
     mine, _ = RoutedRange(app_id, folds, [record], None).records_for(fold.name, reading)
     if not mine:

@@ -25,7 +25,7 @@ from streams_app.settings import ReadStoreSettings, Settings
 
 
 @dataclass(slots=True)
-class _Record:
+class _DeadLetterRecord:
     """A dead letter with the attributes of an output record."""
 
     offset: int
@@ -99,7 +99,9 @@ class StoreReplay:
         chosen: dict[tuple[str, bool], list[OutputRecord]] = defaultdict(list)
         for dead_letter in page:
             if self._takes(dead_letter):
-                record = _Record(dead_letter.position[1] if dead_letter.position else -1, None, dead_letter.key, dead_letter.value)
+                record = _DeadLetterRecord(
+                    dead_letter.position[1] if dead_letter.position else -1, None, dead_letter.key, dead_letter.value
+                )
                 chosen[dead_letter.headers["source-topic"], self._is_before_reset(dead_letter)].append(record)
         for (topic, ignores_versions), records in chosen.items():
             room = len(records) if self._limit is None else self._limit - self.done.replayed

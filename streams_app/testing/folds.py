@@ -74,7 +74,7 @@ class DeadLetter:
 
 
 @dataclass(slots=True)
-class _Raw:
+class _TestRecord:
     offset: int
     timestamp: int | None
     key: bytes | None
@@ -226,7 +226,7 @@ class FoldTester:
         raws = []
         for value, key, at_ms in events:
             raw = value if value is None or isinstance(value, bytes) else orjson.dumps(value)
-            raws.append(_Raw(self._offset, at_ms, key, raw))
+            raws.append(_TestRecord(self._offset, at_ms, key, raw))
             self._offset += 1
         reading = self._reader.read(raws, decode_all(raws, self._limits))
         for rejected in reading.rejected:
