@@ -20,7 +20,7 @@ from streams_app.local.group import NO_GENERATION, PartitionReader
 MAX_RECORDS: Final = 500
 """Maximum number of records that are delivered before other tasks of the event loop can run."""
 
-IN_TIMER: Final = ContextVar("in_timer", default=False)
+CALLED_BY_TIMER: Final = ContextVar("called_by_timer", default=False)
 """Whether the current code was called by a timer of a member or an executor, and not by an event.
 
 A test kit ignores timers that such code sets while every event is finished.
@@ -107,13 +107,13 @@ class LocalMember:
                 self._broker.unlisten(topic, listener)
 
     async def _tick(self, ownership: Ownership, seconds: float) -> None:
-        IN_TIMER.set(True)
+        CALLED_BY_TIMER.set(True)
         while True:
             await asyncio.sleep(seconds)
             ownership.tick_once()
 
     async def _commit(self, ownership: Ownership, seconds: float) -> None:
-        IN_TIMER.set(True)
+        CALLED_BY_TIMER.set(True)
         while True:
             await asyncio.sleep(seconds)
             await ownership.commit_once()

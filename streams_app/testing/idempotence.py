@@ -24,7 +24,7 @@ from streams_app.events.declaration import Event, M, T
 from streams_app.events.parent import UNAWAITED, Parent
 from streams_app.subscribers.declaration.subscriber import Subscriber
 from streams_app.subscribers.execution.thread_executor import call_inline
-from streams_app.testing.made import made_event
+from streams_app.testing.made_events import made_event
 
 _AWAIT: Final = dis.opmap["GET_AWAITABLE"]
 

@@ -13,7 +13,7 @@ from streams_app.events.codec import decoder_of
 from streams_app.events.declaration import Event
 from streams_app.events.publishing import Events
 from streams_app.local.broker import LocalBroker, MemoryProducer
-from streams_app.local.member import IN_TIMER, LocalMember
+from streams_app.local.member import CALLED_BY_TIMER, LocalMember
 from streams_app.local.process import LocalProcess
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.catalogue import Catalogue
@@ -23,7 +23,7 @@ from streams_app.subscribers.execution.executor import Attempt, Executor
 from streams_app.subscribers.execution.subscriber_metrics import attempted
 from streams_app.subscribers.execution.thread_executor import call_inline
 from streams_app.subscribers.running.agent import OnEnded
-from streams_app.testing.seen import Run
+from streams_app.testing.results import Run
 from streams_app.testing.virtual_time import VirtualLoop, VirtualTime
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Process:
         self._dies = dies
         self._time = time
         self._running: dict[Any, Run] = {}
-        self._beside: set[asyncio.Task[Any]] = set()
+        self._outside: set[asyncio.Task[Any]] = set()
         self.loop = VirtualLoop(time, lambda: self.is_busy)
         producer = DyingProducer(broker, self)
         self.events = VirtualEvents(settings, catalogue, producer, time, knows_all=knows_all)
@@ -180,8 +180,8 @@ class Process:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a function, or a coroutine that :meth:`apart` has started, is running."""
-        return bool(self._running or self._beside)
+        """Whether a function, or a coroutine that :meth:`run_outside_attempts` has started, is running."""
+        return bool(self._running or self._outside)
 
     @property
     def can_run(self) -> bool:
@@ -192,11 +192,11 @@ class Process:
         """Start a task that releases all partitions, as on SIGTERM or when another member takes over; return the task."""
         return self.loop.create_task(self._local.stop())
 
-    def apart(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+    def run_outside_attempts(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
         """Start a coroutine on the loop of the process, outside any attempt; return the task."""
         task = self.loop.create_task(work)
-        self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
+        self._outside.add(task)
+        task.add_done_callback(self._outside.discard)
         return task
 
     def kill(self) -> None:
@@ -225,7 +225,7 @@ class Process:
         function: Callable[[Any], Awaitable[None] | None] = declared.function
 
         async def call(event: Received[Any, Any]) -> None:
-            IN_TIMER.set(False)
+            CALLED_BY_TIMER.set(False)
             run = self._running[event] = Run(event.attempt, "running", event.id, event.data)
             self.runs[declared.name].append(run)
             await self._passed("begun", declared.name)
@@ -244,11 +244,11 @@ class Process:
             on_ended(calls)
 
         # The timer of its sweep counts as one of the worker: it finds no time-outs while no attempt runs.
-        token = IN_TIMER.set(True)
+        token = CALLED_BY_TIMER.set(True)
         try:
             return AsyncExecutor(self.loop, call, declared.concurrency, declared.timeout_ms, self._time, ended)
         finally:
-            IN_TIMER.reset(token)
+            CALLED_BY_TIMER.reset(token)
 
     async def _passed(self, where: str, subscriber: str) -> None:
         if self._dies(where, subscriber, self):

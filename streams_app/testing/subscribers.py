@@ -29,11 +29,11 @@ from streams_app.subscribers.declaration.received import Received
 from streams_app.subscribers.declaration.subscriber import Records, Subscriber, subscriber
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
 from streams_app.subscribers.execution.decoding import decode_of
+from streams_app.testing.declarations import catalogue_of_given, given_faults
 from streams_app.testing.folds import FoldTester
-from streams_app.testing.given import catalogue_of_given, given_faults
 from streams_app.testing.idempotence import assert_idempotent
-from streams_app.testing.made import record_of
-from streams_app.testing.seen import Run, SubscriberDeadLetter, UnseenDeadLettersError
+from streams_app.testing.made_events import record_of
+from streams_app.testing.results import Run, SubscriberDeadLetter, UnseenDeadLettersError
 from streams_app.testing.workers import Workers
 
 Declared: TypeAlias = Subscriber[Any, Any, Any]
@@ -269,7 +269,7 @@ class SubscriberTester:
             with SubscriberTester(*self._declared, clock=self.now, settings=self._settings) as kit:
                 return kit.assert_idempotent(subscriber, data, observe=observe, reset=reset)
         payload = data.data if isinstance(data, Received) else data
-        assert_idempotent(subscriber, payload, self._workers.time.now_ms, self._workers.apart, observe, reset)
+        assert_idempotent(subscriber, payload, self._workers.time.now_ms, self._workers.run_outside_attempts, observe, reset)
 
     # ---- folds
 

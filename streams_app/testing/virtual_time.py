@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from contextvars import Context
 from typing import Any, Final, TypeVarTuple
 
-from streams_app.local.member import IN_TIMER
+from streams_app.local.member import CALLED_BY_TIMER
 
 Ts = TypeVarTuple("Ts")
 
@@ -160,7 +160,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Schedule a callback for a time of the monotonic clock, in seconds; may also be called while the loop does not run."""
         self._is_woken = True
         timer = super().call_at(when, callback, *args, context=context)
-        if not IN_TIMER.get():
+        if not CALLED_BY_TIMER.get():
             self._timers.append(timer)
         return timer
 

@@ -14,7 +14,7 @@ from streams_app.settings import Settings
 from streams_app.subscribers.declaration.catalogue import Catalogue
 from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.testing.processes import Process, VirtualEvents
-from streams_app.testing.seen import Run
+from streams_app.testing.results import Run
 from streams_app.testing.stage import Stage
 from streams_app.testing.virtual_time import VirtualLoop, VirtualTime
 
@@ -146,7 +146,7 @@ class Workers:
         self.settle()
         return result
 
-    def apart(self, work: Coroutine[Any, Any, R]) -> R:
+    def run_outside_attempts(self, work: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine on the loop of the owner, outside any attempt; advance the clock until it has ended, return its result.
 
         If the owner was killed or frozen, the process that takes over runs the coroutine.
@@ -154,7 +154,7 @@ class Workers:
         if not self.owner.can_run:
             self._run_until(lambda: self.owner.can_run, "the session of a process that was killed")
             self.wait_for(self.owner.starting)
-        return self.wait_for(self.owner.apart(work))
+        return self.wait_for(self.owner.run_outside_attempts(work))
 
     # ---- processes
 
