@@ -178,8 +178,8 @@ AT_MOST_ONCE: Final = (
 
 # Detected only with a special kind of subscriber
 
-ONLY_FIRST_FRESH_EVENT: Final = Mutant(
-    "the lowest event is only expected first among fresh ones",
+ONLY_FRONT_OF_QUEUE: Final = Mutant(
+    "only the front of the start queue is searched",
     "An event whose key was unblocked is queued behind later ones, and only its end makes room in full metadata.",
     ("", "history"),
     (

@@ -17,7 +17,7 @@ from tests.chaos.mutants_write_ahead import (
     AT_MOST_ONCE,
     DEDUPLICATED,
     OFFSET_NOT_COMMITTED,
-    ONLY_FIRST_FRESH_EVENT,
+    ONLY_FRONT_OF_QUEUE,
     ONLY_RECENT_IDS,
     WAITING_AFTER_BEGIN,
 )
@@ -163,7 +163,7 @@ def test_repeated_claim_in_redis_takes_no_state_from_a_later_owner(client: redis
         *((mutant, Subscribing) for mutant in AT_LEAST_ONCE),
         *((mutant, Deduplicated) for mutant in DEDUPLICATED),
         *((mutant, AtMostOnce) for mutant in (*AT_MOST_ONCE, *COMMITS_WITH_BEGINS)),
-        (ONLY_FIRST_FRESH_EVENT, ByKey),
+        (ONLY_FRONT_OF_QUEUE, ByKey),
         (WAITING_AFTER_BEGIN, RetriedAtOnce),
         (ONLY_RECENT_IDS, OldEvents),
         (OFFSET_NOT_COMMITTED, OffsetSetByHand),
