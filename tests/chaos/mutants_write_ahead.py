@@ -198,7 +198,7 @@ WAITING_AFTER_BEGIN: Final = Mutant(
 )
 ONLY_RECENT_IDS: Final = Mutant(
     "only recent ids are read back",
-    "The event at the watermark may be old although it has run just now.",
+    "If the event at the watermark is old but has run just now, the ids before it are missing.",
     ("history wipe:4",),
     (Change(f"{READBACK}._remembered_from", "age_ms *= 2", "break"),),
 )
