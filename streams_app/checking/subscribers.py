@@ -134,7 +134,7 @@ def id_findings(subscriptions: Sequence[Subscription]) -> Iterator[Finding]:
     """Estimate the memory for event ids, and report subscribers for which an id does not identify duplicates (pure)."""
     for one in subscriptions:
         declared = one.subscriber
-        if declared.idempotent == "yes":
+        if declared.is_repeatable:
             continue
         bytes_each = ID_BYTES * declared.remember_ms // 1000
         text = f"subscriber {declared.name} remembers ids for {duration_text(declared.remember_ms)}"

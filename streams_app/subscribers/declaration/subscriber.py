@@ -166,6 +166,11 @@ class Subscriber(Generic[T, M, R_co]):
         return inspect.iscoroutinefunction(self.function)
 
     @property
+    def is_repeatable(self) -> bool:
+        """Whether the function may run a second time for an event although the effect of the first time is unknown."""
+        return self.idempotent == "yes"
+
+    @property
     def timeout_ms(self) -> int:
         """Maximum duration of an attempt, in ms."""
         return milliseconds(self.timeout)
@@ -300,7 +305,7 @@ def _span_faults(declared: Any) -> list[str]:
     for label, (least, most) in BOUNDS.items():
         if not least <= getattr(declared, label) <= most:
             faults.append(f"{label} must be between {duration_text(milliseconds(least))} and {duration_text(milliseconds(most))}")
-    if declared.idempotent != "yes" and LONGEST_UNREPEATABLE < declared.timeout <= BOUNDS["timeout"][1]:
+    if not declared.is_repeatable and LONGEST_UNREPEATABLE < declared.timeout <= BOUNDS["timeout"][1]:
         faults.append(
             f"timeout must not be longer than 5m with idempotent = {declared.idempotent!r}: a rebalance waits for running attempts"
         )
@@ -308,7 +313,7 @@ def _span_faults(declared: Any) -> list[str]:
 
 
 def _promise_faults(declared: Any) -> list[str]:
-    if declared.idempotent == "yes" or not isinstance(declared.retry, Retries) or not (declared.retry.never or declared.retry.by):
+    if declared.is_repeatable or not isinstance(declared.retry, Retries) or not (declared.retry.never or declared.retry.by):
         return []
     return [
         f"never and by have no effect with idempotent = {declared.idempotent!r}: every error except Retry makes a dead letter, "

@@ -75,7 +75,7 @@ def decode_of(
             value is framed.
     """
     source, name = subscriber.source, subscriber.name
-    is_repeatable = subscriber.idempotent == "yes"
+    is_repeatable = subscriber.is_repeatable
     ignores_tombstones = subscriber.tombstones == "ignore"
     event = source if isinstance(source, Event) else None
     read = _decoder(subscriber, limits)

@@ -45,7 +45,6 @@ have started once more. Earlier, perhaps only events have run that had ended bef
 class AtLeastOnceGuarantee(Guarantee):
     """Delivery guarantee with retries after errors, and crash isolation after crashes."""
 
-    is_repeatable = True
     _log: AttemptLog
 
     def __init__(self, partition: SubscriberPartition) -> None:
@@ -231,10 +230,6 @@ class AtLeastOnceGuarantee(Guarantee):
         low = partition.tracker.low
         return partition.position(low, fitted(low, partition.offset_metadata(partition.tracker.above())))
 
-    def on_commit(self, position: OffsetAndMetadata) -> None:
-        """Schedule a write of the committed position to Redis, because Kafka removes commits after their retention."""
-        self._log.progressed(position)
-
     def stop(self) -> None:
         """Withdraw the attempts of suspects that Redis has not stored."""
         withdrawn = [attempt for attempt in self._partition.running if attempt.is_unrecorded]
@@ -249,8 +244,11 @@ class AtLeastOnceGuarantee(Guarantee):
         # If the event that crashed the former process has not been found, the next owner has to continue the isolation.
         if not self._isolated_below:
             self._log.drop([CLAIMED])
-        self._log.progressed(self.position_to_commit())
+        self._log.on_commit(self.position_to_commit())
         await self._log.write_within(CLOSE_SECONDS)
+
+    async def on_commit_rejected(self) -> None:
+        """Do nothing: events whose success no commit includes run once more."""
 
 
 def _is_last(event: InFlightEvent) -> bool:

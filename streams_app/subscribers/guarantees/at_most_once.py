@@ -10,7 +10,6 @@ from asyncio import Task
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from streams_app.delivery.batch import Batch
 from streams_app.delivery.group_consumer import NotOwnerError
 from streams_app.delivery.processor import Claim, ImpossibleClaimError, OffsetAndMetadata
 from streams_app.delivery.scripts import FencedError
@@ -35,14 +34,10 @@ LOWEST_BYTES: Final = 8
 class AtMostOnceGuarantee(Guarantee):
     """Delivery guarantee that runs each record at most once, and each event id at most once while ids are remembered."""
 
-    is_repeatable = False
-    requires_commit = True
-
     def __init__(self, partition: SubscriberPartition) -> None:
         self._partition = partition
         self._write_ahead = WriteAhead(partition, self.position_to_commit, self._on_begun, self._commit)
         self._without_room: set[int] = set()
-        self._is_full = False
         # Successes that no commit includes yet: the next owner would treat them as interrupted.
         self._uncommitted: dict[int, InFlightEvent] = {}
 
@@ -85,23 +80,19 @@ class AtMostOnceGuarantee(Guarantee):
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
         """Take the next events. While the metadata is full, take only the lowest unfinished event, whose end frees space in it."""
-        if self._is_full:
+        if self._partition.is_metadata_full:
             if not self._fits(MAX_METADATA_BYTES - 2 * LOWEST_BYTES):
                 return queue.take_offset(self._partition.tracker.low, request.now_ms)
             self._set_full(False)
         return queue.take(request)
 
     def _set_full(self, is_full: bool) -> None:
-        self._is_full = is_full
+        self._partition.is_metadata_full = is_full
         self._partition.start_limit = 1 if is_full else None
 
     def _fits(self, max_bytes: int) -> bool:
         tracker = self._partition.tracker
         return fits(tracker.low, self._partition.offset_metadata(tracker.required()), max_bytes)
-
-    def waits_for(self) -> str | None:
-        """Return what events have waited for, see :meth:`.Guarantee.waits_for`: an outage, or ``note`` if the metadata is full."""
-        return self.log.waits_for() or ("note" if self._is_full else None)
 
     # ---- one event
 
@@ -180,18 +171,3 @@ class AtMostOnceGuarantee(Guarantee):
     async def on_commit_rejected(self) -> None:
         """Dead-letter each event whose success no commit includes, because the next owner treats the event as interrupted."""
         await self._write_ahead.send_late(self._uncommitted.values())
-
-    # ---- the partition
-
-    @property
-    def backlog(self) -> int:
-        """Number of event ids that are not written to Redis, if they are so many that the reader has to pause; otherwise 0."""
-        return self._write_ahead.backlog
-
-    def on_read(self, batch: Batch) -> None:
-        """Schedule a write of those event ids of a batch that Redis has lost."""
-        self._write_ahead.on_read(batch)
-
-    def on_tick(self) -> None:
-        """Schedule a write of the low watermark if it has risen."""
-        self.log.low_moved(self._partition.tracker.low)

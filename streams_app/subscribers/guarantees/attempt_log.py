@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from streams_app.backoff import Backoff
+from streams_app.delivery.batch import Batch
 from streams_app.delivery.dependency_errors import waiting_for_label
 from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.delivery.scripts import FencedError
@@ -98,11 +99,22 @@ class AttemptLog:
             self._unwritten.add(offset)
             self._changed.set()
 
-    def progressed(self, progress: OffsetAndMetadata) -> None:
-        """Schedule a write of the low watermark and its metadata, which are valid only together."""
-        if progress != self._progress:
-            self._progress = progress
+    def on_batch(self, batch: Batch) -> None:
+        """Do nothing: the log needs nothing of a batch."""
+
+    def on_tick(self, low: int) -> None:
+        """Do nothing: the low watermark is valid only together with the metadata that :meth:`on_commit` receives."""
+
+    def on_commit(self, position: OffsetAndMetadata) -> None:
+        """Schedule a write of the position to Redis, because Kafka may remove the commit after its retention."""
+        if position != self._progress:
+            self._progress = position
             self._changed.set()
+
+    @property
+    def backlog(self) -> int:
+        """Always 0: the reader does not wait for writes."""
+        return 0
 
     def schedule_write(self) -> None:
         """Schedule a write, because attempts are about to start."""

@@ -12,11 +12,13 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from streams_app.backoff import Backoff
+from streams_app.delivery.batch import Batch
 from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS, waiting_for_label
+from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import text_of
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
-from streams_app.subscribers.execution.in_flight_event import InFlightEvent
+from streams_app.subscribers.execution.in_flight_event import MAX_UNFINISHED, InFlightEvent
 from streams_app.subscribers.guarantees.guarantee import ANOTHER_OWNER
 from streams_app.subscribers.state.store import AttemptEntry, Begin, StoredState, SubscriberStore
 
@@ -67,6 +69,7 @@ class BeginLog:
         starter: Starter,
         on_begun: Callable[[Sequence[Attempt]], Awaitable[Sequence[Attempt]]],
         on_learned: Callable[[], None],
+        lost_ids: Callable[[Batch], Iterable[tuple[int, str]]],
         commit_ends: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Initialize an empty log; :meth:`.Guarantee.take_over` reads the state in Redis.
@@ -79,6 +82,7 @@ class BeginLog:
             on_begun: Called with attempts that are recorded as begun in Redis; returns those that may start. The others are
                 withdrawn.
             on_learned: Called when event ids were written.
+            lost_ids: Returns offset and id of those events of a batch whose ids Redis has lost.
             commit_ends: Commits outcomes. It is called after :data:`COMMIT_SECONDS`, unless a commit by ``on_begun`` has included
                 the outcomes earlier. None if outcomes need no commit.
         """
@@ -91,6 +95,7 @@ class BeginLog:
         self._starter = starter
         self._on_begun = on_begun
         self._on_learned = on_learned
+        self._lost_ids = lost_ids
         self._commit_ends = commit_ends
         self._has_uncommitted = self._is_commit_due = False
         self._stored: set[int] = set()
@@ -132,8 +137,8 @@ class BeginLog:
 
     @property
     def backlog(self) -> int:
-        """Number of event ids that are not written yet."""
-        return len(self._ids)
+        """Number of event ids that are not written yet, if they are so many that the reader has to pause; otherwise 0."""
+        return len(self._ids) if len(self._ids) >= MAX_UNFINISHED else 0
 
     def waits_for(self) -> str | None:
         """Return what writes have waited for since the previous call, as a label of the metric ``streams_app_waiting_for``.
@@ -150,10 +155,11 @@ class BeginLog:
 
     # ---- scheduling of writes
 
-    def learn(self, offset: int, own_id: str) -> None:
-        """Schedule a write of the id of an event that was finished earlier; no attempt begins before the id is written."""
-        self._ids.append((offset, own_id))
-        self._changed.set()
+    def on_batch(self, batch: Batch) -> None:
+        """Schedule a write of the ids of a batch's events that Redis has lost; no attempt begins before they are written."""
+        if lost := self._lost_ids(batch):
+            self._ids += lost
+            self._changed.set()
 
     def begin(self, begins: Iterable[tuple[Attempt, Begin]]) -> None:
         """Schedule a write that records events as begun; their attempts start after the write."""
@@ -189,11 +195,14 @@ class BeginLog:
         new, self._new = self._new, []
         self._withdraw([attempt for attempt, _ in new])
 
-    def low_moved(self, low: int) -> None:
+    def on_tick(self, low: int) -> None:
         """Schedule a write of the low watermark if it has risen; it also rises when offsets without events are read."""
         if low > self._written_low:
             self._is_behind = True
             self._changed.set()
+
+    def on_commit(self, position: OffsetAndMetadata) -> None:
+        """Do nothing: each write of outcomes contains the current progress."""
 
     # ---- writing
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from asyncio import Task
 from collections.abc import Collection, Sequence
 
-from streams_app.delivery.batch import Batch
 from streams_app.delivery.processor import Claim, OffsetAndMetadata
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.execution.partition import SubscriberPartition
+from streams_app.subscribers.execution.queues import StartQueue, StartRequest
 from streams_app.subscribers.execution.retry_decision import DeadLettering
 from streams_app.subscribers.guarantees.begin_log import BeginLog
 from streams_app.subscribers.guarantees.guarantee import Guarantee, TakenOver
@@ -25,8 +25,6 @@ from streams_app.subscribers.state.offset_tracker import Above
 
 class DeduplicatedGuarantee(Guarantee):
     """Delivery guarantee that runs each event id once, unless Redis loses data."""
-
-    is_repeatable = False
 
     def __init__(self, partition: SubscriberPartition) -> None:
         self._partition = partition
@@ -48,6 +46,10 @@ class DeduplicatedGuarantee(Guarantee):
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
         """Return a dead letter for an interrupted event; None for others."""
         return self._write_ahead.dead_letter_of(event)
+
+    def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
+        """Take the next events."""
+        return queue.take(request)
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
         """Create attempts, and schedule a write to Redis that records their events as begun; they start after the write."""
@@ -78,15 +80,5 @@ class DeduplicatedGuarantee(Guarantee):
         """Write the last outcomes. If another owner has claimed the partition, dead-letter events that have succeeded instead."""
         await self._write_ahead.close(tasks)
 
-    @property
-    def backlog(self) -> int:
-        """Number of event ids that are not written to Redis, if they are so many that the reader has to pause; otherwise 0."""
-        return self._write_ahead.backlog
-
-    def on_read(self, batch: Batch) -> None:
-        """Schedule a write of those event ids of a batch that Redis has lost."""
-        self._write_ahead.on_read(batch)
-
-    def on_tick(self) -> None:
-        """Schedule a write of the low watermark if it has risen."""
-        self.log.low_moved(self._partition.tracker.low)
+    async def on_commit_rejected(self) -> None:
+        """Do nothing: the next owner reads in Redis which events have succeeded."""

@@ -24,13 +24,26 @@ CLOSE_SECONDS: Final = 1.0
 
 
 class GuaranteeLog(Protocol):
-    """Records the outcomes of events in Redis. The methods only schedule writes; a task of the guarantee performs them."""
+    """Records the progress and the outcomes of events in Redis. Its methods only schedule writes; a task performs them."""
 
     def keep(self, offset: int, entry: AttemptEntry) -> None:
         """Record an event that waits for its next attempt."""
 
     def drop(self, offsets: Iterable[int]) -> None:
         """Remove the entries of finished events."""
+
+    def on_batch(self, batch: Batch) -> None:
+        """Record what the log needs of a batch, before the events of the batch are queued."""
+
+    def on_tick(self, low: int) -> None:
+        """Record the low watermark if it has risen; called at the interval ``worker.tick``."""
+
+    def on_commit(self, position: OffsetAndMetadata) -> None:
+        """Record a position that is about to be committed."""
+
+    @property
+    def backlog(self) -> int:
+        """Number of entries that are not recorded yet, if they are so many that the reader has to pause; otherwise 0."""
 
     def waits_for(self) -> str | None:
         """Return what writes have waited for since the previous call, as a label of the metric ``streams_app_waiting_for``.
@@ -62,19 +75,11 @@ class Guarantee(Protocol):
     The processor of the partition owns the events: it decodes, retries, dead-letters and finishes them. The guarantee decides when
     an event may start, stores the state that must outlive the process, and decides about interrupted attempts. All methods are
     called on the event loop of the worker.
-
-    Attributes:
-        is_repeatable: Whether an event may run a second time although the effect of its last attempt is unknown.
-        requires_commit: Whether a partition without a commit cannot be claimed.
-        log: Records the outcomes of events; available after :meth:`take_over`.
     """
-
-    is_repeatable: bool
-    requires_commit: bool = False
 
     @property
     def log(self) -> GuaranteeLog:
-        """Records the outcomes of events in Redis; available after :meth:`take_over`."""
+        """Records progress and outcomes in Redis; available after :meth:`take_over`."""
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> TakenOver:
         """Take over the state of former owners from Redis.
@@ -87,11 +92,9 @@ class Guarantee(Protocol):
 
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
         """Return a dead letter for an event that must not start because earlier attempts were interrupted; None for others."""
-        return None
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
         """Take events that may start now from the queue, and return them; empty if none is ready, or the next one has to wait."""
-        return queue.take(request)
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
         """Create an attempt for each event that :meth:`may_start` returned.
@@ -114,14 +117,6 @@ class Guarantee(Protocol):
     def position_to_commit(self) -> OffsetAndMetadata:
         """Return the low watermark, with the finished offsets above it as metadata."""
 
-    def waits_for(self) -> str | None:
-        """Return what events have waited for since the previous call, as a label of the metric ``streams_app_waiting_for``.
-
-        Returns:
-            None if events have not waited.
-        """
-        return self.log.waits_for()
-
     def stop(self) -> None:
         """Start no more attempts, and withdraw those that are not recorded as begun."""
 
@@ -130,20 +125,6 @@ class Guarantee(Protocol):
 
         Called after :meth:`stop`, when all attempts have ended or were cancelled.
         """
-
-    @property
-    def backlog(self) -> int:
-        """Number of entries that are not recorded yet, if they are so many that the reader has to pause; otherwise 0."""
-        return 0
-
-    def on_read(self, batch: Batch) -> None:
-        """Handle a batch before its events are queued."""
-
-    def on_tick(self) -> None:
-        """Do the periodic work of the guarantee; called at the interval ``worker.tick``."""
-
-    def on_commit(self, position: OffsetAndMetadata) -> None:
-        """Record the position that is about to be committed."""
 
     async def on_commit_rejected(self) -> None:
         """Handle a rejection of the last commit by Kafka; called after :meth:`close`."""

@@ -46,22 +46,23 @@ class RestoredPosition(NamedTuple):
         return self.common is not None and offset >= self.common
 
 
-async def restored_position(tp: TP, context: SubscriberContext, claim: Claim, *, requires_commit: bool) -> RestoredPosition:
+async def restored_position(tp: TP, context: SubscriberContext, claim: Claim) -> RestoredPosition:
     """Return the position at which a subscriber continues in a partition: that of its commit.
 
-    Without a commit, it continues at the position in Redis. Without either, it begins at the offset that ``start`` declares.
+    Without a commit, it continues at the position in Redis. Without either, it begins at the offset that ``start`` declares. With
+    ``idempotent="no"``, there must be a commit, because only it lists the begun events.
 
     Args:
         tp: The partition.
         context: Context of the subscriber.
         claim: The claim, with the last commit.
-        requires_commit: Whether a missing commit is an error.
 
     Raises:
         ImpossibleClaimError: The position belongs to another log, for example because the topic was recreated. Or there is no
-            commit, although one is required.
+            commit, although the subscriber needs one.
         RedisError, OSError, TimeoutError, KafkaError: A server does not answer; the caller repeats the claim.
     """
+    requires_commit = context.subscriber.idempotent == "no"
     if claim.committed is None and requires_commit:
         name = context.subscriber.name
         raise ImpossibleClaimError(tp, f"has no commit of subscriber {name!r}", how_to_set_offsets(name))
@@ -95,7 +96,7 @@ async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) ->
             twice.
         KafkaError: Kafka does not answer; the caller repeats the claim.
     """
-    may_begin_anew = context.subscriber.idempotent == "yes" and initial_offset(context, claim) == claim.log_bounds.begin
+    may_begin_anew = context.subscriber.is_repeatable and initial_offset(context, claim) == claim.log_bounds.begin
     try:
         async with asyncio.timeout(REDIS_SECONDS if may_begin_anew else None):
             position = await context.store(tp, claim.token).progress()

@@ -21,7 +21,7 @@ from streams_app.errors import BadEventError
 from streams_app.events.codec import header_faults
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
-from streams_app.subscribers.execution.in_flight_event import MAX_UNFINISHED, InFlightEvent
+from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.execution.partition import SubscriberPartition
 from streams_app.subscribers.execution.retry_decision import DeadLettering, dead_lettering
 from streams_app.subscribers.guarantees.begin_log import BeginLog, EndLog
@@ -146,7 +146,7 @@ class WriteAhead:
         dispatcher = partition.context.dispatcher
         self.log = log = BeginLog(
             partition.context.store(partition.tp, claim.token), self._progress, partition.context.clock.now_ms, dispatcher,
-            self._begun, claim.on_progress, self._commit_ends,
+            self._begun, claim.on_progress, self._readback.read, self._commit_ends,
         )  # fmt: skip
         # A new subscriber has run no events below its initial offset, and needs no ids from there.
         kept = await log.claim(tracker.end if restored.is_first_start else 0)
@@ -189,16 +189,6 @@ class WriteAhead:
         finished = [run.end for run in tracker.above().finished]
         wanted = max([watermark, tracker.low, *finished, *(offset + 1 for offset in interrupted)])
         return await self._readback.begin(claim, kept.fence, watermark, wanted)
-
-    @property
-    def backlog(self) -> int:
-        """Number of event ids that are not written to Redis, if they are so many that the reader has to pause; otherwise 0."""
-        return backlog if (backlog := self.log.backlog) >= MAX_UNFINISHED else 0
-
-    def on_read(self, batch: Batch) -> None:
-        """Schedule a write of those event ids of a batch that Redis has lost, in log order."""
-        for offset, own_id in self._readback.read(batch):
-            self.log.learn(offset, own_id)
 
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
         """Return a dead letter for an interrupted event; None for others."""

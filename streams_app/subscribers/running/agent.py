@@ -76,7 +76,7 @@ def release_seconds(subscriber: Subscriber[Any, Any, Any]) -> float:
 
     It includes the time for running attempts and for cancelled ones, for the last writes and for the last commit.
     """
-    running_seconds = RERUN_SECONDS if subscriber.idempotent == "yes" else subscriber.timeout.total_seconds()
+    running_seconds = RERUN_SECONDS if subscriber.is_repeatable else subscriber.timeout.total_seconds()
     return running_seconds + RELEASE_SECONDS + LAST_COMMIT_SECONDS
 
 
@@ -166,7 +166,7 @@ def assemble_subscriber(
     """
     # Event ids are stored by hour, and due times by wall clock, so the clock must be correct.
     trusted = clock if isinstance(clock, TrustedClock) else TrustedClock(clock)
-    remember_ms = 0 if subscriber.idempotent == "yes" else subscriber.remember_ms
+    remember_ms = 0 if subscriber.is_repeatable else subscriber.remember_ms
     component = RejectingComponent("subscriber", subscriber.name, settings.app_id, dead_letters)
 
     def store(tp: TP, token: str) -> SubscriberStore:

@@ -82,7 +82,7 @@ class SubscriberProcessor(Processor):
         if not self._partition.is_claimed:
             return 0
         unfinished = self._partition.tracker.unfinished
-        backlog = self._guarantee.backlog if self._tasks else 0
+        backlog = self._guarantee.log.backlog if self._tasks else 0
         return backlog + (unfinished if unfinished >= MAX_UNFINISHED or self._bytes >= MAX_UNFINISHED_BYTES else 0)
 
     async def claim(self, claim: Claim) -> int:
@@ -97,7 +97,7 @@ class SubscriberProcessor(Processor):
             KafkaError, RedisError, OSError, TimeoutError: A server does not answer; the caller repeats the claim.
         """
         partition, guarantee = self._partition, self._guarantee
-        restored = await restored_position(partition.tp, self._context, claim, requires_commit=guarantee.requires_commit)
+        restored = await restored_position(partition.tp, self._context, claim)
         partition.restore(claim, restored.tracker, restored.read)
         if claim.committed is None:
             await claim.commit_now(guarantee.position_to_commit())
@@ -113,7 +113,7 @@ class SubscriberProcessor(Processor):
     def deliver(self, batch: Batch) -> None:
         """Queue the events of the next range."""
         partition = self._partition
-        self._guarantee.on_read(batch)
+        self._guarantee.log.on_batch(batch)
         partition.add_fingerprint(batch)
         records = batch.records
         offsets = partition.tracker.cover(batch.begin, batch.end, [record.offset for record in records])
@@ -150,14 +150,14 @@ class SubscriberProcessor(Processor):
             return None
         position = self._guarantee.position_to_commit()
         if self._tasks:
-            self._guarantee.on_commit(position)
+            self._guarantee.log.on_commit(position)
         return position
 
     def tick(self, now_ms: int) -> None:
-        """Start retries that are due, and do the periodic work of the guarantee."""
+        """Start retries that are due, and record the low watermark."""
         self._context.dispatcher.kick()
         if self._tasks:
-            self._guarantee.on_tick()
+            self._guarantee.log.on_tick(self._partition.tracker.low)
 
     async def revoke(self, seconds: float) -> None:
         """Stop starting attempts, wait for those that run, and write the state for the next owner.
@@ -232,7 +232,7 @@ class SubscriberProcessor(Processor):
             "window": self.in_flight > 0,
             "dead-letters": partition.dead_letters.is_waiting(),
             "schema-registry": self._context.schemas is not None and self._context.schemas.is_away,
-            self._guarantee.waits_for(): True,
+            self._guarantee.log.waits_for() or ("note" if partition.is_metadata_full else None): True,
         }
         return PartitionStatus(
             partition.tp, tracker.end, tracker.unfinished, len(self._queue.retries),
@@ -298,7 +298,7 @@ class SubscriberProcessor(Processor):
     def _failed(self, event: InFlightEvent, attempt: Attempt, *, counts: bool) -> None:
         now_ms = self._context.clock.now_ms()
         event.first_failed_ms = event.first_failed_ms or now_ms
-        declared, is_repeatable = self._context.subscriber, self._guarantee.is_repeatable
+        declared, is_repeatable = self._context.subscriber, self._context.subscriber.is_repeatable
         # Compared with None: an error of a user's class may have a length of 0.
         error = TimeoutError(f"not ended within {declared.timeout.total_seconds():g} s") if attempt.error is None else attempt.error
         is_timeout = attempt.outcome is AttemptOutcome.TIMEOUT
@@ -326,7 +326,7 @@ class SubscriberProcessor(Processor):
 
     def _keep(self, event: InFlightEvent) -> None:
         """Record that an event waits for its next attempt, and is no longer begun."""
-        if not self._guarantee.is_repeatable:
+        if not self._context.subscriber.is_repeatable:
             self._partition.tracker.put_off(self._partition.tracker.claim, event.offset)
         self._guarantee.log.keep(event.offset, AttemptEntry(event.attempts, event.deaths, event.due_ms))
 
