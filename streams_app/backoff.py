@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+REPORT_EVERY_SECONDS: Final = 600.0
+"""An outage is reported when it begins, and once more after this time while it lasts."""
 
 
 @dataclass(slots=True)
@@ -21,13 +25,23 @@ class Backoff:
     first_seconds: float
     longest_seconds: float
     failures: int = 0
+    _unreported_seconds: float = 0.0
+
+    @property
+    def should_report(self) -> bool:
+        """Whether to log the next failure: it is the first one in a row, or the delays since the last such one are ten minutes.
+
+        Read it before :meth:`failed`. So today's log shows an outage that began last week.
+        """
+        return self.failures == 0 or self._unreported_seconds >= REPORT_EVERY_SECONDS
 
     def failed(self) -> float:
         """Record a failure; return the seconds to wait before the next attempt."""
         # The exponent is limited, because after a night of failures the power would exceed a double.
-        seconds = self.first_seconds * 2 ** min(self.failures, 30)
+        seconds = min(self.first_seconds * 2 ** min(self.failures, 30), self.longest_seconds)
+        self._unreported_seconds = seconds + (0.0 if self.should_report else self._unreported_seconds)
         self.failures += 1
-        return min(seconds, self.longest_seconds)
+        return seconds
 
     def succeeded(self) -> bool:
         """Record a success; return whether the previous attempt had failed."""

@@ -78,13 +78,15 @@ class DeadLetters:
         while failed is not None:
             if on_failed is not None:
                 on_failed(self.component.topic, failed)
-            if not backoff.failures:
+            if backoff.should_report:
                 logger.warning(
                     "dead letters not acknowledged, trying again %s=%s source=%s count=%d error=%r",
                     self.component.kind, self.component.name, self.source, len(dead_letters), failed,
                 )  # fmt: skip
             await asyncio.sleep(backoff.failed())
             dead_letters, failed = await self._send(dead_letters)
+        if backoff.succeeded():
+            logger.info("dead letters acknowledged again %s=%s source=%s", self.component.kind, self.component.name, self.source)
 
     async def send_once(self, rejected: Sequence[RejectedEvent]) -> BaseException | None:
         """Send dead letters once; return None if all are acknowledged, else an error of the producer."""

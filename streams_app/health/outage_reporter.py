@@ -6,18 +6,22 @@ began last week.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Final
 
-from streams_app.backoff import Backoff
+from streams_app.backoff import REPORT_EVERY_SECONDS, Backoff
 from streams_app.clock import Clock, SystemClock
 from streams_app.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-REPEAT_AFTER_MS: Final = 600_000
+REPEAT_AFTER_MS: Final = round(1000 * REPORT_EVERY_SECONDS)
 """Time after which a lasting outage is logged again."""
+
+MAX_RETRY_WAIT_MS: Final = 1_000
+"""Maximum wait of :meth:`OutageReporter.retry` between attempts: all work of a partition waits for it."""
 
 
 class OutageReporter:
@@ -70,6 +74,32 @@ class OutageReporter:
             self._logged_ms = now_ms
         backoff = self._waiting.setdefault(who, Backoff(first_seconds=0.2, longest_seconds=10.0))
         return round(1000 * backoff.failed())
+
+    async def retry(
+        self,
+        step: Callable[[], Awaitable[object]],
+        who: Hashable,
+        errors: tuple[type[BaseException], ...],
+        on_failure: Callable[[BaseException], Awaitable[bool]] | None = None,
+    ) -> None:
+        """Call a step until it raises none of these errors; report the outage and its end, and wait up to 1 s between attempts.
+
+        Args:
+            step: The step; it must be safe to repeat, because a failed call may have taken effect.
+            who: The user of the dependency.
+            errors: Errors of the dependency; any other error ends the retries.
+            on_failure: Called after each failure; if it returns True, the next attempt follows without a wait.
+        """
+        while True:
+            try:
+                await step()
+            except errors as error:
+                wait_ms = self.failed(error, who)
+                if on_failure is None or not await on_failure(error):
+                    await asyncio.sleep(min(wait_ms, MAX_RETRY_WAIT_MS) / 1000)
+            else:
+                self.succeeded(who)
+                return
 
     def succeeded(self, who: Hashable = None) -> None:
         """Record a success of the user ``who``. If no user with a failure is left, log that the outage is over."""

@@ -188,7 +188,7 @@ class FoldProcessor:
             try:
                 step = await self.shard.fold_once(progress)
             except REDIS_ERRORS as error:
-                self._report_failure(error, is_first=not backoff.failures)
+                self._report_failure(error, should_log=backoff.should_report)
                 await asyncio.sleep(backoff.failed())
                 continue
             if backoff.succeeded():
@@ -211,17 +211,17 @@ class FoldProcessor:
         elif step.sealed:
             self._wake(chunk)
 
-    def _report_failure(self, error: Exception, *, is_first: bool) -> None:
+    def _report_failure(self, error: Exception, *, should_log: bool) -> None:
         name, status = self.shard.fold.name, self._context.status
         if isinstance(error, OutOfMemoryError):
             self.emitter.is_redis_full = True
             status.set_not_ready("redis-memory", f"Redis refuses writes: {error}")
-            if is_first:
+            if should_log:
                 logger.warning("folding paused, Redis is full; emission continues fold=%s source=%s", name, self.shard.tp)
             return
         trouble = trouble_text(error)
         status.set_not_ready("redis", trouble)
-        if is_first:
+        if should_log:
             logger.warning("folding paused, %s fold=%s source=%s", trouble, name, self.shard.tp)
 
     def _report_recovery(self) -> None:
@@ -249,14 +249,14 @@ class FoldProcessor:
             try:
                 emitted = await self.emitter.emit_due_once()
             except REDIS_ERRORS as error:
-                if not backoff.failures:
+                if backoff.should_report:
                     logger.warning("emission paused fold=%s source=%s error=%s", shard.fold.name, shard.tp, text_of(error))
                 if not shard.is_claimed:
                     raise FencedError("seal", "lost-reply") from error
                 await asyncio.sleep(backoff.failed())
                 continue
             if emitted.failed is not None:
-                if not backoff.failures:
+                if backoff.should_report:
                     logger.warning("emission paused fold=%s source=%s error=%r", shard.fold.name, shard.tp, emitted.failed)
                 await asyncio.sleep(backoff.failed())
                 continue

@@ -122,7 +122,7 @@ async def emit_open_groups(emitter: Emitter) -> None:
         try:
             await emitter.drain()
         except (*REDIS_ERRORS, OSError) as error:
-            if not backoff.failures:
+            if backoff.should_report:
                 logger.warning(
                     "open groups cannot be emitted yet fold=%s source=%s error=%s",
                     name, shard.tp, text_of(error),

@@ -38,9 +38,6 @@ from streams_app.settings import JournalSettings, Limits
 
 logger = logging.getLogger(__name__)
 
-PAUSE_SECONDS: Final = 1.0
-"""Maximum wait between attempts while Redis fails. The partition appends nothing and checks nothing during the wait."""
-
 WORDS: Final = {
     "token": "another worker has claimed the journal",
     "fence": "the fence of the journal has changed: Redis has lost its last writes",
@@ -233,7 +230,7 @@ class JournalProcessor(Processor):
         while True:
             if self._is_due:
                 self._is_due = False
-                await self._with_retries(lambda: self._check_state(claim, shard), keeper)
+                await self._retry(lambda: self._check_state(claim, shard), keeper)
                 self._served += 1
             if self._batches and not keeper.is_behind:
                 await self._prepare(self._batches[0])  # before the turn: other journals may append while this one waits
@@ -253,10 +250,10 @@ class JournalProcessor(Processor):
         if shard.fence < batch.end - 1:
             await self._prepare(batch)  # usually without a request: the schemas are cached
             filing = shard.filing_of(batch.records, batch.end, self._context.clock.now_ms())
-            await self._with_retries(lambda: shard.write(filing), keeper)
+            await self._retry(lambda: shard.write(filing), keeper)
             self._context.on_filed(filing)
             if filing.chunk.begins:  # also here: a shard never exceeds its share by more than a segment
-                await self._with_retries(keeper.drop_once, keeper)
+                await self._retry(keeper.drop_once, keeper)
                 keeper.wake()
         left = batch.since(shard.fence + 1)
         if left.begin < left.end:
@@ -292,24 +289,17 @@ class JournalProcessor(Processor):
         if int(fence) != shard.fence or int(change or 0) < changed:
             raise FencedError("check", "fence")
 
-    async def _with_retries(self, step: Callable[[], Awaitable[object]], keeper: Keeper) -> None:
+    async def _retry(self, step: Callable[[], Awaitable[object]], keeper: Keeper) -> None:
         """Call ``step`` until Redis executes it. Each time Redis is full, remove the oldest closed segment before the next attempt.
 
         Raises:
             FencedError: Another worker has claimed the shard, or Redis has lost writes.
         """
-        outage = self._context.outage
-        while True:
-            try:
-                await step()
-            except REDIS_ERRORS as error:
-                wait_ms = outage.failed(error, self)
-                if isinstance(error, OutOfMemoryError) and await self._made_room(keeper):
-                    continue
-                await asyncio.sleep(min(wait_ms / 1000, PAUSE_SECONDS))
-            else:
-                outage.succeeded(self)
-                return
+
+        async def made_room(error: BaseException) -> bool:
+            return isinstance(error, OutOfMemoryError) and await self._made_room(keeper)
+
+        await self._context.outage.retry(step, self, REDIS_ERRORS, made_room)
 
     async def _made_room(self, keeper: Keeper) -> bool:
         try:

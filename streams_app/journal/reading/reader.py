@@ -126,7 +126,7 @@ class JournalReader:
                 fault = await why_unreachable(self._settings.redis, error)
                 if not follow or isinstance(fault, ConfigurationError):
                     raise fault from error
-                if not backoff.failures:
+                if backoff.should_report:
                     logger.warning("a reader of a journal waits for redis journal=%s error=%s", self.journal.name, fault)
                 await asyncio.sleep(backoff.failed())
 

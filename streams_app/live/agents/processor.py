@@ -36,9 +36,6 @@ from streams_app.settings.live import LiveView
 
 logger = logging.getLogger(__name__)
 
-PAUSE_SECONDS: Final = 1.0
-"""Maximum wait between attempts while Redis fails. The partition applies and expires nothing during the wait."""
-
 CAUSES: Final = {
     "token": "another worker has taken over the live view",
     "fence": "the live view in Redis is not at the expected offset: Redis has lost its last writes",
@@ -256,7 +253,7 @@ class ViewProcessor(Processor):
         while True:
             if self._is_due:
                 self._is_due = False
-                await self._retry_until_done(lambda: self._expire_once(claim, moves_clock=True))
+                await self._retry(lambda: self._expire_once(claim, moves_clock=True))
                 self._ticks_done += 1
             part = next(parts, None)
             if part is not None:
@@ -295,7 +292,7 @@ class ViewProcessor(Processor):
             self._context.on_part(part, applied)
 
         if part.to > self._fence:
-            await self._retry_until_done(apply, when_full=lambda: self._expire_once(claim, moves_clock=False))
+            await self._retry(apply, when_full=lambda: self._expire_once(claim, moves_clock=False))
         self.in_flight -= part.events
         claim.on_progress()
 
@@ -329,9 +326,7 @@ class ViewProcessor(Processor):
         if expired.is_more:
             self._is_due = True
 
-    async def _retry_until_done(
-        self, step: Callable[[], Awaitable[None]], when_full: Callable[[], Awaitable[None]] | None = None
-    ) -> None:
+    async def _retry(self, step: Callable[[], Awaitable[None]], when_full: Callable[[], Awaitable[None]] | None = None) -> None:
         """Call ``step`` until Redis executes it. The script detects that an earlier call has run whose reply was lost.
 
         Args:
@@ -341,18 +336,13 @@ class ViewProcessor(Processor):
         Raises:
             FencedError: Another worker has claimed the partition, or Redis has lost writes.
         """
-        outages = self._context.outages
-        while True:
-            try:
-                await step()
-            except REDIS_ERRORS as error:
-                wait_ms = outages.failed(error, self)
-                if when_full is not None and isinstance(error, OutOfMemoryError):
-                    await self._try_once(when_full)
-                await asyncio.sleep(min(wait_ms / 1000, PAUSE_SECONDS))
-            else:
-                outages.succeeded(self)
-                return
+
+        async def free_memory(error: BaseException) -> bool:
+            if when_full is not None and isinstance(error, OutOfMemoryError):
+                await self._try_once(when_full)
+            return False
+
+        await self._context.outages.retry(step, self, REDIS_ERRORS, free_memory)
 
     async def _try_once(self, step: Callable[[], Awaitable[None]]) -> None:
         try:

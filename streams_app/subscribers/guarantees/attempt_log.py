@@ -156,11 +156,12 @@ class AttemptLog:
             self._changed.clear()
             try:
                 await self.write_once()
-                self._backoff.succeeded()
+                if self._backoff.succeeded():
+                    logger.info("attempts are written to redis again subscriber=%s source=%s", *self._whose)
                 await self._pause()
             except (*REDIS_ERRORS, TimeoutError) as error:
                 self._fault = waiting_for_label(error)
-                if not self._backoff.failures:
+                if self._backoff.should_report:
                     logger.warning(
                         "attempts cannot be written to redis, continuing without subscriber=%s source=%s error=%s",
                         *self._whose, text_of(error),

@@ -69,7 +69,7 @@ class BeginLog:
         starter: Starter,
         on_begun: Callable[[Sequence[Attempt]], Awaitable[Sequence[Attempt]]],
         on_learned: Callable[[], None],
-        lost_ids: Callable[[Batch], Iterable[tuple[int, str]]],
+        missing_ids: Callable[[Batch], Iterable[tuple[int, str]]],
         commit_ends: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Initialize an empty log; :meth:`.Guarantee.take_over` reads the state in Redis.
@@ -82,7 +82,7 @@ class BeginLog:
             on_begun: Called with attempts that are recorded as begun in Redis; returns those that may start. The others are
                 withdrawn.
             on_learned: Called when event ids were written.
-            lost_ids: Returns offset and id of those events of a batch whose ids Redis has lost.
+            missing_ids: Returns offset and id of those events of a batch whose ids Redis has lost.
             commit_ends: Commits outcomes. It is called after :data:`COMMIT_SECONDS`, unless a commit by ``on_begun`` has included
                 the outcomes earlier. None if outcomes need no commit.
         """
@@ -95,7 +95,7 @@ class BeginLog:
         self._starter = starter
         self._on_begun = on_begun
         self._on_learned = on_learned
-        self._lost_ids = lost_ids
+        self._missing_ids = missing_ids
         self._commit_ends = commit_ends
         self._has_uncommitted = self._is_commit_due = False
         self._stored: set[int] = set()
@@ -157,8 +157,8 @@ class BeginLog:
 
     def on_batch(self, batch: Batch) -> None:
         """Schedule a write of the ids of a batch's events that Redis has lost; no attempt begins before they are written."""
-        if lost := self._lost_ids(batch):
-            self._ids += lost
+        if missing := self._missing_ids(batch):
+            self._ids += missing
             self._changed.set()
 
     def begin(self, begins: Iterable[tuple[Attempt, Begin]]) -> None:
@@ -217,10 +217,11 @@ class BeginLog:
             self._changed.clear()
             try:
                 await self.write_once()
-                self._backoff.succeeded()
+                if self._backoff.succeeded():
+                    logger.info("events start again subscriber=%s source=%s", *self._whose)
             except DEPENDENCY_ERRORS as error:
                 self._fault = waiting_for_label(error)
-                if not self._backoff.failures:
+                if self._backoff.should_report:
                     logger.warning(
                         "no event starts until its begin can be written subscriber=%s source=%s error=%s",
                         *self._whose, text_of(error),

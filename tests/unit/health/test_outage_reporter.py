@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from streams_app.errors import ConfigurationError, TryAgainError
@@ -10,23 +12,23 @@ from tests.manual_clock import ManualClock
 
 
 def test_outage_callback_receives_failure_and_success() -> None:
-    reported: list[bool] = []
-    outages = OutageReporter("read store sync", reported.append)
+    changes: list[bool] = []
+    outages = OutageReporter("read store sync", changes.append)
     outages.failed(TryAgainError("locked"))
     outages.succeeded()
 
-    assert [False, True] == reported
+    assert [False, True] == changes
 
 
 def test_operator_is_awaited_while_a_fault_cannot_heal_by_itself() -> None:
     outages = OutageReporter("it")
-    reported = []
+    changes = []
     for error in (TryAgainError("locked"), ConfigurationError(["no commit"])):
         outages.failed(error)
-        reported.append(outages.waits_for_operator)
+        changes.append(outages.waits_for_operator)
     outages.succeeded()
 
-    assert [False, True, False] == [*reported, outages.waits_for_operator]
+    assert [False, True, False] == [*changes, outages.waits_for_operator]
 
 
 def test_waits_double_up_to_ten_seconds_and_reset_after_success() -> None:
@@ -72,11 +74,37 @@ def test_lasting_fault_is_logged_every_ten_minutes_with_its_duration(caplog: pyt
 
 
 def test_outage_ends_once_all_waiting_callers_succeed() -> None:
-    reported: list[bool] = []
-    outages = OutageReporter("it", reported.append)
+    changes: list[bool] = []
+    outages = OutageReporter("it", changes.append)
     for who in ("a", "b"):
         outages.failed(TryAgainError("locked"), who)
     outages.succeeded("a")
     outages.succeeded("b")
 
-    assert [False, False, True] == reported
+    assert [False, False, True] == changes
+
+
+async def test_step_is_retried_until_it_succeeds_without_a_wait_once_there_is_room() -> None:
+    outages, failures = OutageReporter("it"), [TryAgainError("locked"), TryAgainError("locked")]
+    seen: list[str] = []
+
+    async def step() -> None:
+        if failures:
+            raise failures.pop()
+
+    async def made_room(error: BaseException) -> bool:
+        seen.append(f"{error} {outages.fault}")
+        return True
+
+    async with asyncio.timeout(60):
+        await outages.retry(step, "a", (TryAgainError,), made_room)
+
+    assert (["locked locked"] * 2, None) == (seen, outages.fault)
+
+
+async def test_error_of_another_kind_ends_the_retries() -> None:
+    async def step() -> None:
+        raise ConfigurationError(["no commit"])
+
+    with pytest.raises(ConfigurationError):
+        await OutageReporter("it").retry(step, "a", (TryAgainError,))
