@@ -40,8 +40,7 @@ def serve(declared: Settings | FoldingApp, only: Collection[str] = ()) -> None:
     Raises:
         ConfigurationError: A name is unknown, topics or rights are missing, or a topic was recreated.
         TryAgainError: A dependency is not available at the start, no port is free, or another worker owns the partitions.
-        InternalError: An unexpected error has ended a worker with folds.
-        Exception: An unexpected error, or one of the catalogue's lifespan, has ended a worker without folds.
+        InternalError: An unexpected error, or one of the catalogue's lifespan, has ended the worker.
     """
     settings = declared if isinstance(declared, Settings) else declared.settings
     tracing_of(settings)  # before any connection: no retry can resolve a missing package
@@ -75,7 +74,8 @@ async def _serve_folds(declared: Settings | FoldingApp) -> None:
         if not starting.done():
             starting.cancel()
         await app.stop()
-    _raise_fault(app, starting)
+    if (fault := _fault_of(app, starting)) is not None:
+        raise _reported(fault)
     logger.info("worker ended")
 
 
@@ -104,7 +104,7 @@ async def _serve_selection(settings: Settings, selection: Selection) -> None:
     finally:
         await components.stop()
     if fatal.error is not None:
-        raise fatal.error
+        raise _reported(fatal.error)
     logger.info("worker ended")
 
 
@@ -132,15 +132,20 @@ def _on_signal(stop: asyncio.Event, number: int) -> None:
     stop.set()
 
 
-def _raise_fault(app: FoldingApp, starting: asyncio.Task[None]) -> None:
-    fault: BaseException | None = app.fatal
-    if fault is None and starting.done() and not starting.cancelled():
-        fault = starting.exception()
-    if fault is None:
-        fault = app.crash_reason
-    if fault is None:
-        return
+def _fault_of(app: FoldingApp, starting: asyncio.Task[None]) -> BaseException | None:
+    """Return the error that has ended the Faust application, or its start; None if it was stopped."""
+    if app.fatal is not None:
+        return app.fatal
+    failed_start = starting.exception() if starting.done() and not starting.cancelled() else None
+    fault: BaseException | None = failed_start or app.crash_reason
+    return fault
+
+
+def _reported(fault: BaseException) -> StreamsAppError:
+    """Return an error that has an exit code; log the trace of an unexpected error."""
     if isinstance(fault, StreamsAppError):
-        raise fault
+        return fault
     logger.critical("internal failure", exc_info=fault)
-    raise InternalError(f"internal failure: {fault!r}") from fault
+    internal = InternalError(f"internal failure: {fault!r}")
+    internal.__cause__ = fault
+    return internal
