@@ -113,8 +113,8 @@ def command(
         streams-app tune --file events.jsonl.gz --time created_at
         kcat -C -t my-topic -e | streams-app tune --file - --time ts --windows 10s,1m,15m
 
-    The virtual clock of a partition follows the record timestamps; an older timestamp counts as the newest one before it. max_hold,
-    max_events, max_changed, max_bytes, close_when and leading are those of the settings. Above ten million events the result is
+    The virtual clock of a partition follows the record timestamps; an older timestamp counts as the newest one before it. All other
+    bounds of the fold, close_when and leading are those of the settings. Above ten million events the result is
     based on a sample of the groups, and its error is shown.
 
     If events decide the quiet period, X stands for the default, up to at_most. Events with their own quiet period keep it.

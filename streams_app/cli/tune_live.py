@@ -81,8 +81,8 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
 def _not_considered(fold: Fold) -> list[str]:
     """Return remarks about settings of the fold that the curve ignores, because workers do not count their effect."""
     remarks = [
-        "only silence is considered, not max_hold, max_events, max_changed, max_bytes, close_when and leading; latency and memory "
-        "are not known live"
+        "only silence is considered, not max_hold, the bounds on contents, close_when and leading; "
+        "latency and memory are not known live"
     ]
     if isinstance(fold.quiet_period, QuietPeriod):
         remarks.append("computed as if X were the quiet period after every event: workers do not count which events decide it")

@@ -127,6 +127,10 @@ class Bounds:
         """
         return CLOSED if closes else "max_events" if self.max_events and events >= self.max_events else None
 
+    def events_left(self, events: int) -> int | None:
+        """Return how many more events a group with ``events`` events may have; None if there is no bound."""
+        return self.max_events - events if self.max_events else None
+
     def keeps_open(self, lasted_ms: int, events: int, names: int, kept: int = 0) -> bool:
         """Return whether neither the duration nor the content of a group closes it.
 
@@ -136,8 +140,8 @@ class Bounds:
             names: Number of changed names.
             kept: Size of the kept events, in bytes.
         """
-        is_full = self.exceeded_by(names, kept) is not None or (self.max_events and events >= self.max_events)
-        return lasted_ms < self.hold_ms and not is_full
+        closes = self.exceeded_by(names, kept) or self.reached_by(events)
+        return lasted_ms < self.hold_ms and closes is None
 
     @property
     def may_close_often(self) -> bool:

@@ -122,10 +122,11 @@ def split_kept_runs(runs: Sequence[GroupRun], open_group: OpenGroup | None, boun
                 continue
             if state is None or is_alone:
                 state = _Open(scores[begin], scores[begin], 0, 0)
+            left = bounds.events_left(state.events)
             end = min(
                 bisect_right(totals, totals[begin] + bounds.max_bytes - state.kept) - 1,
                 bisect_left(scores, state.opened_ms + bounds.hold_ms),
-                begin + bounds.max_events - state.events if bounds.max_events else len(pairs),
+                len(pairs) if left is None else begin + left,
             )
             cuts = (begin, begin + 1, end) if is_alone and end > begin + 1 else (begin, end)
             found += [_part_of(pairs[low:high]) for low, high in pairwise(cuts)]
