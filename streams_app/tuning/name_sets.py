@@ -65,9 +65,9 @@ class NameSets:
             return number
         names = names_of_mask(key) if type(key) is int else key
         number = len(names)
-        characters = sum(map(len, names))
+        size_bytes = sum(len(name.encode()) for name in names)
         self._names_seen += number
-        self._bytes_seen += characters
+        self._bytes_seen += size_bytes
         hashes = list(map(hash, names))
         if len(self._different) <= self.max_changed:
             self._different.update(hashes)
@@ -76,7 +76,7 @@ class NameSets:
             self._ends.append(len(self._hashes))
             self._contents.append(hash(frozenset(hashes)))
             number = len(self._ends) - 1
-        self._cached_bytes += SET_BYTES + NAME_BYTES * len(names) + characters
+        self._cached_bytes += SET_BYTES + NAME_BYTES * len(names) + size_bytes
         if self._cached_bytes > MAX_CACHED_BYTES:
             self._clear_cache()
         self._numbers[key] = number
@@ -112,7 +112,7 @@ class NameSets:
 
     @property
     def name_bytes(self) -> float:
-        """Mean length of a name in the sets, in characters; 0 if there are none."""
+        """Mean length of a name in the sets, in bytes of UTF-8; 0 if there are none."""
         return self._bytes_seen / max(1, self._names_seen)
 
     def sizes(self) -> NDArray[np.int64]:

@@ -119,6 +119,13 @@ def test_mean_key_length_is_that_of_groups_and_not_of_events() -> None:
     assert 5 == filled(events, 10_000).key_bytes
 
 
+def test_mean_length_of_names_is_in_bytes() -> None:
+    sets = NameSets(1_000)
+    sets.numbers([{"ä": 1, "abcd": 1}])
+
+    assert 3.0 == sets.name_bytes
+
+
 def test_equal_sets_of_names_in_different_forms_are_stored_once() -> None:
     sets = NameSets(1_000)
 
