@@ -114,7 +114,7 @@ def recreations(reader: ComparedReader, read: Read, ids: Mapping[str, str]) -> I
         if reader.advice:
             yield Finding(Level.ERROR, f"{text}; no worker would run it", reader.advice)
         else:
-            yield Finding(Level.WARNING, text, "nothing: a worker reads the new one from its begin")
+            yield Finding(Level.WARNING, text, "nothing: a worker reads the new one from its beginning")
         return
 
 
