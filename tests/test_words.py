@@ -1,4 +1,4 @@
-"""Names in package, tests and benchmarks: a public class name has one meaning, and replaced words do not come back."""
+"""Names in package, tests and benchmarks: a class name has one meaning, and replaced words do not come back."""
 
 from __future__ import annotations
 
@@ -63,13 +63,8 @@ def counted(identifiers: Iterable[str], words: Container[str]) -> Counter[str]:
     return Counter(word for name in identifiers for word in set(words_of(name)) if word in words)
 
 
-def test_public_class_names_are_unique() -> None:
-    found = Counter(
-        node.name
-        for _, tree in modules(PACKAGE)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    )
+def test_class_names_are_unique() -> None:
+    found = Counter(node.name for _, tree in modules(PACKAGE) for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
 
     assert [] == [name for name, times in found.items() if times > 1]
 
