@@ -219,7 +219,7 @@ def list_dead_letters(settings: Settings, fold: str | None, limit: int, as_json:
 
 def _nothing(selection: DeadLetterSelection, *, has_others: bool) -> str:
     """Return the message for an empty list. If options of the selection may be the reason, the message names them."""
-    whose = f"{WORDS[selection.kind]} {selection.fold}"
+    whose = f"{WORDS[selection.kind]} {selection.component}"
     asked = selection.options
     # Dead letters before --since were not read, so it is unknown whether there are any.
     if asked and (has_others or selection.since_ms):

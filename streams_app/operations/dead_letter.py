@@ -122,7 +122,7 @@ class DeadLetterSelection:
 
     Attributes:
         app_id: Name of the application that rejected the events. Dead letters without an application name match, too.
-        fold: Name that the component (fold, read store, subscriber or view) had when it rejected the events.
+        component: Name that the component (fold, read store, subscriber or view) had when it rejected the events.
         reasons: Only dead letters with these reasons.
         positions: Only events at these partitions and offsets of the source.
         keys: Only events with these record keys.
@@ -135,7 +135,7 @@ class DeadLetterSelection:
     """
 
     app_id: str
-    fold: str
+    component: str
     reasons: frozenset[Reason] = frozenset()
     positions: frozenset[tuple[int, int]] = frozenset()
     keys: frozenset[bytes] = frozenset()
@@ -148,7 +148,7 @@ class DeadLetterSelection:
     @property
     def address(self) -> str:
         """Address of the component in receipts and in the header of replayed events, ``app_id/name``."""
-        return replay_target(self.app_id, self.renamed or self.fold).decode()
+        return replay_target(self.app_id, self.renamed or self.component).decode()
 
     @property
     def options(self) -> list[str]:
@@ -165,7 +165,7 @@ class DeadLetterSelection:
     def concerns(self, dead_letter: ListedDeadLetter) -> bool:
         """Return whether the selected component has written a dead letter, because it rejected the event."""
         headers = dead_letter.headers
-        return headers.get(self.kind) == self.fold and headers.get("app-id", self.app_id) == self.app_id
+        return headers.get(self.kind) == self.component and headers.get("app-id", self.app_id) == self.app_id
 
     def matches(self, dead_letter: ListedDeadLetter) -> bool:
         """Return whether a dead letter meets all options of the selection. :meth:`concerns` checks its component."""
