@@ -15,7 +15,7 @@ INSTALL = "pip install 'streams_app[embedded]'"
 START_LIMIT_MS = 20_000
 """Time within which a server must respond after its start, in ms."""
 
-_TRIES = 5
+_START_ATTEMPTS = 5
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ def start_on_a_port(port: int | None, start_once: Callable[[int], T], taken: str
     """
     if port is not None:
         return start_once(port)
-    for _ in range(_TRIES - 1):
+    for _ in range(_START_ATTEMPTS - 1):
         try:
             return start_once(free_port())
         except EmbeddedServerError as error:

@@ -38,10 +38,10 @@ from streams_app.read_store.sync.batch_writer import BatchWriter
 from streams_app.read_store.sync.current_values import CurrentValues
 from streams_app.settings import ReadStoreSettings, Settings
 
-MAX_TRIES: Final = 100
+MAX_ATTEMPTS: Final = 100
 """Maximum number of attempts to switch; an attempt fails only if a worker is ahead at that moment."""
 
-FREE_TRIES: Final = 3
+FREE_ATTEMPTS: Final = 3
 """Number of attempts to switch that do not block workers. Later attempts block the writes of workers if the database can."""
 
 ALONE: Final = "there is no store in use of this form: what retention has removed from the topics will not be in the new one"
@@ -219,8 +219,8 @@ class Rebuild:
         self.done.unstorable += len(unstorable)
 
     async def _switch(self, topics: FoldedTopics) -> None:
-        for number in range(MAX_TRIES):
-            if number < FREE_TRIES:
+        for number in range(MAX_ATTEMPTS):
+            if number < FREE_ATTEMPTS:
                 left = await self._try_to_switch(topics)
             else:
                 left = await with_retries(lambda: self._rebuilding.with_writers_paused(lambda: self._try_to_switch(topics)))

@@ -33,7 +33,7 @@ _INITDB_LIMIT_SECONDS = 60
 _SERVER = "pginstall18"
 _START_LIMIT_MS = 60_000
 _STILL_THERE = "pre-existing shared memory block"
-_TRIES = 100
+_START_ATTEMPTS = 100
 
 
 class PostgreSQL(EmbeddedServer):
@@ -85,7 +85,7 @@ class PostgreSQL(EmbeddedServer):
 
     def restart(self) -> PostgreSQL:
         """Restart it after a kill, on the same port and with the same data."""
-        for _ in range(_TRIES):
+        for _ in range(_START_ATTEMPTS):
             try:
                 return PostgreSQL.start(self.port, self.directory, self._options)
             except EmbeddedServerError as error:  # the processes of its connections detect the kill a little later

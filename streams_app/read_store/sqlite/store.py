@@ -29,7 +29,7 @@ PROGRESS_KEY: Final = ("topic", "partition")
 WATCHED_STEPS: Final = 10_000
 """Instructions of SQLite's virtual machine between two checks of the timeout: about a millisecond."""
 
-WAL_TRIES: Final = 10
+WAL_ATTEMPTS: Final = 10
 """Maximum number of attempts to enable WAL mode. If another process does the same, one retry is usually enough."""
 
 KEYS: Final = """
@@ -345,7 +345,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
     Raises:
         sqlite3.Error: Another process keeps the file locked.
     """
-    for _ in range(WAL_TRIES - 1):
+    for _ in range(WAL_ATTEMPTS - 1):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError:
