@@ -52,6 +52,6 @@ def _imported(label: str, name: str, folder: str) -> Any:
         else:
             fault = f"importing {name!r} raised {type(error).__name__}: {error}"
             if not isinstance(error, SyntaxError):  # its message has the position
-                place = traceback.extract_tb(error.__traceback__)[-1]
-                fault += f" ({place.filename}:{place.lineno})"
+                frame = traceback.extract_tb(error.__traceback__)[-1]
+                fault += f" ({frame.filename}:{frame.lineno})"
         raise ConfigurationError([f"{label}: {fault}"]) from error

@@ -25,7 +25,7 @@ OURS: Final = "streams_app"
 TRACE_IDS: Final = ("trace_id", "span_id")
 """Attributes that a log record has if it was written within a span, see :mod:`streams_app.tracing.log_ids`."""
 
-_PLACE: Final = re.compile(r"(?:TopicPartition|TP)\(topic='([^']*)', partition=(\d+)\)")
+_PARTITION: Final = re.compile(r"(?:TopicPartition|TP)\(topic='([^']*)', partition=(\d+)\)")
 _VARYING: Final = re.compile(r"0x[0-9a-f]+|\d+")
 _ORDINARY: Final = frozenset({"Heartbeat failed for group %s because it is rebalancing"})
 """Warnings of libraries that are dropped, because they occur in every rebalance."""
@@ -70,7 +70,7 @@ class RepeatFilter(logging.Filter):
 
 def _message(record: logging.LogRecord) -> str:
     """Return the message of a log record on one line, with each partition in the form ``topic-number``."""
-    return _PLACE.sub(r"\1-\2", " | ".join(record.getMessage().splitlines()))
+    return _PARTITION.sub(r"\1-\2", " | ".join(record.getMessage().splitlines()))
 
 
 class OneLine(logging.Formatter):

@@ -180,11 +180,11 @@ async def _in_redis(settings: Settings) -> dict[ComparedReader, Read]:
     """Return the positions, by partition, that Redis stores of each fold, live view and journal."""
     readers: dict[ComparedReader, Read] = defaultdict(dict)
     async with redis_of(settings) as redis:
-        for place in await stored_shards(redis, settings, None):
-            topic_id, log, to = await redis.hmget(place.keys.meta, ["topic_id", "log", "to"])
-            advice = f"streams-app reset --fold {place.fold.name} --emit (it says first what it would do)"
-            readers[ComparedReader(f"fold {place.fold.name}", advice)][TP(place.fold.source, place.partition)] = ReaderPosition(
-                _text(topic_id), max(place.fence, int(to or -1)) + 1, of_text(_text(log))
+        for shard in await stored_shards(redis, settings, None):
+            topic_id, log, to = await redis.hmget(shard.keys.meta, ["topic_id", "log", "to"])
+            advice = f"streams-app reset --fold {shard.fold.name} --emit (it says first what it would do)"
+            readers[ComparedReader(f"fold {shard.fold.name}", advice)][TP(shard.fold.source, shard.partition)] = ReaderPosition(
+                _text(topic_id), max(shard.fence, int(to or -1)) + 1, of_text(_text(log))
             )
         metas = [
             (ComparedReader(f"live view {view.name}"), view.source, partial(_meta_of_view, settings.app_id, view.name))

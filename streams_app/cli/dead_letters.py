@@ -36,7 +36,7 @@ EXIT_SIGNALLED: Final = 128
 class _PositionType(click.ParamType):
     """Converts ``PARTITION:OFFSET``, such as ``3:1041``, to a pair of numbers."""
 
-    name = "place"
+    name = "position"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
         found = _POSITION.fullmatch(value)
@@ -50,7 +50,7 @@ def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--key", "keys", multiple=True, metavar="KEY", help="Only with this record key; may be repeated."),
         click.option(
-            "--offset", "places", type=_PositionType(), multiple=True, metavar="P:O",
+            "--offset", "positions", type=_PositionType(), multiple=True, metavar="P:O",
             help="Only the event at this partition and offset of the source, as in 3:1041; may be repeated.",
         ),
         click.option(
@@ -136,7 +136,7 @@ def _dead_letters_of(settings: Settings, fold: str | None, chosen: dict[str, Any
         of = settings.read_store(chosen["store"]) if kind == "store" else _fold(settings, fold)
         name, topic = of.name, of.dead_letters
     return topic, DeadLetterSelection(
-        settings.app_id, chosen["refused_by"] or name, frozenset(chosen["reasons"]), frozenset(chosen["places"]),
+        settings.app_id, chosen["refused_by"] or name, frozenset(chosen["reasons"]), frozenset(chosen["positions"]),
         frozenset(os.fsencode(key) for key in chosen["keys"]), kind, frozenset(chosen["event_ids"]),
         frozenset(chosen["event_sources"]), 0 if chosen["since"] is None else chosen["since"](SystemClock().now_ms()), name,
     )  # fmt: skip

@@ -331,10 +331,10 @@ class Ownership:
         loop, tick_seconds = asyncio.get_running_loop(), self._config.tick_seconds
         partitions = list(self.partitions.values())
         ticked, self._ticked = self._ticked, set(partitions)
-        for place, partition in enumerate(partitions):
+        for number, partition in enumerate(partitions):
             if partition not in ticked:
                 self._tick(partition)
-            loop.call_later(tick_seconds * place / len(partitions), self._tick, partition)
+            loop.call_later(tick_seconds * number / len(partitions), self._tick, partition)
             cause = partition.ranges.check(self._group_consumer.reader_view(partition.tp)[1], now_ms)
             if cause is not None:
                 self._resync_reader(partition, cause)

@@ -38,7 +38,7 @@ GROUP BY account_id, metric
 """
 
 Number = int | float
-Place = tuple[str, str, str]
+CellKey = tuple[str, str, str]
 """Key of a post metric: account, post, and name of the metric."""
 
 
@@ -66,7 +66,7 @@ class WriteSide:
         self._connection.execute(CREATE)
         self._reader = EventReader(fold, limits)
         self._limits = limits
-        self._numbers: dict[Place, Number] = {}
+        self._numbers: dict[CellKey, Number] = {}
         self.rejected = 0
 
     def write(self, updates: Sequence[Update]) -> None:
@@ -75,16 +75,16 @@ class WriteSide:
         decoded = decode_all(raws, self._limits)
         reading = self._reader.read(raws, decoded)
         self.rejected += len(reading.rejected)
-        rows: dict[Place, Number] = {}
+        rows: dict[CellKey, Number] = {}
         for event in reading.events:
             account = canonical_bytes(event.group).decode()
             value = decoded[event.offset]
             post = str(value.get("post_id", "")) if isinstance(value, dict) else ""
             for name, level in event.changed.items():
-                place = account, post, name
-                rows[place] = self._numbers[place] = self._number(place, level)
+                key = account, post, name
+                rows[key] = self._numbers[key] = self._number(key, level)
         self._connection.execute("BEGIN")
-        self._connection.executemany(UPSERT, [(*place, number) for place, number in rows.items()])
+        self._connection.executemany(UPSERT, [(*key, number) for key, number in rows.items()])
         self._connection.execute("COMMIT")
 
     def expected(self) -> dict[tuple[str, str], Number]:
@@ -98,11 +98,11 @@ class WriteSide:
         """Close the database."""
         self._connection.close()
 
-    def _number(self, place: Place, level: Any) -> Number:
+    def _number(self, key: CellKey, level: Any) -> Number:
         if type(level) is float or (type(level) is int and abs(level) <= MAX_SAFE_INTEGER):
             return level
         # A value that is not a number is replaced by the number of changes of its name.
-        return self._numbers.get(place, 0) + 1
+        return self._numbers.get(key, 0) + 1
 
 
 def differences(path: Path, table: str, expected: Mapping[tuple[str, str], Number]) -> list[str]:

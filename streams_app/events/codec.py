@@ -300,8 +300,8 @@ def _not_valid(path: str, error: BaseException) -> BadEventError:
         return BadEventError("not-valid", text.replace("`$", f"`{path}"))
     if isinstance(error, ValidationError):
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join((path, *map(str, fault["loc"])))
-        return BadEventError("not-valid", f"{fault['msg']} - at `{place}`")
+        part_path = ".".join((path, *map(str, fault["loc"])))
+        return BadEventError("not-valid", f"{fault['msg']} - at `{part_path}`")
     if isinstance(error, RecursionError):
         return BadEventError("not-valid", f"it is nested too deeply - at `{path}`")
     return BadEventError("not-valid", f"{text_of(error)} - at `{path}`")  # raised by a function or a hook of the user

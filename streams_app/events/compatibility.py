@@ -93,11 +93,11 @@ class _DocumentComparison:
             old: Schema in the older document.
             new: Schema in the newer document.
         """
-        places = old.get("$ref", ""), new.get("$ref", "")
-        if places in self._seen:
+        references = old.get("$ref", ""), new.get("$ref", "")
+        if references in self._seen:
             return
-        if all(places):
-            self._seen.add(places)
+        if all(references):
+            self._seen.add(references)
         before, after = _resolved(self._old, old), _resolved(self._new, new)
         variants, others = _variants(before), _variants(after)
         if [_facts(self._old, one) for one in variants] != [_facts(self._new, one) for one in others]:

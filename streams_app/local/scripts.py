@@ -82,12 +82,12 @@ class MemoryScripts:
         if meta["number"] not in (arg["number"], after):
             raise FencedError("subscriber-begin", "number")
         reply = ["ok", after]
-        for place, (offset, entry, event_id) in enumerate(zip(events[::3], events[1::3], events[2::3], strict=True)):
+        for index, (offset, entry, event_id) in enumerate(zip(events[::3], events[1::3], events[2::3], strict=True)):
             first = self._first(keys[2:], event_id, offset) if event_id else offset
             if first == offset:
                 self._hashes.setdefault(keys[1], {})[offset] = entry
             else:
-                reply += [str(place), first]
+                reply += [str(index), first]
         if len(keys) > 2 and keys[2] in self._hashes:  # noqa: PLR2004  # the keys of ids follow the two of the state
             self._expire_ms[keys[2]] = self._now_ms() + arg["expire_ms"]
         meta["number"] = after

@@ -187,10 +187,10 @@ async def remove_keys(settings: Settings, keys: Sequence[bytes]) -> None:
 def _shard_of(key: bytes) -> ViewKeys | None:
     """Return the keys of the shard to which a key belongs. Return None for a key of presence or of another state version."""
     tag, _, rest = key.removeprefix(b"{").partition(b"}:")
-    app_id, view, *place = tag.decode().split("/")
-    if not place or not rest.startswith(f"{STATE_VERSION}:".encode()):
+    app_id, view, *position = tag.decode().split("/")
+    if not position or not rest.startswith(f"{STATE_VERSION}:".encode()):
         return None
-    topic, partition = place
+    topic, partition = position
     return view_keys(app_id, view.removeprefix("live."), topic, int(partition))
 
 

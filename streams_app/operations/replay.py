@@ -308,8 +308,8 @@ class DeadLetterReplay:
         for dead_letter in dead_letters:
             by_partition[dead_letter.partition].append(dead_letter.digest())
         receipts = [
-            Outgoing(to.dead_letters, None, "\n".join(part).encode(), [(RECEIPT_HEADER, to.address)], partition=place)
-            for place, digests in by_partition.items()
+            Outgoing(to.dead_letters, None, "\n".join(part).encode(), [(RECEIPT_HEADER, to.address)], partition=partition)
+            for partition, digests in by_partition.items()
             for part in (digests[at : at + RECEIPT_EVENTS] for at in range(0, len(digests), RECEIPT_EVENTS))
         ]
         if receipts:

@@ -70,7 +70,7 @@ async def reset_effect(settings: Settings, declared: ReadStoreSettings, fold: st
     try:
         values = await store.count_versioned(fold)
         unread = {} if values is None else await _unread(await _log_bounds_of(settings, declared, fold, consumer), store)
-        return ResetEffect(declared.name, values or 0, sum(place.end - place.begin for place in unread.values()))
+        return ResetEffect(declared.name, values or 0, sum(one.end - one.begin for one in unread.values()))
     finally:
         await store.close()
 
@@ -138,8 +138,8 @@ async def _unread(log_bounds: Mapping[TopicPartition, tuple[int, int]], store: R
     """Return what the store has not applied, by partition; partitions that it has applied to their end are omitted."""
     progress = await store.progress() if log_bounds else {}
     stored = {tp: progress.get(TP(*tp)) for tp in log_bounds}
-    places = {tp: UnreadRecords(stored[tp], max(begin, stored[tp] or 0), end) for tp, (begin, end) in log_bounds.items()}
-    return {tp: place for tp, place in places.items() if place.begin < place.end}
+    found = {tp: UnreadRecords(stored[tp], max(begin, stored[tp] or 0), end) for tp, (begin, end) in log_bounds.items()}
+    return {tp: one for tp, one in found.items() if one.begin < one.end}
 
 
 async def _sync(
@@ -148,13 +148,13 @@ async def _sync(
     if not unread:
         return
     sync = StoreSync(settings, declared, Metrics(settings), SystemClock())
-    stands = {tp: place.stored for tp, place in unread.items()}
+    stands = {tp: one.stored for tp, one in unread.items()}
     consumer.assign(list(unread))
-    for tp, place in unread.items():
-        consumer.seek(tp, place.begin)
+    for tp, one in unread.items():
+        consumer.seek(tp, one.begin)
     try:
         # Compare positions, not offsets of records: the last offsets may be transaction markers.
-        while left := [tp for tp, place in unread.items() if await consumer.position(tp) < place.end]:
+        while left := [tp for tp, one in unread.items() if await consumer.position(tp) < one.end]:
             for tp, fetched in (await consumer.getmany(*left, timeout_ms=POLL_MS)).items():
                 for records in steps(fetched):
                     end, rest = records[-1].offset + 1, records

@@ -96,8 +96,8 @@ class PythonSource:
 
 def _error_text(error: BaseException) -> str:
     """Return a text with the type and message of an exception, and the line at which it was raised."""
-    place = traceback.extract_tb(error.__traceback__)[-1:]
-    return f"{type(error).__name__}: {error}" + "".join(f" ({each.filename}:{each.lineno})" for each in place)
+    frames = traceback.extract_tb(error.__traceback__)[-1:]
+    return f"{type(error).__name__}: {error}" + "".join(f" ({each.filename}:{each.lineno})" for each in frames)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,11 @@ SECRET: Final = re.compile("pass|secret|token", re.IGNORECASE)
 def redacted(url: str) -> str:
     """Return a URL without its credentials, including those in its query."""
     address, has_query, query = url.partition("?")
-    scheme, is_url, place = address.partition("://")
-    if not place.startswith("/"):  # a file path may contain an @, and has no credentials
-        place = place.rpartition("@")[2]  # the last @: passwords may contain an unescaped / or @
+    scheme, is_url, location = address.partition("://")
+    if not location.startswith("/"):  # a file path may contain an @, and has no credentials
+        location = location.rpartition("@")[2]  # the last @: passwords may contain an unescaped / or @
     shown = "&".join(map(_without_secret, query.split("&")))
-    return f"{scheme}{is_url}{place}{has_query}{shown}"
+    return f"{scheme}{is_url}{location}{has_query}{shown}"
 
 
 def has_late_at(url: str) -> bool:

@@ -140,11 +140,11 @@ def faults_of(stores: Sequence[ReadStoreSettings], folds: Collection[Fold]) -> l
     """Check the read stores of an application together; return the faults, one sentence for each."""
     names = [store.name for store in stores]
     faults = ["two read stores have the same name"] if len(set(names)) != len(names) else []
-    places: dict[tuple[str, str], ReadStoreSettings] = {}
+    owner_of_table: dict[tuple[str, str], ReadStoreSettings] = {}
     for store in stores:
         # Stores with a common table would overwrite each other's progress and skip records; and a rebuild of one store must not
         # remove the table of another.
-        owners = [places.setdefault((_database(store.url), _plain(table)), store) for table in _tables(store)]
+        owners = [owner_of_table.setdefault((_database(store.url), _plain(table)), store) for table in _tables(store)]
         if other := next((owner for owner in owners if owner.name != store.name), None):
             faults.append(f"{store.section} and {other.section} have the same url and {_clash(store.table, other.table)}")
         faults += _fold_faults(store, folds)
@@ -164,7 +164,7 @@ def _plain(table: str) -> str:
 
 def _tables(store: ReadStoreSettings) -> list[str]:
     """Return the tables of a store, including those that a rebuild creates and removes."""
-    return [f"{store.table}{place}{part}" for place in ("", "_new", "_old") for part in ("", "_progress")]
+    return [f"{store.table}{suffix}{part}" for suffix in ("", "_new", "_old") for part in ("", "_progress")]
 
 
 def _database(url: str) -> str:
@@ -176,9 +176,9 @@ def _database(url: str) -> str:
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite":
         return str(Path(unquote(rest.removeprefix("/"))).resolve())
-    place, _, database = rest.partition("?")[0].rpartition("@")[2].partition("/")
+    location, _, database = rest.partition("?")[0].rpartition("@")[2].partition("/")
     default = ":5432" if scheme.startswith("postgres") else ""
-    hosts = sorted(host if re.search(r":\d+$", host) else f"{host}{default}" for host in place.lower().split(","))
+    hosts = sorted(host if re.search(r":\d+$", host) else f"{host}{default}" for host in location.lower().split(","))
     return f"{scheme.replace('postgresql', 'postgres')}://{','.join(hosts)}/{unquote(database)}"
 
 

@@ -29,7 +29,7 @@ class EventsSettings(Section):
         return catalogue
 
     @property
-    def place(self) -> tuple[str, str]:
+    def module_and_name(self) -> tuple[str, str]:
         """Module and name of the catalogue; both are empty if no catalogue is set."""
         module, _, name = (self.catalogue or "").partition(":")
         return module, name

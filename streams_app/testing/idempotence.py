@@ -52,7 +52,7 @@ class AttemptCutter:
     """Counts the points at which an attempt can be interrupted, and interrupts the attempt at one of them.
 
     Attributes:
-        places: Descriptions of the points that the attempt has reached, in order.
+        points: Descriptions of the points that the attempt has reached, in order.
     """
 
     def __init__(self, at: int | None) -> None:
@@ -61,21 +61,21 @@ class AttemptCutter:
         Args:
             at: Number of the point at which the attempt is interrupted; the first point is number 0. None: it is not interrupted.
         """
-        self.places: list[str] = []
+        self.points: list[str] = []
         self._at = at
 
-    def passes(self, place: str) -> None:
+    def passes(self, point: str) -> None:
         """Record that the attempt has reached a point.
 
         Args:
-            place: Description of the point.
+            point: Description of the point.
 
         Raises:
             Cut: The attempt must be interrupted at this point.
         """
-        self.places.append(place)
-        if len(self.places) - 1 == self._at:
-            raise Cut(place)
+        self.points.append(point)
+        if len(self.points) - 1 == self._at:
+            raise Cut(point)
 
 
 class Recorder:
@@ -171,8 +171,8 @@ def assert_idempotent(
         raise AssertionError(f"{subscriber.name} publishes nothing and changes nothing that observe() returns: nothing is compared")
     second, _ = left(None) if reset is None else left(None, None)
     _compare(subscriber, once, second, "called twice")
-    for number, place in enumerate(cutter.places):
-        _compare(subscriber, once, left(number, None)[0], f"cut off {place}, and called again")
+    for number, point in enumerate(cutter.points):
+        _compare(subscriber, once, left(number, None)[0], f"cut off {point}, and called again")
 
 
 def _copied(observed: object) -> object:

@@ -236,7 +236,7 @@ def _first_since(segments: Sequence[Segment], since_ms: int) -> int | None:
 
     This is the first offset of a segment, or of the gaps right before it.
     """
-    found = next((place for place, one in enumerate(segments) if one.form != "gap" and one.newest_ms >= since_ms), None)
+    found = next((index for index, one in enumerate(segments) if one.form != "gap" and one.newest_ms >= since_ms), None)
     if found is None:
         return None
     while found > 0 and segments[found - 1].form == "gap":

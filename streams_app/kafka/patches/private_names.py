@@ -126,16 +126,16 @@ def faults_of(owner: str) -> tuple[str, ...]:
     module_name, _, class_name = owner.partition(":")
     module = sys.modules[module_name]
     found = getattr(module, class_name, None) if class_name else module
-    place = ".".join(filter(None, (module_name, class_name)))
+    full_name = ".".join(filter(None, (module_name, class_name)))
     if found is None:
-        return (_fault(module_name, "has no", place),)
+        return (_fault(module_name, "has no", full_name),)
     faults: list[str] = []
     for declared in TOUCHED[owner]:
         name, _, parameters = declared.rstrip(")").partition("(")
         if not has(found, name):
-            faults.append(_fault(module_name, "has no", f"{place}.{name}"))
+            faults.append(_fault(module_name, "has no", f"{full_name}.{name}"))
         elif parameters and not _takes(getattr(found, name), parameters.split(", ")):
-            faults.append(_fault(module_name, "has changed the parameters of", f"{place}.{declared}"))
+            faults.append(_fault(module_name, "has changed the parameters of", f"{full_name}.{declared}"))
     return tuple(faults)
 
 

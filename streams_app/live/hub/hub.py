@@ -108,12 +108,12 @@ class Hub:
         """Remove a connection. Its tab expires from presence views, unless another connection of the tab is opened."""
         self.connections.discard(connection)
         for view in connection.views:
-            place = (view.name, connection.page)
-            self._open[place].discard(connection)
-            if not self._open[place]:
-                del self._open[place]
-                self._shown.pop(place, None)
-                self._dirty.discard(place)
+            view_page = (view.name, connection.page)
+            self._open[view_page].discard(connection)
+            if not self._open[view_page]:
+                del self._open[view_page]
+                self._shown.pop(view_page, None)
+                self._dirty.discard(view_page)
             if connection.tab is not None and view.name in self._presence:
                 self._presence[view.name].leave(connection.page, connection.tab)
 
@@ -194,7 +194,7 @@ class Hub:
         return wanted
 
     def _add_dirty(self, changed: Iterable[tuple[str, str]]) -> None:
-        self._dirty |= {place for place in changed if place in self._open}
+        self._dirty |= {view_page for view_page in changed if view_page in self._open}
 
     async def _present(self, wanted: dict[str, list[str]], waiting: Collection[Connection]) -> None:
         monotonic_ms = self._clock.monotonic_ms()
@@ -245,17 +245,17 @@ class Hub:
             if connection not in self.connections:
                 continue
             for view in connection.views:
-                place = (view.name, connection.page)
+                view_page = (view.name, connection.page)
                 if is_current:
-                    connection.push(self._message(place, now_ms))
+                    connection.push(self._message(view_page, now_ms))
                 else:
-                    self._dirty.add(place)
-                    connection.push(message_of(self._unconfirmed(place, now_ms)))
+                    self._dirty.add(view_page)
+                    connection.push(message_of(self._unconfirmed(view_page, now_ms)))
         if is_regular:
             dirty, self._dirty = self._dirty, set()
-            for place in dirty:
-                message = self._message(place, now_ms)
-                for connection in self._open.get(place, ()):
+            for view_page in dirty:
+                message = self._message(view_page, now_ms)
+                for connection in self._open.get(view_page, ()):
                     # A connection without a first state waits for a poll that begins after its arrival, which this one did not.
                     if connection not in self._waiting:
                         connection.push(message)
@@ -269,27 +269,27 @@ class Hub:
             if status != self._statuses.get(name):
                 self._statuses[name] = status
                 self._metrics.live_state.labels(view=name).set(STATES[status[0]])
-                self._dirty |= {place for place in self._open if place[0] == name}
+                self._dirty |= {view_page for view_page in self._open if view_page[0] == name}
 
-    def _state(self, place: tuple[str, str], now_ms: int) -> ViewState:
-        view, page = place
+    def _state(self, view_page: tuple[str, str], now_ms: int) -> ViewState:
+        view, page = view_page
         return (self._presence.get(view) or self._poller.views[view]).state(page, now_ms)
 
-    def _message(self, place: tuple[str, str], now_ms: int) -> StateMessage:
-        state = self._state(place, now_ms)
-        shown = self._shown.get(place)
+    def _message(self, view_page: tuple[str, str], now_ms: int) -> StateMessage:
+        state = self._state(view_page, now_ms)
+        shown = self._shown.get(view_page)
         if shown is None or shown.state != state:
-            newest_ms = self._poller.views[place[0]].newest_ms(place[1]) if place[0] in self._poller.views else 0
+            newest_ms = self._poller.views[view_page[0]].newest_ms(view_page[1]) if view_page[0] in self._poller.views else 0
             is_fresh = shown is not None and newest_ms > shown.newest_ms
-            self._shown[place] = shown = message_of(state, newest_ms, is_fresh=is_fresh)
+            self._shown[view_page] = shown = message_of(state, newest_ms, is_fresh=is_fresh)
         return shown
 
-    def _unconfirmed(self, place: tuple[str, str], now_ms: int) -> ViewState:
+    def _unconfirmed(self, view_page: tuple[str, str], now_ms: int) -> ViewState:
         """Return the state for a new connection if the poll failed: the last polled values, marked as behind, or ``reading``."""
-        state = self._state(place, now_ms)
+        state = self._state(view_page, now_ms)
         if state.state == "reading":
-            return reading(self._views[place[0]])
-        known = self._presence.get(place[0]) or self._poller.views[place[0]]
+            return reading(self._views[view_page[0]])
+        known = self._presence.get(view_page[0]) or self._poller.views[view_page[0]]
         return replace(state, state="behind", since_ms=known.as_of_ms)
 
     def _is_redis_there(self, is_there: bool) -> None:

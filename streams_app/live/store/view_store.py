@@ -334,8 +334,8 @@ class ViewReader:
         if head.token != token:
             pages = dict.fromkeys(known, EMPTY_PAGE)  # empty pages are not returned
         for at in range(0, len(found), 5):
-            place, version, count, items, payloads = found[at : at + 5]
-            pages[wanted[int(place)]] = ShardPage(version.decode(), int(count), _items(items, payloads))
+            index, version, count, items, payloads = found[at : at + 5]
+            pages[wanted[int(index)]] = ShardPage(version.decode(), int(count), _items(items, payloads))
         return PollReply(head, pages)
 
 
@@ -396,8 +396,8 @@ class PresenceStore:
             pages=given,
         )
         found = {
-            page: PagePresence(int(reply[2 + 2 * place]), tuple(tab.decode() for tab in reply[3 + 2 * place]))
-            for place, page in enumerate(pages)
+            page: PagePresence(int(reply[2 + 2 * index]), tuple(tab.decode() for tab in reply[3 + 2 * index]))
+            for index, page in enumerate(pages)
         }
         return PresenceReply(reply[1].decode(), found)
 

@@ -41,5 +41,5 @@ def _middle(changes: Sequence[CellChange]) -> int:
     Returns 0 if the batch cannot be divided, because it has at most one change.
     """
     half = len(changes) // 2
-    bounds = [place for place in range(1, len(changes)) if row_key(changes[place - 1]) != row_key(changes[place])]
-    return min(bounds, key=lambda place: abs(place - half), default=half)
+    bounds = [index for index in range(1, len(changes)) if row_key(changes[index - 1]) != row_key(changes[index])]
+    return min(bounds, key=lambda index: abs(index - half), default=half)

@@ -67,11 +67,11 @@ def as_not_storable(
     found = []
     left = {**unstorable, **failed}
     for one in read:
-        places = [change.key for change in one.changes if change.key in left]
-        whys = {place[0].name: left.pop(place) for place in places}
+        change_keys = [change.key for change in one.changes if change.key in left]
+        whys = {change_key[0].name: left.pop(change_key) for change_key in change_keys}
         if whys:
             why = next(iter(whys.values()))
-            reason: Reason = "source-failed" if places[0] in failed else "not-storable"
+            reason: Reason = "source-failed" if change_keys[0] in failed else "not-storable"
             found.append(RejectedEvent(one.record, reason, f"{', '.join(whys)}: {why}", headers=_error(why)))
     return found
 

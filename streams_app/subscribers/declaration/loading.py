@@ -47,7 +47,7 @@ def faults_beside(path: Path | None, environ: Mapping[str, str]) -> list[str]:
 def _named(events: EventsSettings) -> Catalogue:
     if events.catalogue is None:
         raise ConfigurationError([f'{LABEL} is not set: name the catalogue, as in catalogue = "shop.events:catalogue"'])
-    found = attribute_of(LABEL, *events.place)
+    found = attribute_of(LABEL, *events.module_and_name)
     if not isinstance(found, Catalogue):
         raise ConfigurationError([f"{LABEL}: {events.catalogue} is of type {type(found).__name__}, not Catalogue"])
     return found

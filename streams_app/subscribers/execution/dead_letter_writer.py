@@ -37,11 +37,11 @@ def received_id(tp: TP, record: Any, limits: Limits) -> str:
     headers, origin = record.headers, OriginalPosition(tp, record.offset, record.timestamp)
     if headers and headers[0][0] == REPLAY_HEADER:
         origin, headers = parse_replay(headers) or (origin, headers)
-    place = (origin.tp.topic, origin.tp.partition, origin.offset)
+    position = (origin.tp.topic, origin.tp.partition, origin.offset)
     try:
-        return event_id(headers, limits, *place)
+        return event_id(headers, limits, *position)
     except BadEventError:
-        return ":".join(map(str, place))
+        return ":".join(map(str, position))
 
 
 class DeadLetterWriter:

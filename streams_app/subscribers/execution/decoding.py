@@ -110,8 +110,8 @@ def decode_of(
         topic, partition = tp
         if tp is not last:
             last, before_offset = tp, f"{topic}:{partition}:"
-        place = f"{before_offset}{offset}"
-        found_id = event_id(headers, limits, topic, partition, offset) if headers else place
+        position = f"{before_offset}{offset}"
+        found_id = event_id(headers, limits, topic, partition, offset) if headers else position
         key = record.key
         data, before, metadata, fold = parts(key, value, names_type=is_named is True or is_of_rows)
         version = offset if fold is None else fold.version
@@ -120,7 +120,7 @@ def decode_of(
             data, found_id, before, metadata, key, headers, timestamp_ms, topic, partition, offset,
             version, fold, attempt, None, name, publisher,
         )  # fmt: skip
-        if is_repeatable or is_put_back or found_id == place:
+        if is_repeatable or is_put_back or found_id == position:
             return DecodedRecord(found_id, received)
         return DecodedRecord(found_id, received, identity_of(found_id, headers))
 

@@ -44,7 +44,7 @@ class FailureReporter:
             return
         self._unreported += 1
         # Stored as text, because the exception would keep all objects of its function alive.
-        self._last = attempt.in_flight_event.event_id, error_of(attempt), _place(attempt.error)
+        self._last = attempt.in_flight_event.event_id, error_of(attempt), _raised_at(attempt.error)
         self.report_suppressed(attempt.ended_ms)
 
     def report_suppressed(self, now_ms: int, *, is_last: bool = False) -> None:
@@ -65,11 +65,11 @@ def error_of(attempt: Attempt) -> str:
     return "timed out" if attempt.error is None else text_of(attempt.error)[:ERROR_CHARACTERS]
 
 
-def _place(error: BaseException | None) -> str:
+def _raised_at(error: BaseException | None) -> str:
     """Return where the user's function raised an error, or called the code that raised it, as ``at=<file>:<line>`` after a space.
 
     The text is "" if the traceback of the error contains no such line.
     """
-    places = [] if error is None else traceback.walk_tb(error.__traceback__)
-    its_own = next((each for each in places if Path(each[0].f_code.co_filename).parent not in CALLERS), None)
+    frames = [] if error is None else traceback.walk_tb(error.__traceback__)
+    its_own = next((each for each in frames if Path(each[0].f_code.co_filename).parent not in CALLERS), None)
     return "" if its_own is None else f" at={its_own[0].f_code.co_filename}:{its_own[1]}"

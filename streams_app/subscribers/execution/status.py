@@ -79,16 +79,16 @@ class SubscriberStatus(NamedTuple):
     dead_letters_fault: str = ""
 
 
-def first_unread(statuses: Iterable[PartitionStatus], places: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
+def first_unread(statuses: Iterable[PartitionStatus], unread_ranges: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
     """Return the first unread offset of each partition.
 
     For a claimed partition, this is the position of its reader. For another partition, it is the position of the consumer group.
 
     Args:
         statuses: Status of claimed partitions.
-        places: For each assigned partition, the position of the consumer group and the end of the log.
+        unread_ranges: For each assigned partition, the position of the consumer group and the end of the log.
     """
-    return {tp: position for tp, (position, _) in places.items()} | {status.tp: status.end for status in statuses}
+    return {tp: position for tp, (position, _) in unread_ranges.items()} | {status.tp: status.end for status in statuses}
 
 
 def paused_text(subscriber: str, now: SubscriberStatus) -> str:
@@ -120,7 +120,7 @@ def status_remark(subscriber: str, now: SubscriberStatus, idempotent: Idempotent
 
 def combined_status(
     statuses: Sequence[PartitionStatus],
-    places: Mapping[TP, tuple[int, int]],
+    unread_ranges: Mapping[TP, tuple[int, int]],
     since_ms: Iterable[int | None],
     *,
     running: int,
@@ -132,15 +132,15 @@ def combined_status(
 
     Args:
         statuses: Status of claimed partitions.
-        places: As for :func:`first_unread`.
+        unread_ranges: As for :func:`first_unread`.
         since_ms: Timestamps of other waiting events: those queued for a slot, and unread ones in the log. None is ignored.
         running: Number of running attempts.
         is_suspended: Whether the circuit breaker is open.
         now_ms: Wall clock.
         hanging: Number of slots that overdue attempts occupy, although those attempts no longer count as running.
     """
-    begins = first_unread(statuses, places)
-    unread = sum(max(0, end - begins[tp]) for tp, (_, end) in places.items())
+    begins = first_unread(statuses, unread_ranges)
+    unread = sum(max(0, end - begins[tp]) for tp, (_, end) in unread_ranges.items())
     retrying = sum(status.retrying for status in statuses)
     oldest = [one for one in (*(status.oldest_ms for status in statuses), *since_ms) if one is not None]
     return SubscriberStatus(

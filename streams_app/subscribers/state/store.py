@@ -198,8 +198,8 @@ class SubscriberStore:
         )  # fmt: skip
         self._number = int(reply[1])
         firsts: list[int | None] = [None] * len(events)
-        for place, first in zip(reply[2::2], reply[3::2], strict=True):
-            firsts[int(place)] = int(first)
+        for index, first in zip(reply[2::2], reply[3::2], strict=True):
+            firsts[int(index)] = int(first)
         return firsts
 
     async def end(self, finished: Sequence[int], waiting: Sequence[tuple[int, AttemptEntry]], low: int, metadata: str = "") -> None:

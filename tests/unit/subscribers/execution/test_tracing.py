@@ -16,7 +16,7 @@ from streams_app.clock import SystemClock
 from streams_app.errors import text_of
 from streams_app.subscribers.execution.async_executor import AsyncExecutor
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
-from streams_app.subscribers.execution.failure_reporter import _place
+from streams_app.subscribers.execution.failure_reporter import _raised_at
 from streams_app.subscribers.execution.thread_executor import ThreadExecutor
 from streams_app.subscribers.execution.traced import traced
 from streams_app.tracing.spans import Tracing
@@ -138,7 +138,7 @@ async def test_failed_call_records_its_error_with_the_same_outcome(kind: str, sp
     span = spans.one()
 
     assert (AttemptOutcome.ERROR, "ConnectionError('the carrier is away')") == (call.outcome, text_of(call.error or Exception()))
-    assert f" at={__file__}:" in _place(call.error)
+    assert f" at={__file__}:" in _raised_at(call.error)
     assert (StatusCode.ERROR, "ConnectionError") == (span.status.status_code, (span.attributes or {})["error.type"])
     assert "fail" in str((span.events[0].attributes or {})["exception.stacktrace"])
 
