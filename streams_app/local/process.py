@@ -72,7 +72,7 @@ class LocalProcess:
         self._shared = LifespanHost(users, lifespan, events)
         self._is_open = False
         self._served: list[tuple[LocalMember, SubscriberRuntime]] = []
-        replays_topic, trials = replay_topic(settings.app_id), CrashIsolation()
+        replays_topic, crash_isolation = replay_topic(settings.app_id), CrashIsolation()
         for one in subscriptions:
             if one.subscriber.idempotent == "no":
                 _commit_initial_offsets(broker, one, [one.topic, replays_topic])
@@ -83,7 +83,7 @@ class LocalProcess:
                     settings, one.subscriber, member, topic=one.topic, dead_letters=one.dead_letters,
                     decode=decode_of(one.subscriber, settings.limits, events, replays_topic), scripts=scripts,
                     producer=producer, clock=clock, executor=partial(slots, one),
-                    on_fatal=partial(on_fatal, member), crash_isolation=trials, replays_topic=replays_topic,
+                    on_fatal=partial(on_fatal, member), crash_isolation=crash_isolation, replays_topic=replays_topic,
                 ),
             ))  # fmt: skip
 

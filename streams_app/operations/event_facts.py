@@ -286,13 +286,13 @@ def _redis(found: EventFacts, now_ms: int) -> str:
         return f"not known: {found.redis_fault}"
     if kept is None:
         return "nothing is kept of it: it does not wait for a retry, and was not seen running"
-    deaths = f"; {counted(kept.deaths, 'death')} of its process may be its doing" if kept.deaths else ""
+    crashes = f"; {counted(kept.crash_count, 'death')} of its process may be its doing" if kept.crash_count else ""
     if _is_in_progress(kept):
         watched = "" if kept.is_begun else ", begun with a few others at most, and watched for a while"
-        return f"attempt {kept.attempts} is in progress{watched}{deaths}"
+        return f"attempt {kept.attempts} is in progress{watched}{crashes}"
     left_ms = kept.due_ms - now_ms
     when = f"in {span(left_ms)} ({time_text(kept.due_ms)})" if left_ms > 0 else "now"
-    return f"{counted(kept.attempts, 'attempt')} made; the next one is due {when}{deaths}"
+    return f"{counted(kept.attempts, 'attempt')} made; the next one is due {when}{crashes}"
 
 
 def _dead_letters(dead_letters: Sequence[ListedDeadLetter], one: Subscription, replayed: Collection[str] = ()) -> str:

@@ -97,12 +97,12 @@ AT_LEAST_ONCE: Final = (
         (
             Change(
                 f"{GUARANTEE}.before_start",
-                "self._log.keep(event.offset, AttemptEntry(event.attempts, event.deaths))",
+                "self._log.keep(event.offset, AttemptEntry(event.attempts, event.crash_count))",
                 "pass",
             ),
             Change(
                 "subscribers.guarantees.attempt_log:AttemptLog._find_started",
-                "elif attempt.outcome is None and not attempt.in_flight_event.deaths:",
+                "elif attempt.outcome is None and not attempt.in_flight_event.crash_count:",
                 "elif False:",
             ),
         ),
@@ -112,10 +112,10 @@ AT_LEAST_ONCE: Final = (
         "Events that ran beside one that kills its process count as the cause, too.",
         ("", "history"),
         (
-            Change(f"{GUARANTEE}._together", "if _is_last(events[0]):", "if False:"),
+            Change(f"{GUARANTEE}._together", "if _is_solo_retry(events[0]):", "if False:"),
             Change(
                 f"{GUARANTEE}._together",
-                "if _is_last(event) or not self._needs_isolation(event)",
+                "if _is_solo_retry(event) or not self._needs_isolation(event)",
                 "if not self._needs_isolation(event)",
             ),
         ),

@@ -4,8 +4,8 @@ A suspect is an event that may have been running when its process crashed.
 :mod:`streams_app.subscribers.guarantees.at_least_once` counts the crashes of each suspect; this module decides when a suspect
 may start, and how long it is watched.
 
-A crash of the process interrupts the events of all its partitions and subscribers. In its last solo retry, a suspect starts alone,
-and its event becomes a dead letter if the process crashes once more. While a last solo retry is watched, no other suspect of the
+A crash of the process interrupts the events of all its partitions and subscribers. In a solo retry, a suspect starts alone,
+and its event becomes a dead letter if the process crashes once more. While a solo retry is watched, no other suspect of the
 process is watched, so that one crash never makes dead letters of two events.
 """
 
@@ -57,32 +57,32 @@ def watched_ms(attempts: int) -> int:
 class CrashIsolation:
     """Coordinates the suspects in all partitions of a process.
 
-    A partition starts either some suspects together, or one suspect in its last solo retry.
+    A partition starts either some suspects together, or one suspect in a solo retry.
     """
 
     def __init__(self) -> None:
-        self._is_last: dict[object, bool] = {}
+        self._started: dict[object, bool] = {}
         self._waiting: dict[object, tuple[bool, Callable[[], None]]] = {}
 
-    def may_begin(self, who: object, *, is_last: bool, kick: Callable[[], None]) -> bool:
-        """Return whether suspects of a partition may start now: some together, or one in its last solo retry.
+    def may_begin(self, who: object, *, is_solo_retry: bool, kick: Callable[[], None]) -> bool:
+        """Return whether suspects of a partition may start now: some together, or one in a solo retry.
 
         Args:
             who: The guarantee of the partition.
-            is_last: Whether one suspect starts in its last solo retry: its event becomes a dead letter if the process crashes once
-                more.
+            is_solo_retry: Whether one suspect starts in a solo retry: its event becomes a dead letter if the process crashes
+                once more.
             kick: If the answer is False, this function is called as soon as the answer may have changed.
         """
-        # A last solo retry that waits has priority; otherwise it might wait until the other partitions have no more suspects.
-        a_last_waits = any(is_last for other, (is_last, _) in self._waiting.items() if other is not who)
-        if any(self._is_last.values()) or (self._is_last if is_last else a_last_waits):
-            self._waiting[who] = is_last, kick
+        # A solo retry that waits has priority; otherwise it might wait until the other partitions have no more suspects.
+        is_solo_retry_waiting = any(is_solo_retry for other, (is_solo_retry, _) in self._waiting.items() if other is not who)
+        if any(self._started.values()) or (self._started if is_solo_retry else is_solo_retry_waiting):
+            self._waiting[who] = is_solo_retry, kick
             return False
         return True
 
-    def begin(self, who: object, *, is_last: bool) -> None:
-        """Record that suspects of a partition start; if ``is_last`` is True, this is one suspect in its last solo retry."""
-        self._is_last[who] = is_last
+    def begin(self, who: object, *, is_solo_retry: bool) -> None:
+        """Record that suspects of a partition start; if ``is_solo_retry`` is True, this is one suspect in a solo retry."""
+        self._started[who] = is_solo_retry
 
     def end(self, who: object) -> None:
         """Record that the suspects of a partition have ended or were watched for long enough, or that the partition is released.
@@ -90,7 +90,7 @@ class CrashIsolation:
         The partition no longer waits. If suspects of it had started, the ``kick`` of each waiting partition is called.
         """
         self._waiting.pop(who, None)
-        if self._is_last.pop(who, None) is None:
+        if self._started.pop(who, None) is None:
             return
         waiting, self._waiting = self._waiting, {}
         for _, kick in waiting.values():

@@ -17,7 +17,7 @@ class InFlightEvent(msgspec.Struct, eq=False, gc=False):
         record: The record of the event.
         size_bytes: Approximate size of the record's key, value and headers.
         attempts: Number of attempts that have begun, without those that do not count, such as failures during an outage.
-        deaths: Number of attempts during which the process crashed, as far as is known.
+        crash_count: Number of attempts during which the process crashed, as far as is known.
         first_failed_ms: When the first attempt under this claim failed, by the wall clock; 0: none has failed.
         due_ms: When the next attempt is due, by the wall clock; 0: the event does not wait for a retry.
         event_id: Id of the event; "" until the record is decoded.
@@ -28,7 +28,7 @@ class InFlightEvent(msgspec.Struct, eq=False, gc=False):
     record: Any
     size_bytes: int
     attempts: int = 0
-    deaths: int = 0
+    crash_count: int = 0
     first_failed_ms: int = 0
     due_ms: int = 0
     event_id: str = ""

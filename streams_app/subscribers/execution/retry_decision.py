@@ -13,7 +13,7 @@ from streams_app.subscribers.declaration.received import Reject, Retry
 from streams_app.subscribers.declaration.retries import LONGEST_IN_ALL, Retries
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 
-MAX_DEATHS: Final = 3
+MAX_CRASHES: Final = 3
 """An event becomes a dead letter after its process has crashed this many times during attempts of the event."""
 
 

@@ -26,7 +26,7 @@ from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.execution.partition import SubscriberPartition
 from streams_app.subscribers.execution.queues import StartQueue, StartRequest
-from streams_app.subscribers.execution.retry_decision import MAX_DEATHS, DeadLettering, dead_lettering
+from streams_app.subscribers.execution.retry_decision import MAX_CRASHES, DeadLettering, dead_lettering
 from streams_app.subscribers.guarantees.attempt_log import AttemptLog
 from streams_app.subscribers.guarantees.guarantee import CLOSE_SECONDS, Guarantee, TakenOver
 from streams_app.subscribers.guarantees.restored_position import REDIS_SECONDS, RestoredPosition
@@ -88,22 +88,24 @@ class AtLeastOnceGuarantee(Guarantee):
         # The count increases for events that were running or watched: with 1 the event is a suspect, with 2 it gets a solo retry,
         # and with 3 it is the cause. An event that was no longer watched ran beside others, so its count stays, but it is watched
         # for longer the next time.
-        return AttemptEntry(entry.attempts, entry.deaths + (1 if entry.is_begun else 0), due_ms=1)
+        return AttemptEntry(entry.attempts, entry.crash_count + (1 if entry.is_begun else 0), due_ms=1)
 
     async def _end_isolation(self) -> None:
         await asyncio.sleep(CALM_SECONDS + self._partition.context.subscriber.timeout_ms / 1000)
         self._isolated_below = 0
 
     def _needs_isolation(self, event: InFlightEvent) -> bool:
-        return event.deaths > 0 or event.offset < self._isolated_below
+        return event.crash_count > 0 or event.offset < self._isolated_below
 
     # ---- the start of events
 
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
-        """Return a dead letter for an event that has crashed its process :data:`.MAX_DEATHS` times; None for others."""
-        if event.deaths < MAX_DEATHS:
+        """Return a dead letter for an event that has crashed its process :data:`.MAX_CRASHES` times; None for others."""
+        if event.crash_count < MAX_CRASHES:
             return None
-        return dead_lettering(event, "crashed", f"the process died {event.deaths} times in a row, the last time while it ran alone")
+        return dead_lettering(
+            event, "crashed", f"the process died {event.crash_count} times in a row, the last time while it ran alone"
+        )
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
         """Take events that may start now from the queue: a few suspects of crash isolation, or other events, but never both.
@@ -123,22 +125,22 @@ class AtLeastOnceGuarantee(Guarantee):
     def _may_try(self, event: InFlightEvent) -> bool:
         if not self._needs_isolation(event):
             return True
-        is_last = _is_last(event)
+        is_solo_retry = _is_solo_retry(event)
         # Running attempts of other solo retries may continue: they have passed their watch without a crash.
-        if is_last and not all(_is_last(attempt.in_flight_event) for attempt in self._partition.running):
+        if is_solo_retry and not all(_is_solo_retry(attempt.in_flight_event) for attempt in self._partition.running):
             return False
         context = self._partition.context
-        return context.crash_isolation.may_begin(self, is_last=is_last, kick=context.dispatcher.kick)
+        return context.crash_isolation.may_begin(self, is_solo_retry=is_solo_retry, kick=context.dispatcher.kick)
 
     def _together(self, events: Sequence[InFlightEvent]) -> int:
         """Return how many of the events may start together, counted from the first one; 0 if the first one has to wait."""
-        if not events or not (self._isolated_below or any([event.deaths for event in events])):
+        if not events or not (self._isolated_below or any([event.crash_count for event in events])):
             return len(events)
         if not self._needs_isolation(events[0]):
             return next((at for at, event in enumerate(events) if self._needs_isolation(event)), len(events))
         if not self._may_try(events[0]):
             return 0
-        if _is_last(events[0]):
+        if _is_solo_retry(events[0]):
             return 1
         context = self._partition.context
         most = min(self._max_together, context.subscriber.concurrency)
@@ -146,7 +148,7 @@ class AtLeastOnceGuarantee(Guarantee):
             # After a crash, suspects that were queued for an executor slot would also need solo retries.
             most = min(most, max(FEWEST_TOGETHER, context.subscriber.concurrency - context.dispatcher.running))
         some = events[:most]
-        return next((at for at, event in enumerate(some) if _is_last(event) or not self._needs_isolation(event)), len(some))
+        return next((at for at, event in enumerate(some) if _is_solo_retry(event) or not self._needs_isolation(event)), len(some))
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
         """Create an attempt for each event.
@@ -159,11 +161,11 @@ class AtLeastOnceGuarantee(Guarantee):
             return attempts
         for attempt in attempts:
             event: InFlightEvent = attempt.in_flight_event
-            event.deaths = max(1, event.deaths)
+            event.crash_count = max(1, event.crash_count)
             # Stored before the start, so that an attempt that crashes its process counts.
-            self._log.keep(event.offset, AttemptEntry(event.attempts, event.deaths))
+            self._log.keep(event.offset, AttemptEntry(event.attempts, event.crash_count))
             attempt.is_unrecorded = True
-        self._partition.context.crash_isolation.begin(self, is_last=_is_last(decoded[0][0]))
+        self._partition.context.crash_isolation.begin(self, is_solo_retry=_is_solo_retry(decoded[0][0]))
         self._partition.start_limit = 0
         self._isolated.put_nowait(attempts)
         return attempts
@@ -185,7 +187,7 @@ class AtLeastOnceGuarantee(Guarantee):
                 late = await self._still_running_after_watch(attempts)
                 self._are_long = bool(late)
                 for event in late:
-                    self._log.keep(event.offset, AttemptEntry(event.attempts, event.deaths, due_ms=WATCHED_MS))
+                    self._log.keep(event.offset, AttemptEntry(event.attempts, event.crash_count, due_ms=WATCHED_MS))
                 self._max_together = next_together(self._max_together)
                 await self._log.written(offsets, REDIS_SECONDS)
             partition.start_limit = None
@@ -206,16 +208,18 @@ class AtLeastOnceGuarantee(Guarantee):
     def _watch_left_ms(self, attempt: Attempt) -> int:
         # begun_ms is 0 while the attempt is queued for an executor slot.
         passed_ms = self._partition.context.clock.monotonic_ms() - attempt.begun_ms if attempt.begun_ms else 0
-        return watched_ms(attempt.in_flight_event.attempts + _is_last(attempt.in_flight_event)) - passed_ms
+        return watched_ms(attempt.in_flight_event.attempts + _is_solo_retry(attempt.in_flight_event)) - passed_ms
 
     # ---- the end of events
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
         """Reset the crash count of suspects that have ended."""
         for event in [
-            one.in_flight_event for one in attempts if one.in_flight_event.deaths and one.outcome is not AttemptOutcome.CANCELLED
+            one.in_flight_event
+            for one in attempts
+            if one.in_flight_event.crash_count and one.outcome is not AttemptOutcome.CANCELLED
         ]:
-            event.deaths = 0
+            event.crash_count = 0
             # Stored as not begun, so that a crash while its dead letter is being sent does not count.
             self._log.keep(event.offset, AttemptEntry(event.attempts, due_ms=1))
         self._has_ended.set()
@@ -251,6 +255,6 @@ class AtLeastOnceGuarantee(Guarantee):
         """Do nothing: events whose success no commit includes run once more."""
 
 
-def _is_last(event: InFlightEvent) -> bool:
+def _is_solo_retry(event: InFlightEvent) -> bool:
     """Return whether an event is dead-lettered if its process crashes once more while it is watched."""
-    return event.deaths >= MAX_DEATHS - 1
+    return event.crash_count >= MAX_CRASHES - 1

@@ -221,7 +221,7 @@ class AttemptLog:
             if not attempt.begun_ms:
                 # It is queued for an executor slot, and no call reports its start: check once more.
                 self._changed.set()
-            elif attempt.outcome is None and not attempt.in_flight_event.deaths:
+            elif attempt.outcome is None and not attempt.in_flight_event.crash_count:
                 # The guarantee itself writes the entries of suspects.
                 self._want(attempt.in_flight_event.offset, AttemptEntry(attempt.in_flight_event.attempts))
 

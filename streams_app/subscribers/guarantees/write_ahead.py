@@ -166,7 +166,9 @@ class WriteAhead:
             # Redis first, then Kafka: after the commit, the next claim trusts Redis, which must not contain the old progress then.
             await log.write_progress()
             await claim.commit_now(self._position_to_commit())
-        unfinished = {offset: entry._replace(deaths=0) for offset, entry in kept.open.items() if not tracker.is_finished(offset)}
+        unfinished = {
+            offset: entry._replace(crash_count=0) for offset, entry in kept.open.items() if not tracker.is_finished(offset)
+        }
         log.drop(kept.open.keys() - unfinished.keys())
         return replace(kept, open=unfinished)
 

@@ -137,7 +137,7 @@ class SubscriberProcessor(Processor):
         """Set the attempts and crash counts of events, and whether they were interrupted, from the state of former owners."""
         for event in events if self._inherited else ():
             if (entry := self._inherited.pop(event.offset, None)) is not None:
-                event.attempts, event.deaths, event.due_ms = entry.attempts, entry.deaths, entry.due_ms
+                event.attempts, event.crash_count, event.due_ms = entry.attempts, entry.crash_count, entry.due_ms
         for event in events if self._interrupted else ():
             event.is_interrupted = event.offset in self._interrupted
             if event.is_interrupted:
@@ -328,7 +328,7 @@ class SubscriberProcessor(Processor):
         """Record that an event waits for its next attempt, and is no longer begun."""
         if not self._context.subscriber.is_repeatable:
             self._partition.tracker.put_off(self._partition.tracker.claim, event.offset)
-        self._guarantee.log.keep(event.offset, AttemptEntry(event.attempts, event.deaths, event.due_ms))
+        self._guarantee.log.keep(event.offset, AttemptEntry(event.attempts, event.crash_count, event.due_ms))
 
     def _acknowledged(self, events: Sequence[InFlightEvent]) -> None:
         self._finish(events)

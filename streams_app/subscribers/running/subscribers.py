@@ -87,7 +87,7 @@ class Subscribers:
         self._on_fatal = on_fatal
         self._watch = watch
         self._agents: dict[str, SubscriberAgent] = {}
-        self._trials = CrashIsolation()
+        self._crash_isolation = CrashIsolation()
         self._events = Events(settings, self._catalogue, metrics=metrics, clock=clock)
         self._declared = subscriptions_of(self._catalogue, settings)
         enabled = [one for one in self._declared if one.subscriber.is_enabled]
@@ -162,7 +162,7 @@ class Subscribers:
         return SubscriberAgent(
             self._settings, one.subscriber, topic=one.topic, dead_letters=one.dead_letters, decode=decode, redis=self._redis,
             producer=self._producer, clock=self._clock, users=users, replays_topic=replays_topic,
-            metrics=self._metrics, status=self._status, on_fatal=self._on_fatal, crash_isolation=self._trials,
+            metrics=self._metrics, status=self._status, on_fatal=self._on_fatal, crash_isolation=self._crash_isolation,
             loop_monitor=watch, schemas=self._schemas,
         )  # fmt: skip
 

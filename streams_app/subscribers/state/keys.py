@@ -6,7 +6,7 @@ key (after ``{app/sub/topic/part}:v1:``)   type    holds
 ``meta``                                   hash    token, fence (the low watermark as last written), note (metadata: finished and
                                                    begun offsets above the fence), number (of begun events plus requests that added
                                                    ids), told (number of the last request that wrote outcomes)
-``open``                                   hash    offset of an event that is begun or waits → attempts, deaths, due; at -1
+``open``                                   hash    offset of an event that is begun or waits → attempts, crash count, due; at -1
                                                    the claim of a subscriber with ``"yes"`` that was not released
 ``known:<hour>``                           hash    identity (digest of the source, event id) → first offset, of events that began
                                                    in that hour

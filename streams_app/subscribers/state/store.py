@@ -32,13 +32,13 @@ class AttemptEntry(NamedTuple):
 
     Attributes:
         attempts: Number of attempts that have begun, including the current one.
-        deaths: Number of attempts during which the process crashed, as far as is known.
+        crash_count: Number of attempts during which the process crashed, as far as is known.
         due_ms: Wall-clock time at which the next attempt is due. It is 0 while an attempt is running, and :data:`.WATCHED_MS` while
             an attempt of a suspect is running that was watched for long enough.
     """
 
     attempts: int
-    deaths: int = 0
+    crash_count: int = 0
     due_ms: int = 0
 
     @property

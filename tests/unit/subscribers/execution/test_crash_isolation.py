@@ -94,15 +94,17 @@ def test_neighbours_of_an_event_that_kills_its_process_are_not_dead_lettered(bef
         assert before + behind + 1 == len(shop.begun)
 
 
-@pytest.mark.parametrize(("after_seconds", "deaths"), [(2, 5), (20, 6)])
-def test_event_that_kills_its_process_late_is_watched_longer_each_time_and_dead_lettered(after_seconds: float, deaths: int) -> None:
+@pytest.mark.parametrize(("after_seconds", "crashes"), [(2, 5), (20, 6)])
+def test_event_that_kills_its_process_late_is_watched_longer_each_time_and_dead_lettered(
+    after_seconds: float, crashes: int
+) -> None:
     shop = Shop(after_seconds=after_seconds)
     with SubscriberTester(shop.ship) as shop.kit:
         for order in ["a", "die", "b"]:
             shop.kit.publish(paid, Paid(order))
         shop.kit.advance("10m")
 
-        assert ([("crashed", "die")], deaths) == (shop.dead_letters_of_ship(), shop.begun["die"])
+        assert ([("crashed", "die")], crashes) == (shop.dead_letters_of_ship(), shop.begun["die"])
 
 
 @pytest.mark.parametrize("seconds", [0.01, 0.1, 5])
@@ -318,40 +320,41 @@ def test_suspect_is_watched_longer_with_each_attempt(attempts: int, expected: in
 
 
 @pytest.mark.parametrize(
-    ("is_last", "is_next_last", "expected"), [(False, False, True), (False, True, False), (True, False, False), (True, True, False)]
+    ("is_solo_retry", "is_next_solo_retry", "expected"),
+    [(False, False, True), (False, True, False), (True, False, False), (True, True, False)],
 )
-def test_last_solo_retry_excludes_any_other(is_last: bool, is_next_last: bool, expected: bool) -> None:
-    trials = CrashIsolation()
-    trials.begin("one", is_last=is_last)
+def test_solo_retry_excludes_any_other(is_solo_retry: bool, is_next_solo_retry: bool, expected: bool) -> None:
+    crash_isolation = CrashIsolation()
+    crash_isolation.begin("one", is_solo_retry=is_solo_retry)
 
-    assert expected == trials.may_begin("other", is_last=is_next_last, kick=lambda: None)
+    assert expected == crash_isolation.may_begin("other", is_solo_retry=is_next_solo_retry, kick=lambda: None)
 
 
-def test_last_solo_retry_precedes_later_ones() -> None:
-    trials = CrashIsolation()
-    trials.begin("one", is_last=False)
-    waits = trials.may_begin("last", is_last=True, kick=lambda: None)
+def test_solo_retry_precedes_later_suspects() -> None:
+    crash_isolation = CrashIsolation()
+    crash_isolation.begin("one", is_solo_retry=False)
+    waits = crash_isolation.may_begin("last", is_solo_retry=True, kick=lambda: None)
 
-    assert (False, False) == (waits, trials.may_begin("other", is_last=False, kick=lambda: None))
-    trials.end("one")
-    assert trials.may_begin("last", is_last=True, kick=lambda: None)
+    assert (False, False) == (waits, crash_isolation.may_begin("other", is_solo_retry=False, kick=lambda: None))
+    crash_isolation.end("one")
+    assert crash_isolation.may_begin("last", is_solo_retry=True, kick=lambda: None)
 
 
 def test_waiting_solo_retry_is_notified_once_of_the_end() -> None:
-    trials, kicked = CrashIsolation(), []
-    trials.begin("one", is_last=True)
-    trials.may_begin("other", is_last=False, kick=lambda: kicked.append("other"))
-    trials.end("one")
-    trials.end("one")
+    crash_isolation, kicked = CrashIsolation(), []
+    crash_isolation.begin("one", is_solo_retry=True)
+    crash_isolation.may_begin("other", is_solo_retry=False, kick=lambda: kicked.append("other"))
+    crash_isolation.end("one")
+    crash_isolation.end("one")
 
     assert ["other"] == kicked
 
 
 def test_withdrawn_solo_retry_is_not_notified() -> None:
-    trials, kicked = CrashIsolation(), []
-    trials.begin("one", is_last=True)
-    trials.may_begin("other", is_last=False, kick=lambda: kicked.append("other"))
-    trials.end("other")
-    trials.end("one")
+    crash_isolation, kicked = CrashIsolation(), []
+    crash_isolation.begin("one", is_solo_retry=True)
+    crash_isolation.may_begin("other", is_solo_retry=False, kick=lambda: kicked.append("other"))
+    crash_isolation.end("other")
+    crash_isolation.end("one")
 
     assert [] == kicked
