@@ -208,7 +208,7 @@ def check_sizes(key: bytes | None, value: bytes | None, limits: Limits) -> None:
         raise BadEventError("too-large", f"the key has {len(key)} bytes, at most {limits.key_bytes}")
 
 
-def header_faults(headers: Headers, limits: Limits) -> None:
+def check_headers(headers: Headers, limits: Limits) -> None:
     """Check that the headers of an event have at most as many bytes as a value may have.
 
     Raises:

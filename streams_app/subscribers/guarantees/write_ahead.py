@@ -18,7 +18,7 @@ from streams_app.delivery.batch import Batch
 from streams_app.delivery.processor import NO_OFFSET, Claim, OffsetAndMetadata
 from streams_app.delivery.tasks import ended
 from streams_app.errors import BadEventError
-from streams_app.events.codec import header_faults
+from streams_app.events.codec import check_headers
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent
@@ -90,7 +90,7 @@ class IdReadback:
         context = self._partition.context
         try:
             made = context.decode(self._partition.tp, record, 1)
-            header_faults(record.headers, context.limits)
+            check_headers(record.headers, context.limits)
         except BadEventError:
             return ""  # it becomes or was a dead letter, and cannot have a duplicate without a valid id
         return "" if made is None else made.own_id

@@ -17,7 +17,7 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processor
 from streams_app.delivery.tasks import run
 from streams_app.errors import BadEventError
-from streams_app.events.codec import header_faults
+from streams_app.events.codec import check_headers
 from streams_app.schemas.cache import NotFetchedError
 from streams_app.schemas.waiting import PatientRegistry
 from streams_app.subscribers.declaration.received import Retry
@@ -266,7 +266,7 @@ class SubscriberProcessor(Processor):
             try:
                 made = decode(tp, event.record, event.attempts + 1)
                 if event.size_bytes > max_bytes and made is not None:
-                    header_faults(event.record.headers, limits)
+                    check_headers(event.record.headers, limits)
             except BadEventError as error:
                 self._partition.dead_letters.put(event, dead_lettering(event, error.reason, error.detail))
                 continue
