@@ -20,7 +20,7 @@ from benchmarks.live_redis import Meter
 from benchmarks.live_rows import Row, percentile
 from benchmarks.servers import SLOW_MS, Servers
 from streams_app.delivery.batch import TP
-from streams_app.journal.agents.keeper import Keeper, Keeping
+from streams_app.journal.agents.keeper import Keeper, KeeperContext
 from streams_app.journal.agents.shard import JournalShard
 from streams_app.journal.core.block import MAX_CHUNK_EVENTS, rows_of_key
 from streams_app.journal.core.day import begin_of, day_of
@@ -131,7 +131,7 @@ class Filled:
         assert claimed is not None
         shard = JournalShard(journal, TP(SOURCE, 0), PARTITIONS, Limits(), store, "token", claimed)
         shard.lag = 0
-        return cls(shard, Keeper(shard, Keeping()))
+        return cls(shard, Keeper(shard, KeeperContext()))
 
     async def file(self, records: Iterable[Record]) -> None:
         """Files events, as a processor does it."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from streams_app.operations.store_replay import StoreReplay
     from streams_app.subscribers.declaration.subscription import Subscription
 _POSITION: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
-WORDS: Final = {"fold": "fold", "store": "read store", "subscriber": "subscriber", "view": "live view"}
+KINDS: Final = {"fold": "fold", "store": "read store", "subscriber": "subscriber", "view": "live view"}
 EXIT_SIGNALLED: Final = 128
 """Exit code after a signal, as in shells, is this number plus the number of the signal."""
 
@@ -80,12 +80,12 @@ def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _kind(fold: str | None, chosen: dict[str, Any]) -> str:
-    """Return the kind of component that the options name, a key of :data:`WORDS`; ``fold`` if they name none.
+    """Return the kind of component that the options name, a key of :data:`KINDS`; ``fold`` if they name none.
 
     Raises:
         click.UsageError: Several components are named, or an option does not fit the kind.
     """
-    given = [kind for kind in WORDS if (fold if kind == "fold" else chosen[kind]) is not None]
+    given = [kind for kind in KINDS if (fold if kind == "fold" else chosen[kind]) is not None]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(f'--{kind}' for kind in given)} exclude each other")
     kind = given[0] if given else "fold"
@@ -219,7 +219,7 @@ def list_dead_letters(settings: Settings, fold: str | None, limit: int, as_json:
 
 def _nothing(selection: DeadLetterSelection, *, has_others: bool) -> str:
     """Return the message for an empty list. If options of the selection may be the reason, the message names them."""
-    whose = f"{WORDS[selection.kind]} {selection.component}"
+    whose = f"{KINDS[selection.kind]} {selection.component}"
     asked = selection.options
     # Dead letters before --since were not read, so it is unknown whether there are any.
     if asked and (has_others or selection.since_ms):

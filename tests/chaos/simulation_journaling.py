@@ -13,7 +13,7 @@ from unittest.mock import patch
 from streams_app.delivery.batch import TP
 from streams_app.delivery.processor import Processor, Processors
 from streams_app.health.outage_reporter import OutageReporter
-from streams_app.journal.agents.keeper import Keeping
+from streams_app.journal.agents.keeper import KeeperContext
 from streams_app.journal.agents.processor import JournalContext, JournalProcessors
 from streams_app.journal.agents.throttle import FilingThrottle
 from streams_app.journal.core.entry import UNKEYED
@@ -77,7 +77,7 @@ def _context(worker: Worker, journal: JournalSettings) -> JournalContext:
     for name, script in scripts.by_name.items():
         script.script.name = name
     return JournalContext(
-        worker.world.app_id, journal, Limits(), link, scripts, worker.trusted, Keeping(),
+        worker.world.app_id, journal, Limits(), link, scripts, worker.trusted, KeeperContext(),
         FilingThrottle(lambda: 0, worker.trusted), OutageReporter(f"journal {journal.name}"),
     )  # fmt: skip
 

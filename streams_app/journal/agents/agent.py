@@ -18,7 +18,7 @@ from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.health.metrics import Metrics
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.status import Status
-from streams_app.journal.agents.keeper import Keeping
+from streams_app.journal.agents.keeper import KeeperContext
 from streams_app.journal.agents.processor import JournalContext, JournalProcessors
 from streams_app.journal.agents.shard import FORMS, Filing
 from streams_app.journal.agents.throttle import FilingThrottle
@@ -53,7 +53,7 @@ class JournalAgent:
         scripts: JournalScripts,
         clock: TrustedClock,
         metrics: Metrics,
-        keeping: Keeping,
+        keeping: KeeperContext,
         throttle: FilingThrottle,
         schemas: PatientRegistry | None,
     ) -> None:
@@ -176,7 +176,7 @@ class Journals:
         self._journals = journals
         self._watch = watch
         scripts = JournalScripts(redis, lambda name: metrics.script_seconds.labels(script=name).time())
-        keeping, throttle = Keeping(), FilingThrottle(fold_backlog, clock)
+        keeping, throttle = KeeperContext(), FilingThrottle(fold_backlog, clock)
         registry = registry_of(settings, [journal.format for journal in journals], clock)
         schemas = None if registry is None else PatientRegistry(registry, clock)
         self._agents = [

@@ -87,7 +87,7 @@ class KeptShard(Protocol):
 
 
 @dataclass(slots=True)
-class Keeping:
+class KeeperContext:
     """State that the keepers of a worker share.
 
     Attributes:
@@ -117,7 +117,7 @@ class _NotPackedError(Exception):
 class Keeper:
     """Removes old segments of one shard, and packs closed ones."""
 
-    def __init__(self, shard: KeptShard, keeping: Keeping, on_kept: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, shard: KeptShard, keeping: KeeperContext, on_kept: Callable[[], None] = lambda: None) -> None:
         """Create a keeper that does not run yet.
 
         Args:

@@ -24,7 +24,7 @@ from streams_app.delivery.tasks import ended, run
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.progress import Progress
 from streams_app.journal.agents.beginning import lost, taken
-from streams_app.journal.agents.keeper import Keeper, Keeping
+from streams_app.journal.agents.keeper import Keeper, KeeperContext
 from streams_app.journal.agents.shard import Filing, JournalShard
 from streams_app.journal.agents.throttle import FilingThrottle
 from streams_app.journal.core.block import MAX_CHUNK_EVENTS
@@ -38,7 +38,7 @@ from streams_app.settings import JournalSettings, Limits
 
 logger = logging.getLogger(__name__)
 
-WORDS: Final = {
+CAUSES: Final = {
     "token": "another worker has claimed the journal",
     "fence": "the fence of the journal has changed: Redis has lost its last writes",
     "no-state": "Redis has lost the journal",
@@ -71,7 +71,7 @@ class JournalContext:
     redis: Redis
     scripts: JournalScripts
     clock: TrustedClock
-    keeping: Keeping
+    keeping: KeeperContext
     throttle: FilingThrottle
     outage: OutageReporter
     on_filed: Callable[[Filing], None] = lambda filing: None
@@ -178,8 +178,8 @@ class JournalProcessor(Processor):
         self._keeper = keeper = Keeper(shard, context.keeping, self._wake.set)
         name = f"journal {context.journal.name} {self._tp}"
         self._tasks = {
-            run(claim, self._work_forever(claim, shard, keeper), name, WORDS),
-            run(claim, keeper.run(), f"{name} keeper", WORDS),
+            run(claim, self._work_forever(claim, shard, keeper), name, CAUSES),
+            run(claim, keeper.run(), f"{name} keeper", CAUSES),
         }
         return shard.fence + 1
 

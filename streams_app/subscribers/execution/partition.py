@@ -12,7 +12,7 @@ from streams_app.subscribers.execution.context import SubscriberContext
 from streams_app.subscribers.execution.executor import Attempt
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.state.offset_metadata import OffsetMetadata
-from streams_app.subscribers.state.offset_tracker import Above, OffsetTracker
+from streams_app.subscribers.state.offset_tracker import OffsetsAbove, OffsetTracker
 
 NEAR_FINGERPRINTS: Final = 3
 """Number of newest records whose fingerprints are all in the metadata of a commit; those of older records are thinned out."""
@@ -66,7 +66,7 @@ class SubscriberPartition:
         if records and (not self._read or self._read[-1].offset < records[-1].offset):
             self._read = thinned(followed_by(self._read, records[-1]), near=NEAR_FINGERPRINTS, spread=1)
 
-    def offset_metadata(self, above: Above) -> OffsetMetadata:
+    def offset_metadata(self, above: OffsetsAbove) -> OffsetMetadata:
         """Return commit metadata with the topic id, the given finished and begun offsets, and the fingerprints of read records."""
         return OffsetMetadata(self.claim.topic_id, above, self._read)
 

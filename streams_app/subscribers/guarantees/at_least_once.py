@@ -28,7 +28,7 @@ from streams_app.subscribers.execution.partition import SubscriberPartition
 from streams_app.subscribers.execution.queues import StartQueue, StartRequest
 from streams_app.subscribers.execution.retry_decision import MAX_CRASHES, DeadLettering, dead_lettering
 from streams_app.subscribers.guarantees.attempt_log import AttemptLog
-from streams_app.subscribers.guarantees.guarantee import CLOSE_SECONDS, Guarantee, TakenOver
+from streams_app.subscribers.guarantees.guarantee import CLOSE_SECONDS, Guarantee, Takeover
 from streams_app.subscribers.guarantees.restored_position import REDIS_SECONDS, RestoredPosition
 from streams_app.subscribers.state.offset_metadata import fitted
 from streams_app.subscribers.state.store import AttemptEntry
@@ -60,7 +60,7 @@ class AtLeastOnceGuarantee(Guarantee):
         """Write-behind log of this claim, which records attempts in Redis."""
         return self._log
 
-    async def take_over(self, claim: Claim, restored: RestoredPosition) -> TakenOver:
+    async def take_over(self, claim: Claim, restored: RestoredPosition) -> Takeover:
         """Take over the entries of former owners. If the last claim was not released, every unfinished event becomes a suspect."""
         partition, tracker = self._partition, self._partition.tracker
         store = partition.context.store(partition.tp, claim.token)
@@ -79,7 +79,7 @@ class AtLeastOnceGuarantee(Guarantee):
         log.keep(CLAIMED, AttemptEntry(1, due_ms=1))
         await log.write_within(REDIS_SECONDS)
         tasks = {"attempt log": log.forever(), "crash isolation": self._run_isolated(), "calm": self._end_isolation()}
-        return TakenOver(tracker.end, entries, (), tasks)
+        return Takeover(tracker.end, entries, (), tasks)
 
     def _after_crash(self, entry: AttemptEntry) -> AttemptEntry:
         if not entry.is_begun and entry.due_ms != WATCHED_MS:

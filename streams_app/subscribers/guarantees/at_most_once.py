@@ -20,7 +20,7 @@ from streams_app.subscribers.execution.partition import SubscriberPartition
 from streams_app.subscribers.execution.queues import StartQueue, StartRequest
 from streams_app.subscribers.execution.retry_decision import DeadLettering
 from streams_app.subscribers.guarantees.begin_log import BeginLog
-from streams_app.subscribers.guarantees.guarantee import Guarantee, TakenOver
+from streams_app.subscribers.guarantees.guarantee import Guarantee, Takeover
 from streams_app.subscribers.guarantees.restored_position import RestoredPosition, metadata_of
 from streams_app.subscribers.guarantees.write_ahead import WriteAhead
 from streams_app.subscribers.state.initial_offsets import NO_METADATA, how_to_set_offsets
@@ -46,7 +46,7 @@ class AtMostOnceGuarantee(Guarantee):
         """Write-ahead log of this claim, which records in Redis that an attempt begins before it starts."""
         return self._write_ahead.log
 
-    async def take_over(self, claim: Claim, restored: RestoredPosition) -> TakenOver:
+    async def take_over(self, claim: Claim, restored: RestoredPosition) -> Takeover:
         """Take over the events of former owners. Those that the metadata of the commit lists as begun count as interrupted.
 
         Raises:
@@ -70,7 +70,7 @@ class AtMostOnceGuarantee(Guarantee):
         }
         begin = await self._write_ahead.begin(claim, kept, watermark, interrupted)
         known = {offset: AttemptEntry(1) for offset in interrupted} | entries
-        return TakenOver(begin, known, interrupted, {"begin log": self.log.forever()})
+        return Takeover(begin, known, interrupted, {"begin log": self.log.forever()})
 
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
         """Return a dead letter for an interrupted event; None for others."""

@@ -16,11 +16,11 @@ from streams_app.subscribers.execution.partition import SubscriberPartition
 from streams_app.subscribers.execution.queues import StartQueue, StartRequest
 from streams_app.subscribers.execution.retry_decision import DeadLettering
 from streams_app.subscribers.guarantees.begin_log import BeginLog
-from streams_app.subscribers.guarantees.guarantee import Guarantee, TakenOver
+from streams_app.subscribers.guarantees.guarantee import Guarantee, Takeover
 from streams_app.subscribers.guarantees.restored_position import RestoredPosition
 from streams_app.subscribers.guarantees.write_ahead import WriteAhead
 from streams_app.subscribers.state.offset_metadata import fitted
-from streams_app.subscribers.state.offset_tracker import Above
+from streams_app.subscribers.state.offset_tracker import OffsetsAbove
 
 
 class DeduplicatedGuarantee(Guarantee):
@@ -35,13 +35,13 @@ class DeduplicatedGuarantee(Guarantee):
         """Write-ahead log of this claim, which records in Redis that an attempt begins before it starts."""
         return self._write_ahead.log
 
-    async def take_over(self, claim: Claim, restored: RestoredPosition) -> TakenOver:
+    async def take_over(self, claim: Claim, restored: RestoredPosition) -> Takeover:
         """Take over the events of former owners. Those that are recorded as begun in Redis count as interrupted."""
         watermark = self._partition.tracker.end
         kept = await self._write_ahead.claim(claim, restored, trusts_redis=True)
         interrupted = {offset for offset, entry in kept.open.items() if entry.is_begun}
         begin = await self._write_ahead.begin(claim, kept, watermark, interrupted)
-        return TakenOver(begin, kept.open, interrupted, {"begin log": self.log.forever()})
+        return Takeover(begin, kept.open, interrupted, {"begin log": self.log.forever()})
 
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
         """Return a dead letter for an interrupted event; None for others."""
@@ -70,7 +70,7 @@ class DeduplicatedGuarantee(Guarantee):
         """Return the low watermark, with as many finished offsets above it as fit into the metadata."""
         partition = self._partition
         low = partition.tracker.low
-        return partition.position(low, fitted(low, partition.offset_metadata(Above(partition.tracker.above().finished))))
+        return partition.position(low, fitted(low, partition.offset_metadata(OffsetsAbove(partition.tracker.above().finished))))
 
     def stop(self) -> None:
         """Withdraw the attempts that are not recorded as begun."""

@@ -53,7 +53,7 @@ class GuaranteeLog(Protocol):
         """
 
 
-class TakenOver(NamedTuple):
+class Takeover(NamedTuple):
     """Events that a guarantee has taken over from former owners.
 
     Attributes:
@@ -81,7 +81,7 @@ class Guarantee(Protocol):
     def log(self) -> GuaranteeLog:
         """Records progress and outcomes in Redis; available after :meth:`take_over`."""
 
-    async def take_over(self, claim: Claim, restored: RestoredPosition) -> TakenOver:
+    async def take_over(self, claim: Claim, restored: RestoredPosition) -> Takeover:
         """Take over the state of former owners from Redis.
 
         Raises:

@@ -15,7 +15,7 @@ from streams_app.subscribers.execution.context import SubscriberContext
 from streams_app.subscribers.state.initial_offsets import how_to_set_offsets
 from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_metadata import OffsetMetadata, decoded
-from streams_app.subscribers.state.offset_tracker import NOTHING, Above, OffsetTracker
+from streams_app.subscribers.state.offset_tracker import NOTHING, OffsetsAbove, OffsetTracker
 
 logger = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ async def was_set_by_hand(claim: Claim) -> bool:
     return claim.committed is not None and not claim.committed.metadata and await claim.broker_keeps_metadata()
 
 
-def unfinished_below(above: Above, low: int, begin: int) -> int:
+def unfinished_below(above: OffsetsAbove, low: int, begin: int) -> int:
     """Return the number of unfinished offsets between the committed offset and the first offset of the log.
 
     Args:
@@ -189,7 +189,7 @@ def unfinished_below(above: Above, low: int, begin: int) -> int:
     return begin - low - sum(max(0, min(run.end, begin) - max(run.begin, low)) for run in above.finished)
 
 
-def below(above: Above, common: int) -> Above:
+def below(above: OffsetsAbove, common: int) -> OffsetsAbove:
     """Return those finished and begun offsets that are below ``common``."""
     runs = [Interval(run.begin, min(run.end, common)) for run in above.finished if run.begin < common]
-    return Above(tuple(runs), tuple(offset for offset in above.begun if offset < common))
+    return OffsetsAbove(tuple(runs), tuple(offset for offset in above.begun if offset < common))

@@ -29,7 +29,7 @@ from streams_app.subscribers.guarantees.guarantee import CLOSE_SECONDS
 from streams_app.subscribers.guarantees.restored_position import RestoredPosition, below, is_of_another_log, was_set_by_hand
 from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_metadata import OffsetMetadata, decoded, encoded
-from streams_app.subscribers.state.offset_tracker import Above
+from streams_app.subscribers.state.offset_tracker import OffsetsAbove
 from streams_app.subscribers.state.store import AttemptEntry, Begin, StoredState
 
 INTERRUPTED: Final = "its process died, or lost the partition, while it ran; it may have succeeded"
@@ -272,7 +272,7 @@ class WriteAhead:
             return None  # the fence implies that Redis has the ids of all events below it
         tracker = self._partition.tracker
         low = tracker.low
-        return EndLog(low, encoded(low, self._partition.offset_metadata(Above(tracker.required().finished))))
+        return EndLog(low, encoded(low, self._partition.offset_metadata(OffsetsAbove(tracker.required().finished))))
 
 
 async def _common_end(claim: Claim, restored: RestoredPosition, metadata: OffsetMetadata | None, fence: int) -> int | None:

@@ -17,7 +17,7 @@ from zlib import crc32
 
 from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text
 from streams_app.subscribers.state.intervals import Interval
-from streams_app.subscribers.state.offset_tracker import Above
+from streams_app.subscribers.state.offset_tracker import OffsetsAbove
 
 MAX_METADATA_BYTES: Final = 3_000
 """Limit for the metadata of one processor: a broker accepts 4 096 bytes a commit, which also contain names and offsets."""
@@ -39,7 +39,7 @@ class OffsetMetadata(NamedTuple):
     """
 
     topic_id: str
-    above: Above
+    above: OffsetsAbove
     read: tuple[Fingerprint, ...] = ()
 
     @property
@@ -107,10 +107,10 @@ def decoded(text: str, low: int, log_end: int) -> OffsetMetadata | None:
         return None
     finished = tuple(Interval(part.begin, part.end) for part in parts if not part.is_begun)
     topic_id, _, read = shape[1].partition("~")
-    return OffsetMetadata(topic_id, Above(finished, tuple(part.begin for part in parts if part.is_begun)), of_text(read))
+    return OffsetMetadata(topic_id, OffsetsAbove(finished, tuple(part.begin for part in parts if part.is_begun)), of_text(read))
 
 
-def _written(low: int, above: Above) -> Iterator[tuple[_Part, bytes]]:
+def _written(low: int, above: OffsetsAbove) -> Iterator[tuple[_Part, bytes]]:
     """Yield the finished intervals and begun offsets in ascending order, each with its encoding."""
     parts = [_Part(*run, is_begun=False) for run in above.finished]
     parts += [_Part(offset, offset + 1, is_begun=True) for offset in above.begun]

@@ -15,7 +15,7 @@ from streams_app.subscribers.state.intervals import Interval, IntervalSet, merge
 
 
 @dataclass(frozen=True, slots=True)
-class Above:
+class OffsetsAbove:
     """Finished and begun offsets at or above a low watermark; all other offsets there are unfinished.
 
     Attributes:
@@ -27,7 +27,7 @@ class Above:
     begun: tuple[int, ...] = ()
 
 
-NOTHING: Final = Above()
+NOTHING: Final = OffsetsAbove()
 
 
 class OffsetTracker:
@@ -39,7 +39,7 @@ class OffsetTracker:
         end: Position of the reader. The state of offsets from here on is known only from the last commit.
     """
 
-    def __init__(self, claim: int, low: int, before: Above = NOTHING) -> None:
+    def __init__(self, claim: int, low: int, before: OffsetsAbove = NOTHING) -> None:
         """Create a tracker from the last commit.
 
         Args:
@@ -151,7 +151,7 @@ class OffsetTracker:
                 self._ran.add(offset)
         return finished
 
-    def above(self) -> Above:
+    def above(self) -> OffsetsAbove:
         """Return the finished and begun offsets from the low watermark on."""
         low = before = self.low
         # Usually the unfinished offsets have no gaps, so they need not be searched.
@@ -163,9 +163,9 @@ class OffsetTracker:
         if tail > max(before, low):
             finished.append(Interval(before, tail))
         finished += [run for run in self._recorded.all() if run.begin > tail]
-        return Above(tuple(finished), tuple(sorted(self._begun)))
+        return OffsetsAbove(tuple(finished), tuple(sorted(self._begun)))
 
-    def required(self) -> Above:
+    def required(self) -> OffsetsAbove:
         """Return the part of :meth:`above` without which an event could begin twice.
 
         The result omits offsets that were finished without an attempt (gaps, duplicates, events of other types): the next owner
@@ -173,4 +173,4 @@ class OffsetTracker:
         event was in the result already, as begun.
         """
         self._ran.drop_below(self.low)
-        return Above(self._ran.all(), tuple(sorted(self._begun)))
+        return OffsetsAbove(self._ran.all(), tuple(sorted(self._begun)))

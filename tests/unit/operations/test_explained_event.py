@@ -17,14 +17,14 @@ from streams_app.subscribers.declaration.subscription import Subscription, subsc
 from streams_app.subscribers.execution.crash_isolation import WATCHED_MS
 from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_metadata import OffsetMetadata
-from streams_app.subscribers.state.offset_tracker import Above
+from streams_app.subscribers.state.offset_tracker import OffsetsAbove
 from streams_app.subscribers.state.store import AttemptEntry
 from tests import shop
 
 NOW_MS = 1_700_000_000_000
 TP0 = TP("orders", 0)
 FOLD = {"name": "account-metrics", "source": "events", "group_key": "id", "changed": "fields", "quiet_period": "1s"}
-METADATA = OffsetMetadata("", Above((Interval(12, 20),), (22,)))
+METADATA = OffsetMetadata("", OffsetsAbove((Interval(12, 20),), (22,)))
 
 
 @pytest.fixture(scope="module")

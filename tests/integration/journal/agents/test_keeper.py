@@ -17,7 +17,7 @@ from redis.exceptions import OutOfMemoryError
 from streams_app.delivery.batch import TP
 from streams_app.delivery.scripts import FencedError
 from streams_app.journal.agents import keeper as keeping_module
-from streams_app.journal.agents.keeper import Keeper, Keeping
+from streams_app.journal.agents.keeper import Keeper, KeeperContext
 from streams_app.journal.core.block import decode, encode, stored_bytes
 from streams_app.journal.core.entry import Row
 from streams_app.journal.store.journal_store import (
@@ -59,7 +59,7 @@ class Shard:
         self.fence = -1
         self.rows: list[Row] = []
         self.seen: list[tuple[str, object]] = []
-        self.keeping = Keeping(
+        self.keeping = KeeperContext(
             lambda segment, cause: self.seen.append((cause, segment.first)),
             lambda before, after: self.seen.append(("packed", before > after)),
             lambda blocks: self.seen.append(("damaged", blocks)),

@@ -10,7 +10,7 @@ import pytest
 
 from streams_app.subscribers.declaration.original_position import replay_headers
 from streams_app.subscribers.state.intervals import Interval
-from streams_app.subscribers.state.offset_tracker import Above
+from streams_app.subscribers.state.offset_tracker import OffsetsAbove
 from tests.chaos.mutants_guarantees import SHOWN_BY_TESTS
 from tests.unit.events import test_headers
 from tests.unit.subscribers.execution import test_replayed_events, test_retries
@@ -22,7 +22,7 @@ LOW = test_offset_metadata.LOW
 
 SHOWN_BY: dict[str, Callable[[], object]] = {
     "metadata beyond the end of the log is accepted": partial(
-        test_offset_metadata.test_metadata_beyond_the_log_end_is_invalid, Above((Interval(LOW + 1, LOW + 3),))
+        test_offset_metadata.test_metadata_beyond_the_log_end_is_invalid, OffsetsAbove((Interval(LOW + 1, LOW + 3),))
     ),
     "the result of an old claim is accepted": test_offset_tracker.test_result_of_another_claim_is_dropped,
     "attempts count while the circuit breaker is open": test_retries.test_failures_during_an_outage_count_only_after_patience,

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_metadata import MAX_METADATA_BYTES, OffsetMetadata, decoded, encoded, fits, fitted
-from streams_app.subscribers.state.offset_tracker import Above
+from streams_app.subscribers.state.offset_tracker import OffsetsAbove
 
 LOW = 1_000
 END = 10**9
 
 
 @st.composite
-def offsets_above(draw: st.DrawFn) -> Above:
+def offsets_above(draw: st.DrawFn) -> OffsetsAbove:
     finished, begun, at = [], [], LOW
     is_first = True
     for distance, length, is_begun in draw(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 10_000), st.booleans()))):
@@ -30,7 +30,7 @@ def offsets_above(draw: st.DrawFn) -> Above:
         else:
             finished.append(Interval(begin, end))
         at = end
-    return Above(tuple(finished), tuple(begun))
+    return OffsetsAbove(tuple(finished), tuple(begun))
 
 
 def forged(body: bytes, low: int = LOW) -> str:
@@ -40,18 +40,18 @@ def forged(body: bytes, low: int = LOW) -> str:
 
 
 @given(offsets_above())
-def test_metadata_survives_a_round_trip(above: Above) -> None:
+def test_metadata_survives_a_round_trip(above: OffsetsAbove) -> None:
     metadata = OffsetMetadata("0b5e", above)
 
     assert metadata == decoded(encoded(LOW, metadata), LOW, END)
 
 
 def test_empty_metadata_is_valid() -> None:
-    assert OffsetMetadata("", Above()) == decoded(encoded(LOW, OffsetMetadata("", Above())), LOW, LOW)
+    assert OffsetMetadata("", OffsetsAbove()) == decoded(encoded(LOW, OffsetMetadata("", OffsetsAbove())), LOW, LOW)
 
 
 @given(offsets_above(), st.data())
-def test_metadata_with_a_changed_character_is_invalid(above: Above, data: st.DataObject) -> None:
+def test_metadata_with_a_changed_character_is_invalid(above: OffsetsAbove, data: st.DataObject) -> None:
     text = encoded(LOW, OffsetMetadata("0b5e", above))
     at = data.draw(st.integers(0, len(text) - 1))
     other = data.draw(st.sampled_from("abz019-_.~").filter(lambda character: character != text[at]))
@@ -65,13 +65,13 @@ def test_other_text_is_invalid(text: str) -> None:
 
 
 def test_metadata_with_another_offset_is_invalid() -> None:
-    text = encoded(LOW, OffsetMetadata("", Above((Interval(LOW + 1, LOW + 2),))))
+    text = encoded(LOW, OffsetMetadata("", OffsetsAbove((Interval(LOW + 1, LOW + 2),))))
 
     assert None is decoded(text, LOW - 1, END)
 
 
-@pytest.mark.parametrize("above", [Above((Interval(LOW + 1, LOW + 3),)), Above((), (LOW + 2,))])
-def test_metadata_beyond_the_log_end_is_invalid(above: Above) -> None:
+@pytest.mark.parametrize("above", [OffsetsAbove((Interval(LOW + 1, LOW + 3),)), OffsetsAbove((), (LOW + 2,))])
+def test_metadata_beyond_the_log_end_is_invalid(above: OffsetsAbove) -> None:
     text = encoded(LOW, OffsetMetadata("", above))
 
     assert [None, OffsetMetadata("", above)] == [decoded(text, LOW, LOW + 2), decoded(text, LOW, LOW + 3)]
@@ -94,7 +94,7 @@ def test_impossible_metadata_is_invalid(body: bytes, why: str) -> None:
 
 
 def test_forged_but_plausible_metadata_is_valid() -> None:
-    assert OffsetMetadata("", Above((Interval(LOW + 1, LOW + 3),))) == decoded(forged(bytes([1, 4])), LOW, END)
+    assert OffsetMetadata("", OffsetsAbove((Interval(LOW + 1, LOW + 3),))) == decoded(forged(bytes([1, 4])), LOW, END)
 
 
 @given(st.binary(max_size=40))
@@ -103,14 +103,14 @@ def test_reader_survives_any_body(body: bytes) -> None:
 
 
 def test_thousand_intervals_fit_into_metadata() -> None:
-    above = Above(tuple(Interval(LOW + 1 + 20 * number, LOW + 11 + 20 * number) for number in range(1_000)))
+    above = OffsetsAbove(tuple(Interval(LOW + 1 + 20 * number, LOW + 11 + 20 * number) for number in range(1_000)))
 
     assert OffsetMetadata("f" * 36, above) == decoded(fitted(LOW, OffsetMetadata("f" * 36, above)), LOW, END)
     assert MAX_METADATA_BYTES >= len(encoded(LOW, OffsetMetadata("f" * 36, above)))
 
 
 def test_metadata_has_three_kilobytes_at_most() -> None:
-    every_other = Above(tuple(Interval(offset, offset + 1) for offset in range(LOW + 1, LOW + 20_001, 2)))
+    every_other = OffsetsAbove(tuple(Interval(offset, offset + 1) for offset in range(LOW + 1, LOW + 20_001, 2)))
 
     assert not fits(LOW, OffsetMetadata("topic", every_other))
     assert 2_990 < len(fitted(LOW, OffsetMetadata("topic", every_other))) <= 3_000

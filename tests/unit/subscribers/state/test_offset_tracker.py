@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from streams_app.subscribers.state.intervals import Interval, IntervalSet
 from streams_app.subscribers.state.offset_metadata import OffsetMetadata, decoded, encoded, fits, fitted
-from streams_app.subscribers.state.offset_tracker import Above, OffsetTracker
+from streams_app.subscribers.state.offset_tracker import OffsetsAbove, OffsetTracker
 
 FIRST = 7
 
 
-def offsets_of(above: Above) -> set[int]:
+def offsets_of(above: OffsetsAbove) -> set[int]:
     return {offset for run in above.finished for offset in range(*run)}
 
 
@@ -49,7 +49,7 @@ def test_watermark_stays_at_the_oldest_unfinished_offset() -> None:
     window.finish(1, 8)
     window.finish(1, 9)
 
-    assert (7, Above((Interval(8, 10),))) == (window.low, window.above())
+    assert (7, OffsetsAbove((Interval(8, 10),))) == (window.low, window.above())
 
 
 def test_skipped_offsets_do_not_hold_back_the_watermark() -> None:
@@ -116,13 +116,13 @@ def test_finished_offset_does_not_begin() -> None:
 
 
 def test_offsets_finished_in_the_metadata_are_skipped_and_others_are_read() -> None:
-    window = OffsetTracker(2, FIRST, Above((Interval(9, 11),), (12,)))
+    window = OffsetTracker(2, FIRST, OffsetsAbove((Interval(9, 11),), (12,)))
 
     assert [7, 8, 11, 12] == read(window, *range(7, 13))
 
 
 def test_metadata_beyond_the_reader_is_preserved() -> None:
-    before = Above((Interval(9, 11), Interval(14, 20)), (12,))
+    before = OffsetsAbove((Interval(9, 11), Interval(14, 20)), (12,))
     window = OffsetTracker(2, FIRST, before)
     read(window, 7, 8, 9)
 
@@ -130,15 +130,15 @@ def test_metadata_beyond_the_reader_is_preserved() -> None:
 
 
 def test_watermark_passes_offsets_finished_in_the_metadata() -> None:
-    window = OffsetTracker(2, FIRST, Above((Interval(8, 11),)))
+    window = OffsetTracker(2, FIRST, OffsetsAbove((Interval(8, 11),)))
     read(window, 7)
     window.finish(2, 7)
 
-    assert (11, Above()) == (window.low, window.above())
+    assert (11, OffsetsAbove()) == (window.low, window.above())
 
 
 def test_offsets_finished_in_redis_are_skipped_and_added_to_the_metadata() -> None:
-    window = OffsetTracker(1, FIRST, Above((Interval(9, 10),)))
+    window = OffsetTracker(1, FIRST, OffsetsAbove((Interval(9, 10),)))
     window.also_finished([Interval(0, FIRST + 1), Interval(10, 11), Interval(14, 15)])
 
     assert [8, 11, 12, 13] == read(window, *range(FIRST, 15))
@@ -147,10 +147,10 @@ def test_offsets_finished_in_redis_are_skipped_and_added_to_the_metadata() -> No
 
 
 def test_started_event_whose_record_is_gone_is_finished() -> None:
-    window = OffsetTracker(2, FIRST, Above((), (8,)))
+    window = OffsetTracker(2, FIRST, OffsetsAbove((), (8,)))
     window.cover(FIRST, 20, [])
 
-    assert (20, Above()) == (window.low, window.above())
+    assert (20, OffsetsAbove()) == (window.low, window.above())
 
 
 def test_deferred_offset_has_not_begun() -> None:
@@ -159,18 +159,18 @@ def test_deferred_offset_has_not_begun() -> None:
     window.begin(1, 7)
     window.put_off(1, 7)
 
-    assert (7, Above()) == (window.low, window.above())
+    assert (7, OffsetsAbove()) == (window.low, window.above())
 
 
 def test_required_metadata_has_started_offsets_and_those_of_the_former_metadata() -> None:
-    window = OffsetTracker(2, FIRST, Above((Interval(14, 16),)))
+    window = OffsetTracker(2, FIRST, OffsetsAbove((Interval(14, 16),)))
     read(window, 7, 8, 9, 10, 14)
     for offset in (8, 10):
         window.begin(2, offset)
     for offset in (8, 9):
         window.finish(2, offset)
 
-    assert Above((Interval(8, 9), Interval(14, 16)), (10,)) == window.required()
+    assert OffsetsAbove((Interval(8, 9), Interval(14, 16)), (10,)) == window.required()
 
 
 # Comparison with a table of offsets, with crashes
@@ -182,7 +182,7 @@ class Consumer:
     def __init__(self, log: set[int], end: int, draw: Callable[[int], int], *, must: bool) -> None:
         self.log, self.end, self.draw, self.must = sorted(log), end, draw, must
         self.window = OffsetTracker(1, 0)
-        self.committed = (0, encoded(0, OffsetMetadata("id", Above())))
+        self.committed = (0, encoded(0, OffsetMetadata("id", OffsetsAbove())))
         self.begins: list[int] = []
         self.finished: set[int] = set()
         self.running: set[int] = set()
