@@ -223,7 +223,7 @@ class BeginLog:
                 self._fault = waiting_for_label(error)
                 if self._backoff.should_report:
                     logger.warning(
-                        "no event starts until its begin can be written subscriber=%s source=%s error=%s",
+                        "no event starts until it can be recorded as begun subscriber=%s source=%s error=%s",
                         *self._whose, text_of(error),
                     )  # fmt: skip
                 self._changed.set()

@@ -143,7 +143,7 @@ async def position_at(tp: TP, context: SubscriberContext, claim: Claim, position
             if is_same
             else "is another log than the one that was read"
         )
-        advice = f"run `streams-app reset --subscriber {context.subscriber.name} --at earliest` to read it from its begin"
+        advice = f"run `streams-app reset --subscriber {context.subscriber.name} --at earliest` to read it from its beginning"
         raise OtherLogError(tp, what, advice)
     if position.metadata and metadata is None:
         logger.warning(
