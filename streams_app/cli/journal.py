@@ -130,7 +130,7 @@ async def _print(
     end = "all that is there now" if is_whole else "there may be more"
     unread = reading.unread if is_whole else []
     summary = f"{escaped(shown)}: {'no event' if not count else counted(count, 'event')}, {end}"
-    click.echo(summary + (f"; --from {cursor} goes on behind it" if cursor else ""), err=True)
+    click.echo(summary + (f"; --from {cursor} continues after it" if cursor else ""), err=True)
     if unread:
         listed = ", ".join(map(str, unread))
         click.echo(f"not read yet by a worker, or lost by Redis: partition {listed} of {journal.source}", err=True)

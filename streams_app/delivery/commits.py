@@ -1,7 +1,8 @@
 """Commits to Kafka: all processors of a partition share one commit, and at most one commit is in flight.
 
 Low watermarks are committed every few seconds, on revocation and at shutdown. If the outcome of a commit is unknown, the next one
-repeats it. A low watermark remains valid: within its generation, it can be committed twice or late without harm.
+repeats it; if the metadata matters, the member rejoins its group instead. A low watermark remains valid: within its generation, it
+can be committed twice or late without harm.
 
 Metadata does not remain valid: metadata that lists started work must not be overwritten by older metadata. A broker handles the
 requests of a connection in order, so a commit can only be late if it is still in flight or its connection was cut. In a group whose

@@ -1,7 +1,8 @@
 """Emission of due groups: seals them into the outbox, sends their records, and removes acknowledged records.
 
 A record stays in the outbox until the broker has acknowledged it. After a crash between send and finish, the next owner finds it
-there and sends it again under the same id: a duplicate, rather than a lost record.
+there and sends it again under the same id: a duplicate, rather than a lost record. If the broker rejects a record as too large,
+the record becomes a dead letter, so that it does not block its shard.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pushes states to one open page as server-sent events, at the speed at which the browser reads."""
+"""Pushes states to one open page as server-sent events, at the speed at which the browser reads; cuts off a slow consumer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Writes batches to OpenSearch: one ``_bulk`` request per batch, or several if one would be too large."""
+"""Writes batches to OpenSearch: one ``_bulk`` request per batch, or several if one would be too large.
+
+It also decides, by the status of each item, whether the item is rejected for good or retried.
+"""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ async def test_entries_gaps_and_the_end_are_printed(desk: Desk) -> None:
             "2026-08-20 00:00:00Z  0-10  \\u001b[31m\\n",
             "2026-08-20 00:00:00Z  0-11  (no value: a tombstone)",
         ],
-        "a: 5 events, all that is there now; --from 0-11 goes on behind it\n",
+        "a: 5 events, all that is there now; --from 0-11 continues after it\n",
     ) == (ran.code, ran.out.splitlines(), ran.err)
     assert "a: no event, all that is there now\n" == desk("read", "a", "--from", "0-11").err
 
@@ -52,7 +52,7 @@ async def test_limit_json_and_the_next_cursor_are_supported(desk: Desk) -> None:
     rest = desk("read", "a", "--from", entry["cursor"], "--json")
 
     assert ("0-0", at(0), '{"account_id": "a", "changed": ["likes"]}') == (entry["cursor"], entry["at_ms"], entry["value"])
-    assert "a: 1 event, there may be more; --from 0-0 goes on behind it\n" == ran.err
+    assert "a: 1 event, there may be more; --from 0-0 continues after it\n" == ran.err
     assert ["0-2", "0-3"] == [json.loads(line)["cursor"] for line in rest.out.splitlines()]
 
 
@@ -204,7 +204,7 @@ async def test_retention_gap_in_a_folded_record_ends_with_1(desk: Desk) -> None:
 async def test_follower_from_a_moment_and_from_its_cursor_receives_nothing_older(desk: Desk) -> None:
     await desk.shard.append([event(offset) for offset in range(6)])
     first = desk("read", "a", "--from", str(at(0, 3)), "--limit", "1")
-    (_, cursor) = first.err.strip().removesuffix(" goes on behind it").split("--from ")
+    (_, cursor) = first.err.strip().removesuffix(" continues after it").split("--from ")
 
     assert ["0-3"] == [line.split()[2] for line in first.out.splitlines()]
     assert ["0-4", "0-5"] == [line.split()[2] for line in desk("read", "a", "--from", cursor).out.splitlines()]
