@@ -1,4 +1,4 @@
-"""Parses and formats durations, times, counts and text for people (pure).
+"""Parses and formats durations, times, counts, sizes, shares and text for people (pure).
 
 Text from outside is printed on one line. Keys and names in events may contain line breaks, escape sequences of terminals and
 characters that change the direction of writing, because their producer chooses them. Every command formats such text by a function
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from math import floor
+from math import floor, inf
 from typing import Annotated, Any, Final
 
 import orjson
@@ -177,6 +177,48 @@ def span(span_ms: int) -> str:
 
 def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
     return f"{large} {large_unit} {small} {small_unit}" if small else f"{large} {large_unit}"
+
+
+_COMPACT_UNITS: Final = (
+    (_UNITS_MS["h"], ("m", "s")), (2 * _UNITS_MS["d"], ("h", "m")), (inf, ("d", "h")),
+)  # fmt: skip
+"""Upper limits of durations, each with the two units in which :func:`compact_duration` formats a shorter duration."""
+
+_KILO: Final = 1_000
+
+
+def compact_duration(span_ms: int | None) -> str:
+    """Format a duration as ``850ms``, ``9.5s``, ``42s``, ``14m02s``, ``5h40m``, ``3d04h``; ``-`` if it is unknown."""
+    if span_ms is None:
+        return "-"
+    second_ms = _UNITS_MS["s"]
+    if span_ms < second_ms:
+        return f"{span_ms}ms"
+    if span_ms < _UNITS_MS["m"]:
+        return f"{span_ms / second_ms:.1f}s" if span_ms < 10 * second_ms and span_ms % second_ms else f"{span_ms // second_ms}s"
+    large, small = next(units for limit_ms, units in _COMPACT_UNITS if span_ms < limit_ms)
+    whole, rest = span_ms // _UNITS_MS[large], span_ms % _UNITS_MS[large] // _UNITS_MS[small]
+    return f"{whole}{large}{rest:02}{small}" if rest else f"{whole}{large}"
+
+
+def percentage(ratio: float) -> str:
+    """Format a share as ``94.1%``, ``99.64%``, ``99.998%``: with enough digits to show two digits of the difference to 100 %."""
+    rest = 100 * (1 - ratio)
+    digits = next((digits for digits in (1, 2, 3, 4) if rest >= 10 ** (1 - digits)), 1 if ratio >= 1 else 4)
+    whole, _, decimals = f"{100 * ratio:.{digits}f}".partition(".")
+    return f"{whole}.{decimals.rstrip('0') or '0'}%"
+
+
+def compact_size(count: int | None) -> str:
+    """Format a size as ``512 B``, ``1.2 MB``; ``-`` if it is unknown."""
+    if count is None:
+        return "-"
+    value, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < _KILO:
+            break
+        value, unit = value / _KILO, larger
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"  # noqa: PLR2004  # three digits
 
 
 CUT: Final = "…"

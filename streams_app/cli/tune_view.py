@@ -13,11 +13,10 @@ from rich.text import Text
 
 from streams_app.cli.progress import ReportProgress, show_progress
 from streams_app.clock import Clock
-from streams_app.formatting import counted, duration_text, escaped, span, time_text
+from streams_app.formatting import counted, duration_text, escaped, percentage, span, time_text
 from streams_app.tuning.plot import Signs, plot
 from streams_app.tuning.points import Curve, Recommended
 from streams_app.tuning.read_counts import ReadCounts
-from streams_app.tuning.spelling import share
 from streams_app.tuning.table import table
 
 WHY_WIDTH: Final = 100
@@ -96,7 +95,7 @@ def _legend(curve: Curve, recommended_ms: int | None, configured_ms: int, signs:
         lines.append(f"the beginning of the range, {curve.sample.events:,} events, as a few groups have nearly all of them")
     elif curve.sample is not None:
         lines.append(
-            f"a sample: {curve.sample.groups:,} groups ({share(curve.sample.share)}), chosen by hash, with "
+            f"a sample: {curve.sample.groups:,} groups ({percentage(curve.sample.share)}), chosen by hash, with "
             f"{curve.sample.events:,} events; standard error of the ratio {curve.sample.ratio_error:.2%}"
         )
     return "\n".join(lines)

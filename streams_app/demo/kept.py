@@ -18,6 +18,7 @@ from typing import Final
 
 from streams_app.demo.load import Update
 from streams_app.demo.stage import FOLD, MAX_HOLD, QUIET_PERIOD
+from streams_app.formatting import percentage
 from streams_app.settings import Settings
 
 FOLDER: Final = Path(".cache") / "streams-app-demo"
@@ -106,7 +107,6 @@ class FirstEvents:
         from streams_app.tuning.file import LineReader
         from streams_app.tuning.read_counts import ReadCounts
         from streams_app.tuning.replay import curve_of
-        from streams_app.tuning.spelling import share
 
         settings = Settings.load(self._settings, {})
         fold = settings.fold(FOLD)
@@ -114,7 +114,7 @@ class FirstEvents:
         LineReader(fold, settings.limits, columns, ReadCounts(), time=TIME).read(self._events)
         if not columns.events:
             return []
-        return [share(point.ratio) for point in curve_of(FOLD, columns, Bounds.of(fold), WINDOWS_MS).points]
+        return [percentage(point.ratio) for point in curve_of(FOLD, columns, Bounds.of(fold), WINDOWS_MS).points]
 
     def _command(self) -> str:
         FOLDER.mkdir(parents=True, exist_ok=True)

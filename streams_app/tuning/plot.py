@@ -10,9 +10,8 @@ from typing import Final
 
 from rich.text import Text
 
-from streams_app.formatting import duration_text
+from streams_app.formatting import compact_duration, duration_text, percentage
 from streams_app.tuning.points import Curve, Point
-from streams_app.tuning.spelling import brief, share
 
 HEIGHT: Final = 11
 AXIS: Final = 7
@@ -100,7 +99,7 @@ def _ratios(points: Sequence[Point]) -> _Panel:
     low = 0.99 if min(ratios) >= 0.99 else 0.9 if min(ratios) >= 0.9 else math.floor(min(ratios) * 10) / 10  # noqa: PLR2004  # round
     high = max(math.ceil(max(ratios) * 10) / 10, low + 0.1) if low < 0.9 else 1.0  # noqa: PLR2004  # as above
     step = next(step for most, step in ((0.011, 0.002), (0.11, 0.02), (0.51, 0.1), (1.1, 0.2)) if high - low <= most)
-    ticks = [(high - step * number, share(high - step * number).replace(".0%", "%")) for number in range(6)]
+    ticks = [(high - step * number, percentage(high - step * number).replace(".0%", "%")) for number in range(6)]
     return _Panel("folding ratio", ratios, low, high, ticks, "cyan")
 
 
@@ -110,7 +109,7 @@ def _latencies(points: Sequence[Point]) -> _Panel | None:
     if len(measured) < len(spans):
         return None
     low_ms, high_ms = (max(1, at(span for span in spans if span is not None)) for at in (min, max))
-    ticks = [(math.log(tick), brief(tick)) for tick in ticks_between(low_ms, high_ms)]
+    ticks = [(math.log(tick), compact_duration(tick)) for tick in ticks_between(low_ms, high_ms)]
     return _Panel("latency, P95", measured, min(measured), max(measured), ticks, "magenta")
 
 

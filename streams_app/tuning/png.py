@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from streams_app.errors import ConfigurationError
-from streams_app.formatting import duration_text, time_text
+from streams_app.formatting import duration_text, percentage, time_text
 from streams_app.tuning.plot import ticks_between
 from streams_app.tuning.points import Curve
-from streams_app.tuning.spelling import share
 
 INCHES: Final = (9.0, 6.4)
 DOTS_PER_INCH: Final = 130
@@ -72,8 +71,8 @@ def _ratios(axes: Any, curve: Curve, recommended_ms: int | None, configured_ms: 
     for quiet_ms, colour, word in ((configured_ms, AMBER, "configured"), (recommended_ms, GREEN, "recommended")):
         for point in curve.points:
             if point.quiet_ms == quiet_ms:
-                axes.plot([quiet_ms], [100 * point.ratio], color=colour, marker="o", markersize=8, linestyle="none",
-                          label=f"{word}: {duration_text(quiet_ms)}, {share(point.ratio)}, {point.records:,} records")  # fmt: skip
+                label = f"{word}: {duration_text(quiet_ms)}, {percentage(point.ratio)}, {point.records:,} records"
+                axes.plot([quiet_ms], [100 * point.ratio], color=colour, marker="o", markersize=8, linestyle="none", label=label)
     axes.legend(loc="lower right", fontsize=9, edgecolor="none", framealpha=0.9)
 
 

@@ -9,9 +9,8 @@ from itertools import pairwise
 from math import floor, log
 from typing import Final
 
-from streams_app.formatting import counted, duration_text, span
+from streams_app.formatting import compact_size, counted, duration_text, span
 from streams_app.tuning.points import Curve, Point, Recommended
-from streams_app.tuning.spelling import size
 
 KNEE_GAIN: Final = 0.01
 """Minimum gain: doubling the quiet period is worthwhile if it saves at least this many records, as a fraction of the events."""
@@ -220,7 +219,7 @@ def _costs(point: Point) -> str:
             waits = f"half of the events wait at most {_wait(point.latency_p50_ms)}, {waits.replace(' events wait', '')}"
     if point.peak_open_groups is None:
         return waits
-    room = f", some {size(point.redis_bytes)} of Redis" if point.redis_bytes else ""
+    room = f", some {compact_size(point.redis_bytes)} of Redis" if point.redis_bytes else ""
     verb = _are(point.peak_open_groups)
     return f"{waits}, and at most {counted(point.peak_open_groups, 'group')} {verb} open at once{room}"
 

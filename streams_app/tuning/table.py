@@ -8,10 +8,9 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from streams_app.formatting import duration_text
+from streams_app.formatting import compact_duration, compact_size, duration_text
 from streams_app.tuning.plot import Signs
 from streams_app.tuning.points import Curve, Point
-from streams_app.tuning.spelling import brief, size
 
 GAP: Final = 2
 FEWEST: Final = 3
@@ -20,11 +19,11 @@ _COLUMNS: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
     ("X", "quiet_ms", duration_text),
     ("RECORDS", "records", "{:,}".format),
     ("RATIO", "ratio", "{:.2%}".format),
-    ("P50", "latency_p50_ms", brief),
-    ("P95", "latency_p95_ms", brief),
-    ("P99", "latency_p99_ms", brief),
+    ("P50", "latency_p50_ms", compact_duration),
+    ("P95", "latency_p95_ms", compact_duration),
+    ("P99", "latency_p99_ms", compact_duration),
     ("PEAK OPEN", "peak_open_groups", "{:,}".format),
-    ("REDIS", "redis_bytes", size),
+    ("REDIS", "redis_bytes", compact_size),
 )
 
 

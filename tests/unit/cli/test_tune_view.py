@@ -13,10 +13,9 @@ from rich.console import Console
 
 from streams_app.cli.tune_view import show
 from streams_app.errors import ConfigurationError
-from streams_app.formatting import duration_text, milliseconds, parse_duration
+from streams_app.formatting import compact_duration, compact_size, duration_text, milliseconds, parse_duration, percentage
 from streams_app.tuning.png import require, write_png
 from streams_app.tuning.points import Curve, CurveSample, Point, Recommended
-from streams_app.tuning.spelling import brief, share, size
 
 WINDOWS_MS = [1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 150_000, 300_000, 900_000, 3_600_000, 6 * 3_600_000]
 
@@ -177,21 +176,21 @@ def test_candidate_is_formatted_as_the_settings_accept_it(span_ms: int, text: st
     ],
 )  # fmt: skip
 def test_latency_takes_six_characters(span_ms: int | None, text: str) -> None:
-    assert text == brief(span_ms)
+    assert text == compact_duration(span_ms)
 
 
 @pytest.mark.parametrize(
     ("ratio", "text"), [(0.0, "0.0%"), (0.941, "94.1%"), (0.9964, "99.64%"), (0.99998, "99.998%"), (1.0, "100.0%")]
 )
 def test_share_just_below_all_is_not_rounded_to_100_percent(ratio: float, text: str) -> None:
-    assert text == share(ratio)
+    assert text == percentage(ratio)
 
 
 @pytest.mark.parametrize(
     ("count", "text"), [(None, "-"), (0, "0 B"), (999, "999 B"), (1_200, "1.2 kB"), (123_456_789, "123 MB"), (2 * 10**9, "2.0 GB")]
 )
 def test_size_is_formatted_with_three_digits(count: int | None, text: str) -> None:
-    assert text == size(count)
+    assert text == compact_size(count)
 
 
 # Plot
