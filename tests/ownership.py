@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.clocks import ReaderView, TrustedClock
-from streams_app.delivery.group_consumer import Committed, Member
+from streams_app.delivery.group_consumer import Member, PartitionCommit
 from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.delivery.partition import Partition
 from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processor
@@ -54,7 +54,7 @@ class StubGroupConsumer:
         self.generation, self.member_id = 1, "m"
         self.position = position
         self.paused: set[TP] = set()
-        self.committed: dict[TP, Committed] = {}
+        self.committed: dict[TP, PartitionCommit] = {}
         self.members: list[Any] = []
         self.assigned: set[TP] = set()
         self.stable_offset: int | None = None
@@ -71,7 +71,7 @@ class StubGroupConsumer:
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
         return ReaderView(self.stable_offset, None), self.position
 
-    async def commit(self, positions: dict[TP, Committed], claim: Member) -> None:
+    async def commit(self, positions: dict[TP, PartitionCommit], claim: Member) -> None:
         self.committed |= positions
         self.members.append(claim)
 

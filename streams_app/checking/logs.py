@@ -19,7 +19,7 @@ from aiokafka.errors import KafkaError
 from streams_app.checking.finding import Finding, Level
 from streams_app.delivery.batch import TP
 from streams_app.delivery.fingerprints import OTHER, Fingerprint, common_end, of_text
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.offset_metadata import offsets_in
 from streams_app.delivery.processor import NO_OFFSET
 from streams_app.errors import StreamsAppError, text_of
@@ -167,7 +167,7 @@ async def _subscribers(settings: Settings) -> dict[ComparedReader, Read]:
     return readers
 
 
-def _positions(name: str, commits: Mapping[TP, Committed]) -> dict[TP, Any]:
+def _positions(name: str, commits: Mapping[TP, PartitionCommit]) -> dict[TP, Any]:
     """Return the committed offset and metadata of one component, by partition; partitions without them are omitted."""
     return {tp: positions[name] for tp, commit in commits.items() if (positions := offsets_in(commit)) and name in positions}
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from streams_app.checking.finding import Finding, Level, lasting
 from streams_app.checking.record_types import clashes, required_names
 from streams_app.delivery.batch import TP
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.offset_metadata import offsets_in
 from streams_app.errors import StreamsAppError
 from streams_app.events.declaration import Event
@@ -163,7 +163,7 @@ def retention_findings(subscriptions: Sequence[Subscription], retention: Mapping
             yield Finding(level, text, "lengthen retention.ms to twice that, or have fewer attempts and less patience")
 
 
-def commit_finding(one: Subscription, tps: Collection[TP], commits: Mapping[TP, Committed]) -> Finding:
+def commit_finding(one: Subscription, tps: Collection[TP], commits: Mapping[TP, PartitionCommit]) -> Finding:
     """Check whether an at-most-once subscriber has a commit with metadata in each partition (pure)."""
     name = one.subscriber.name
     missing = len(set(tps) - commits.keys())

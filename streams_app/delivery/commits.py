@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
-from streams_app.delivery.group_consumer import Committed, GroupConsumer, InDoubtError, Member, NotOwnerError
+from streams_app.delivery.group_consumer import GroupConsumer, InDoubtError, Member, NotOwnerError, PartitionCommit
 from streams_app.delivery.offset_metadata import commit_of
 from streams_app.delivery.partition import Partition
 from streams_app.delivery.processor import OffsetAndMetadata
@@ -83,7 +83,7 @@ class Commits:
         return True
 
     async def _commit(self, partitions: Collection[Partition], *, is_last: bool) -> None:
-        wanted: dict[Partition, Committed] = {}
+        wanted: dict[Partition, PartitionCommit] = {}
         for partition in partitions:
             low = await partition.offsets.low(partition.ranges.served)
             if low is not None and low != partition.offsets.committed:
@@ -131,7 +131,7 @@ class Commits:
         finally:
             self._committing_now.remove(partition)
 
-    async def send(self, positions: Mapping[TP, Committed], member: Member, *, is_last: bool = False) -> None:
+    async def send(self, positions: Mapping[TP, PartitionCommit], member: Member, *, is_last: bool = False) -> None:
         """Send one commit request; the caller must hold :attr:`lock`.
 
         Args:

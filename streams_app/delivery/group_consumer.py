@@ -59,16 +59,16 @@ class GroupConsumer(Protocol):
             KafkaError: The broker does not answer, or the topic does not exist.
         """
 
-    async def committed(self, tp: TP) -> Committed | None:
+    async def committed(self, tp: TP) -> PartitionCommit | None:
         """Read the committed offset and metadata of a partition from the broker; None if the group has not committed any."""
 
-    async def commits(self, topic: str) -> Mapping[int, Committed]:
+    async def commits(self, topic: str) -> Mapping[int, PartitionCommit]:
         """Read the group's commits for a topic from the broker, and return them by partition number.
 
         Partitions without a commit are left out.
         """
 
-    async def commit(self, positions: Mapping[TP, Committed], claim: Member) -> None:
+    async def commit(self, positions: Mapping[TP, PartitionCommit], claim: Member) -> None:
         """Commit under the generation *and the member id* of a claim, even if this member has rejoined since.
 
         A client commits under its current generation and may repeat the request after a rejoin, so that Kafka would accept an
@@ -137,7 +137,7 @@ class InDoubtError(TryAgainError):
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class PartitionCommit:
     """The committed offset of a partition, and the metadata of the commit."""
 
     offset: int

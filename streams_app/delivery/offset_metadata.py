@@ -20,14 +20,14 @@ from urllib.parse import quote, unquote
 
 import orjson
 
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.processor import OffsetAndMetadata
 
 METADATA_KEY: Final = "@notes"
 """Key for the metadata of the processors; it is no processor's name, because names contain no ``@``."""
 
 
-def offsets_of(committed: Committed, names: Iterable[str]) -> dict[str, OffsetAndMetadata]:
+def offsets_of(committed: PartitionCommit, names: Iterable[str]) -> dict[str, OffsetAndMetadata]:
     """Read the offset of each processor from a commit.
 
     Args:
@@ -42,7 +42,7 @@ def offsets_of(committed: Committed, names: Iterable[str]) -> dict[str, OffsetAn
     return dict.fromkeys(names, OffsetAndMetadata(committed.offset)) if in_metadata is None else in_metadata
 
 
-def offsets_in(committed: Committed) -> dict[str, OffsetAndMetadata] | None:
+def offsets_in(committed: PartitionCommit) -> dict[str, OffsetAndMetadata] | None:
     """Read the offset and metadata of each processor from the metadata of a commit; return them by name.
 
     Return None if the commit has no metadata, or has metadata that this project did not write.
@@ -56,14 +56,14 @@ def offsets_in(committed: Committed) -> dict[str, OffsetAndMetadata] | None:
     return {name: OffsetAndMetadata(offset, metadata_by_name.get(name, "")) for name, offset in offsets.items()}
 
 
-def commit_of(positions: Mapping[str, OffsetAndMetadata]) -> Committed:
+def commit_of(positions: Mapping[str, OffsetAndMetadata]) -> PartitionCommit:
     """Build the commit of a partition: the lowest offset of its processors, and the offset of each of them as metadata."""
     offsets = {name: position.offset for name, position in sorted(positions.items())}
     metadata_by_name = {name: position.metadata for name, position in sorted(positions.items()) if position.metadata}
     text = orjson.dumps(offsets | ({METADATA_KEY: metadata_by_name} if metadata_by_name else {})).decode()
     if len(text.encode()) > MAX_METADATA_BYTES:
         text = packed(offsets, metadata_by_name)
-    return Committed(min(offsets.values()), text)
+    return PartitionCommit(min(offsets.values()), text)
 
 
 def raised(positions: Mapping[str, OffsetAndMetadata], lows: Mapping[str, OffsetAndMetadata]) -> dict[str, OffsetAndMetadata]:

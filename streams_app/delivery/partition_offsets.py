@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.offset_metadata import commit_of, raised
 from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.delivery.ranges import ServedProcessor
@@ -23,15 +23,15 @@ class PartitionOffsets:
 
     def __init__(self) -> None:
         self.by_name: dict[str, OffsetAndMetadata] = {}
-        self.committed: Committed | None = None
+        self.committed: PartitionCommit | None = None
         self.beginning = FirstCommitBarrier()
 
-    def restore(self, committed: Committed, by_name: Mapping[str, OffsetAndMetadata]) -> None:
+    def restore(self, committed: PartitionCommit, by_name: Mapping[str, OffsetAndMetadata]) -> None:
         """Set the offsets to ``by_name``, which was read from ``committed``, the commit that the broker stores."""
         self.by_name = dict(by_name)
         self.committed = commit_of(by_name) if by_name else committed
 
-    def raise_to(self, lows: Mapping[str, OffsetAndMetadata]) -> Committed:
+    def raise_to(self, lows: Mapping[str, OffsetAndMetadata]) -> PartitionCommit:
         """Raise the offsets to low watermarks that have just been read, and return the next commit."""
         self.by_name = raised(self.by_name, lows)
         return commit_of(self.by_name)
@@ -41,7 +41,7 @@ class PartitionOffsets:
         if name in self.by_name and self.by_name[name].offset > common:
             self.by_name[name] = self.by_name[name]._replace(offset=common)
 
-    async def low(self, served: Mapping[str, ServedProcessor]) -> Committed | None:
+    async def low(self, served: Mapping[str, ServedProcessor]) -> PartitionCommit | None:
         """Ask all processors for their low watermarks, and return the next commit; None if a processor has no state yet."""
         lows: dict[str, OffsetAndMetadata] = {}
         for name, one in served.items():

@@ -12,7 +12,7 @@ from aiokafka.errors import CommitFailedError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.client import client_options
@@ -44,7 +44,7 @@ async def in_group(kafka: KafkaSettings, group: str) -> AsyncIterator[AIOKafkaCo
         await consumer.stop()
 
 
-async def commits_in(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, tps: Iterable[TP]) -> dict[TP, Committed]:
+async def commits_in(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, tps: Iterable[TP]) -> dict[TP, PartitionCommit]:
     """Return the commit of a group in each partition; partitions without a commit are left out.
 
     Args:
@@ -70,7 +70,7 @@ async def commits_in(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: st
         raise TryAgainError(f"Kafka does not say what group {group!r} has committed: {error!r}") from error
 
 
-async def move(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, offsets: Mapping[TP, Committed]) -> None:
+async def move(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, offsets: Mapping[TP, PartitionCommit]) -> None:
     """Commit offsets for a group without members, all partitions in one request.
 
     Args:

@@ -26,7 +26,7 @@ from aiokafka.structs import TopicPartition
 
 from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP
-from streams_app.delivery.group_consumer import Committed, Member, NotOwnerError
+from streams_app.delivery.group_consumer import Member, NotOwnerError, PartitionCommit
 from streams_app.kafka.log_ends import high_watermarks
 
 _UNANSWERED: Final = (KafkaConnectionError, RequestTimedOutError, CorrelationIdError)
@@ -35,14 +35,16 @@ _UNANSWERED: Final = (KafkaConnectionError, RequestTimedOutError, CorrelationIdE
 _NOT_OWNER: Final = (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError)
 
 
-async def committed_of(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> dict[TP, Committed]:
+async def committed_of(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> dict[TP, PartitionCommit]:
     """Read the group's commit in each partition from the broker, not from the client's cache.
 
     Partitions without a commit are left out.
     """
     asked = [TopicPartition(*tp) for tp in tps]
     found = await consumer._coordinator.fetch_committed_offsets(asked)
-    return {TP(*tp): Committed(present.offset, present.metadata or "") for tp, present in found.items() if present.offset >= 0}
+    return {
+        TP(*tp): PartitionCommit(present.offset, present.metadata or "") for tp, present in found.items() if present.offset >= 0
+    }
 
 
 async def unread_ranges_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
@@ -69,7 +71,7 @@ async def unread_ranges_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, in
     return {TP(*tp): (offsets[TP(*tp)], max(end, high[tp])) for tp, end in ends.items()}
 
 
-async def commit_as(consumer: AIOKafkaConsumer, positions: Mapping[TP, Committed], member: Member) -> None:
+async def commit_as(consumer: AIOKafkaConsumer, positions: Mapping[TP, PartitionCommit], member: Member) -> None:
     """Commit as a member of a given generation; while the coordinator moves, retry.
 
     aiokafka's own commit uses the current generation and is repeated after a rejoin, so the broker would accept the offset of a
@@ -110,7 +112,7 @@ def _retrieve_exception(sending: asyncio.Task[Any]) -> None:
         sending.exception()
 
 
-def _commit_request(group: str, positions: Mapping[TP, Committed], member: Member) -> OffsetCommitRequest:
+def _commit_request(group: str, positions: Mapping[TP, PartitionCommit], member: Member) -> OffsetCommitRequest:
     topics: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for tp, position in positions.items():
         topics[tp.topic].append((tp.partition, position.offset, position.metadata))

@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import Incarnation
-from streams_app.delivery.group_consumer import Committed, Member
+from streams_app.delivery.group_consumer import Member, PartitionCommit
 from streams_app.kafka.fetching import view_of
 from streams_app.kafka.member_requests import commit_as, committed_of
 from streams_app.kafka.one_record import checksum_at
@@ -75,22 +75,22 @@ class KafkaQueries(ABC):
         """Return the id that the broker gave the topic when it was created; "" if the broker has no topic ids."""
         return (await self._asked(lambda consumer: topic_ids(consumer._client, [topic])))[topic]
 
-    async def committed(self, tp: TP) -> Committed | None:
+    async def committed(self, tp: TP) -> PartitionCommit | None:
         """Read the committed offset and metadata of a partition from the broker; None if the group has not committed any."""
         return (await self._asked(lambda consumer: committed_of(consumer, [tp]))).get(tp)
 
-    async def commits(self, topic: str) -> dict[int, Committed]:
+    async def commits(self, topic: str) -> dict[int, PartitionCommit]:
         """Read the group's commits for a topic from the broker, and return them by partition number.
 
         Partitions without a commit are left out.
         """
 
-        async def ask(consumer: AIOKafkaConsumer) -> dict[TP, Committed]:
+        async def ask(consumer: AIOKafkaConsumer) -> dict[TP, PartitionCommit]:
             return await committed_of(consumer, [TP(topic, number) for number in consumer.partitions_for_topic(topic) or ()])
 
         return {tp.partition: commit for tp, commit in (await self._asked(ask)).items()}
 
-    async def commit(self, positions: Mapping[TP, Committed], claim: Member) -> None:
+    async def commit(self, positions: Mapping[TP, PartitionCommit], claim: Member) -> None:
         """Commit offsets under the generation and member id of a claim.
 
         Raises:

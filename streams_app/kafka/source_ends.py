@@ -18,7 +18,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.kafka.client import client_options
 from streams_app.kafka.log_ends import EARLIEST, LATEST, READ_UNCOMMITTED, ask_offsets, by_topic
 from streams_app.settings import KafkaSettings
@@ -48,7 +48,7 @@ class SourceEnds:
         self.ends: dict[TP, int] = {}
         self.high: dict[TP, int] = {}
         self.begins: dict[TP, int] = {}
-        self.committed: dict[TP, Committed] = {}
+        self.committed: dict[TP, PartitionCommit] = {}
         self.missing: set[str] = set()
         self._kafka = kafka
         self._group = group
@@ -115,7 +115,7 @@ class SourceEnds:
         if code := getattr(reply, "error_code", 0):
             raise for_code(code)(self._group)
         self.committed |= {
-            TP(topic, partition): Committed(offset, metadata or "")
+            TP(topic, partition): PartitionCommit(offset, metadata or "")
             for topic, partitions in reply.topics
             for partition, offset, metadata, error in partitions
             if not error and offset >= 0

@@ -10,7 +10,7 @@ from aiokafka.errors import IllegalGenerationError, KafkaError, UnknownMemberIdE
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.clocks import ReaderView
-from streams_app.delivery.group_consumer import Committed, Member, NotOwnerError
+from streams_app.delivery.group_consumer import Member, NotOwnerError, PartitionCommit
 
 NO_GENERATION: Final = -1
 NOTHING_FETCHED: Final = ReaderView(None, None)
@@ -28,7 +28,7 @@ class ConsumerGroup:
 
     generation: int = 0
     owner: str = ""
-    committed: dict[TP, Committed] = field(default_factory=dict)
+    committed: dict[TP, PartitionCommit] = field(default_factory=dict)
 
     def give(self, owner: str) -> int:
         """Make a member the owner of all partitions; return the new generation."""
@@ -41,7 +41,7 @@ class ConsumerGroup:
             return UnknownMemberIdError
         return None if claim.generation == self.generation else IllegalGenerationError
 
-    def commit(self, offsets: Mapping[TP, Committed], claim: Member) -> None:
+    def commit(self, offsets: Mapping[TP, PartitionCommit], claim: Member) -> None:
         """Store the commit of the current owner.
 
         Args:
@@ -74,7 +74,7 @@ class PartitionReader:
     is_paused: bool = True
     view: ReaderView = NOTHING_FETCHED
 
-    def assign(self, committed: Committed | None) -> None:
+    def assign(self, committed: PartitionCommit | None) -> None:
         """Begin a new assignment: the reader is paused at the committed offset, and has no fetch reply.
 
         Args:

@@ -12,7 +12,7 @@ from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import OTHER, Incarnation, checksum_of
-from streams_app.delivery.group_consumer import Committed, Member, NotOwnerError
+from streams_app.delivery.group_consumer import Member, NotOwnerError, PartitionCommit
 from streams_app.delivery.ownership import Ownership
 from streams_app.local.broker import LocalBroker
 from streams_app.local.group import NO_GENERATION, PartitionReader
@@ -148,16 +148,16 @@ class LocalMember:
         """Return a constant id, because topics are never recreated."""
         return "local"
 
-    async def committed(self, tp: TP) -> Committed | None:
+    async def committed(self, tp: TP) -> PartitionCommit | None:
         """Return the last commit of a partition; None if the group has not committed any."""
         return self._broker.groups[self._group].committed.get(tp)
 
-    async def commits(self, topic: str) -> Mapping[int, Committed]:
+    async def commits(self, topic: str) -> Mapping[int, PartitionCommit]:
         """Return the last commit of each partition of a topic that has a commit, by partition number."""
         committed = self._broker.groups[self._group].committed
         return {tp.partition: commit for tp, commit in committed.items() if tp.topic == topic}
 
-    async def commit(self, positions: Mapping[TP, Committed], claim: Member) -> None:
+    async def commit(self, positions: Mapping[TP, PartitionCommit], claim: Member) -> None:
         """Commit under the generation and member id of a claim.
 
         Raises:

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.offset_metadata import offsets_of
 from streams_app.errors import BadEventError, ConfigurationError, StreamsAppError
 from streams_app.events.codec import event_id
@@ -90,7 +90,7 @@ class EventLog:
         settings: Settings,
         one: Subscription,
         consumer: AIOKafkaConsumer,
-        commits: Mapping[TP, Committed],
+        commits: Mapping[TP, PartitionCommit],
         log_bounds: Ranges,
         high: Mapping[TP, int],
     ) -> None:

@@ -21,7 +21,7 @@ from redis.asyncio import Redis
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.offset_metadata import commit_of, offsets_of
 from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.delivery.scripts import FencedError
@@ -75,7 +75,7 @@ class ResetPlan:
     emittable: dict[TP, Fold] = field(default_factory=dict)
     partitions: dict[str, int] = field(default_factory=dict)
     is_stranded: bool = False
-    offsets: dict[TP, Committed] = field(default_factory=dict)
+    offsets: dict[TP, PartitionCommit] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     read_stores: list[ResetEffect] = field(default_factory=list)
 
@@ -232,7 +232,7 @@ async def _plan_offsets(settings: Settings, consumer: AIOKafkaConsumer, fold: st
             found.offsets[TP(*tp)] = position
 
 
-def without_fold(current: Committed, declared: Iterable[str], fold: str, start: int) -> Committed | None:
+def without_fold(current: PartitionCommit, declared: Iterable[str], fold: str, start: int) -> PartitionCommit | None:
     """Return the commit of a partition without the offset of one fold; the offsets of other folds stay (pure).
 
     Args:
@@ -253,7 +253,7 @@ def without_fold(current: Committed, declared: Iterable[str], fold: str, start: 
         return commit_of({fold: OffsetAndMetadata(start)})
     commit = commit_of(others)
     # Without metadata one offset serves all folds: it must not be above what the others need, nor above the start of this one.
-    return commit if current.metadata else Committed(min(commit.offset, start), commit.metadata)
+    return commit if current.metadata else PartitionCommit(min(commit.offset, start), commit.metadata)
 
 
 NOTHING_REMOVED: Final = "nothing was removed"

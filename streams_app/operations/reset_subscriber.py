@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.kafka.admin import admin_client
 from streams_app.kafka.group_offsets import member_count
 from streams_app.operations.groups import redis_of
@@ -31,8 +31,8 @@ class SubscriberPlan:
         members: Number of members of the subscriber's consumer group; 0 if the broker does not report it.
     """
 
-    offsets: dict[TP, Committed]
-    present: dict[TP, Committed]
+    offsets: dict[TP, PartitionCommit]
+    present: dict[TP, PartitionCommit]
     keys: list[bytes]
     members: int
 

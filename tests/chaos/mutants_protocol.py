@@ -21,7 +21,7 @@ IDLE_READER_NOT_CHECKED = Change(
 )
 INCLUDES_EVENT_AT_FENCE = Change("delivery.batch:Batch.since", "self.records, offset, key=", "self.records, offset - 1, key=")
 COMMITS_HIGHEST_POSITION = Change(
-    "delivery.offset_metadata:commit_of", "Committed(min(offsets.values())", "Committed(max(offsets.values())"
+    "delivery.offset_metadata:commit_of", "PartitionCommit(min(offsets.values())", "PartitionCommit(max(offsets.values())"
 )
 
 ROLLBACK = ("rollback:3", "lossy rollback:2")

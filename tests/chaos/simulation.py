@@ -17,7 +17,7 @@ from typing import Any
 import redis
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.ranges import RESET
 from tests.chaos.simulation_faults import FAULTS, append_some
 from tests.chaos.simulation_folding import Folding
@@ -82,12 +82,12 @@ class World:
         self._loss = self.rng.choice([0.01, 0.04]) * self.mix.faults.get("lossy", 0)
 
     @property
-    def committed(self) -> Committed | None:
+    def committed(self) -> PartitionCommit | None:
         """Return the commit of the source partition."""
         return self.group.committed.get(self.log.tp)
 
     @committed.setter
-    def committed(self, committed: Committed | None) -> None:
+    def committed(self, committed: PartitionCommit | None) -> None:
         self.group.committed = {self.log.tp: committed} if committed else {}
 
     # ---- random numbers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.offset_metadata import offsets_in
 from streams_app.delivery.producer import Outgoing
 from streams_app.subscribers.state.offset_metadata import decoded
@@ -117,7 +117,7 @@ class CallLedger:
             )
         self.lost.update(range(first, last + 1))
 
-    def on_commit(self, before: Committed | None, commit: Committed, claimed_at: int) -> None:
+    def on_commit(self, before: PartitionCommit | None, commit: PartitionCommit, claimed_at: int) -> None:
         """Check a commit that the coordinator has accepted."""
         offset = positions_in(commit)[NAME]
         # A late commit cannot be distinguished from a newer one; events begin by commits that were answered.
@@ -144,7 +144,7 @@ class CallLedger:
             )
 
 
-def metadata_in(commit: Committed) -> str:
+def metadata_in(commit: PartitionCommit) -> str:
     """Return the commit metadata of the only processor."""
     found = offsets_in(commit) or {}
     return found[NAME].metadata if NAME in found else ""

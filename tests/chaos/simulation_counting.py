@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.processor import Processor, Processors
 from streams_app.delivery.producer import Outgoing
 from streams_app.delivery.scripts import Script, with_included
@@ -60,7 +60,7 @@ class CountLedger:
     def on_loss(self, name: str) -> None:
         """Handle a loss of Redis: the events that were counted before need not be counted again."""
 
-    def on_commit(self, before: Committed | None, commit: Committed, claimed_at: int) -> None:
+    def on_commit(self, before: PartitionCommit | None, commit: PartitionCommit, claimed_at: int) -> None:
         """Check a commit that the coordinator has accepted."""
         positions, former = positions_in(commit), positions_in(before)
         if commit.offset != min(positions.values()):

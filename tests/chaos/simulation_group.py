@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetCommitRequest_v2
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.group_consumer import Committed, Member
+from streams_app.delivery.group_consumer import Member, PartitionCommit
 from streams_app.local.group import ConsumerGroup
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class SimulatedGroup(ConsumerGroup):
         """Whether the group has no member: the last one has died."""
         return self.worker is None or not self.worker.is_alive
 
-    def commit_of(self, worker: Worker, tp: TP, offset: Committed, member: Member) -> int:
+    def commit_of(self, worker: Worker, tp: TP, offset: PartitionCommit, member: Member) -> int:
         """Accept a commit of the current owner, or one without a generation while the group is empty; return the error code."""
         rejection = None if member.generation < 0 and self.is_empty else self.rejection(member)
         if rejection is not None:
@@ -91,7 +91,7 @@ class Coordinator:
         sent = request.build(OffsetCommitRequest_v2)
         member = Member(sent.consumer_group_generation_id, sent.consumer_id)
         ((topic, ((partition, offset, metadata),)),) = sent.topics
-        taken = partial(self._group.commit_of, self._worker, TP(topic, partition), Committed(offset, metadata), member)
+        taken = partial(self._group.commit_of, self._worker, TP(topic, partition), PartitionCommit(offset, metadata), member)
         world = self._worker.world
         async with self._connection:
             if "overtaken" in world.mix.faults and world.has_fault(0.1 * world.mix.faults["overtaken"]):

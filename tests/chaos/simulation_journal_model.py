@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.producer import Outgoing
 from streams_app.journal.core.block import DamagedBlockError, decode
 from streams_app.journal.core.entry import Row, row_of
@@ -343,7 +343,7 @@ class JournalLedger:
         """Handle a journal that Redis is about to lose."""
         self.models[name].forget()
 
-    def on_commit(self, before: Committed | None, commit: Committed, claimed_at: int) -> None:
+    def on_commit(self, before: PartitionCommit | None, commit: PartitionCommit, claimed_at: int) -> None:
         """Check a commit that the coordinator has accepted."""
         for name, at in positions_in(commit).items():
             self.highest[name] = max(at, self.highest.get(name, 0))

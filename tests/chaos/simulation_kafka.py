@@ -19,7 +19,7 @@ from aiokafka.errors import KafkaError
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import GONE, OTHER, Incarnation, checksum_of
-from streams_app.delivery.group_consumer import Committed, Member, NotOwnerError
+from streams_app.delivery.group_consumer import Member, NotOwnerError, PartitionCommit
 from streams_app.delivery.producer import Outgoing
 from streams_app.kafka.member_requests import commit_as
 from streams_app.local.group import NOTHING_FETCHED, PartitionReader
@@ -162,7 +162,7 @@ class Reader:
         """Return the last fetch reply and the position."""
         return (self._partition.view, self._partition.position) if self._worker.is_assigned else (NOTHING_FETCHED, None)
 
-    async def committed(self, tp: TP) -> Committed | None:
+    async def committed(self, tp: TP) -> PartitionCommit | None:
         """Return the commit at the coordinator; a claim begins with this request."""
         self._worker.claim_began_at = self._worker.world.now()
         self._worker.end_at_claim = self._log.stable
@@ -170,11 +170,11 @@ class Reader:
         async with self._connection:
             return await self._worker.call(lambda: self._group.committed.get(tp), KafkaError)
 
-    async def commits(self, topic: str) -> dict[int, Committed]:
+    async def commits(self, topic: str) -> dict[int, PartitionCommit]:
         """Return the commits of the only partition."""
-        return await self._worker.call(dict[int, Committed], KafkaError)
+        return await self._worker.call(dict[int, PartitionCommit], KafkaError)
 
-    async def commit(self, positions: Mapping[TP, Committed], claim: Member) -> None:
+    async def commit(self, positions: Mapping[TP, PartitionCommit], claim: Member) -> None:
         """Commit under the generation and member id of a claim, as the product does."""
         await commit_as(cast("Any", SimpleNamespace(_coordinator=self._coordinator)), positions, claim)
 

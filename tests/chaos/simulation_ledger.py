@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from streams_app.delivery.clocks import FRESH_MS
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.producer import Outgoing
 from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.record import Sealed
@@ -25,7 +25,7 @@ CLOSING = 2
 """Value of ``m.u`` with which an event closes its group, if the fold has ``close_when``."""
 
 
-def positions_in(committed: Committed | None) -> dict[str, int]:
+def positions_in(committed: PartitionCommit | None) -> dict[str, int]:
     """Return the position of each fold in a commit, without the number of partitions."""
     metadata: dict[str, Any] = json.loads(committed.metadata) if committed else {}
     return {name: position for name, position in metadata.items() if isinstance(position, int)}
@@ -255,7 +255,7 @@ class Ledger:
 
     # ---- commits
 
-    def on_commit(self, before: Committed | None, commit: Committed, claimed_at: int) -> None:
+    def on_commit(self, before: PartitionCommit | None, commit: PartitionCommit, claimed_at: int) -> None:
         """Check a commit that the coordinator has accepted.
 
         Args:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.processor import Processors
 from streams_app.subscribers.declaration.received import Retry
 from tests.chaos.simulation_calls import FATES
@@ -89,5 +89,5 @@ class OffsetSetByHand(Deduplicated):
     def processors(self, worker: Worker) -> Processors:
         """Return the processors of a process; the tool commits before the first worker."""
         if self._world.committed is None:
-            self._world.committed = Committed(0, "")
+            self._world.committed = PartitionCommit(0, "")
         return super().processors(worker)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from unittest.mock import patch
 
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.processor import Processors
 from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
@@ -100,7 +100,7 @@ class StoreLedger:
             if missing := self.missing(progress):
                 self._world.report_fault("progress", f"the store continues at {progress}, but lacks {missing}")
 
-    def on_commit(self, before: Committed | None, commit: Committed, claimed_at: int) -> None:
+    def on_commit(self, before: PartitionCommit | None, commit: PartitionCommit, claimed_at: int) -> None:
         """Check a commit that the coordinator has accepted."""
         self.highest[NAME] = positions_in(commit)[NAME]
         if missing := self._without(self.ever, self.highest[NAME]):

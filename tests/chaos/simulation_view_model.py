@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.producer import Outgoing
 from streams_app.errors import BadEventError
 from streams_app.live.core.decide import Put, Removal, ViewRule
@@ -250,7 +250,7 @@ class ViewLedger:
     def on_loss(self, name: str) -> None:
         """Handle a view that Redis is about to lose."""
 
-    def on_commit(self, before: Committed | None, commit: Committed, claimed_at: int) -> None:
+    def on_commit(self, before: PartitionCommit | None, commit: PartitionCommit, claimed_at: int) -> None:
         """Check a commit that the coordinator has accepted."""
         for name, at in positions_in(commit).items():
             self.highest[name] = max(at, self.highest.get(name, 0))

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ReadOnlyError
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.offset_metadata import offsets_of
 from streams_app.fold import Fold
 from streams_app.folding.store.keys import shard_keys
@@ -56,7 +56,7 @@ class PartitionEnds:
 
 
 def lags(
-    folds: Iterable[Fold], ends: Mapping[TP, int], begins: Mapping[TP, int], committed: Mapping[TP, Committed],
+    folds: Iterable[Fold], ends: Mapping[TP, int], begins: Mapping[TP, int], committed: Mapping[TP, PartitionCommit],
     fences: Mapping[ShardKey, int],
 ) -> dict[str, int]:  # fmt: skip
     """Return the lag of each fold, by fold name: the number of source offsets that it has not folded, in all partitions.
@@ -77,7 +77,7 @@ def lags(
 
 
 def _next(
-    fold: Fold, tp: TP, end: int, begins: Mapping[TP, int], committed: Mapping[TP, Committed], fences: Mapping[ShardKey, int]
+    fold: Fold, tp: TP, end: int, begins: Mapping[TP, int], committed: Mapping[TP, PartitionCommit], fences: Mapping[ShardKey, int]
 ) -> int:
     """Return the offset from which a fold would continue a partition if a worker claimed the partition now."""
     fence = fences.get((fold.name, tp))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.offset_metadata import commit_of, offsets_in
 from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.errors import ConfigurationError
@@ -32,7 +32,7 @@ At: TypeAlias = Literal["earliest", "latest"] | int
 NO_METADATA: Final = "the broker keeps no metadata with commits, as the embedded one: idempotent = 'no' cannot be promised there"
 
 
-def initial_commit(subscriber: str, offset: int, topic_id: str) -> Committed:
+def initial_commit(subscriber: str, offset: int, topic_id: str) -> PartitionCommit:
     """Return a commit by which exactly the offsets below ``offset`` are finished.
 
     Args:
@@ -95,7 +95,7 @@ def were_added(missing: Iterable[TP], commits: Iterable[TP]) -> bool:
     return all(topic in last and number > last[topic] for topic, number in missing)
 
 
-async def commits_at(settings: Settings, one: Subscription, at: At, replays_at: At = "latest") -> dict[TP, Committed]:
+async def commits_at(settings: Settings, one: Subscription, at: At, replays_at: At = "latest") -> dict[TP, PartitionCommit]:
     """Return the commits with which a subscriber begins at given positions.
 
     Args:
@@ -116,14 +116,14 @@ async def commits_at(settings: Settings, one: Subscription, at: At, replays_at: 
                 [f"topic {topic!r} does not exist; create it with `streams-app topics create`" for topic in missing]
             )
         ids = await topic_ids(client._client, list(begins))
-    found: dict[TP, Committed] = {}
+    found: dict[TP, PartitionCommit] = {}
     for topic, begin in begins.items():
         for tp, offset in (await _offsets(settings.kafka, topic, counts[topic], begin)).items():
             found[tp] = initial_commit(one.subscriber.name, offset, ids[topic])
     return found
 
 
-async def committed(settings: Settings, one: Subscription, tps: Iterable[TP]) -> dict[TP, Committed]:
+async def committed(settings: Settings, one: Subscription, tps: Iterable[TP]) -> dict[TP, PartitionCommit]:
     """Read the commits of a subscriber's consumer group; partitions without a commit are left out.
 
     Raises:
@@ -134,7 +134,7 @@ async def committed(settings: Settings, one: Subscription, tps: Iterable[TP]) ->
         return await commits_in(settings.kafka, consumer, one.group, tps)
 
 
-async def commit_offsets(settings: Settings, one: Subscription, offsets: Mapping[TP, Committed]) -> None:
+async def commit_offsets(settings: Settings, one: Subscription, offsets: Mapping[TP, PartitionCommit]) -> None:
     """Commit offsets of a subscriber. If it must not run events twice, check that the broker has stored their metadata.
 
     Raises:

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.group_consumer import Committed, Member, NotOwnerError
+from streams_app.delivery.group_consumer import Member, NotOwnerError, PartitionCommit
 from streams_app.kafka.member_requests import commit_as, committed_of
 from tests.checker import event
 from tests.helpers import wait_until
@@ -74,20 +74,20 @@ async def test_commit_of_a_claim_before_a_rejoin_is_rejected(site: Site) -> None
     async with AIOKafkaConsumer(tp.topic, **options) as first:
         coordinator = first._coordinator
         claimed = Member(coordinator.generation, coordinator.member_id)
-        await commit_as(first, {tp: Committed(3, "")}, claimed)
+        await commit_as(first, {tp: PartitionCommit(3, "")}, claimed)
         async with AIOKafkaConsumer(tp.topic, **options):
             await wait_until(lambda: coordinator.generation > claimed.generation, LIMIT_SECONDS, "the group has another generation")
         with pytest.raises(NotOwnerError):
-            await commit_as(first, {tp: Committed(5, "")}, claimed)
+            await commit_as(first, {tp: PartitionCommit(5, "")}, claimed)
         committed = await committed_of(first, [tp])
 
         async def is_committed() -> bool:
             try:
-                await commit_as(first, {tp: Committed(4, "")}, Member(coordinator.generation, coordinator.member_id))
+                await commit_as(first, {tp: PartitionCommit(4, "")}, Member(coordinator.generation, coordinator.member_id))
             except (NotOwnerError, KafkaError):
                 return False  # the group is about to continue without the other one
             return True
 
         await wait_until(is_committed, LIMIT_SECONDS, "a commit of the present generation is accepted")
 
-    assert {tp: Committed(3, "")} == committed
+    assert {tp: PartitionCommit(3, "")} == committed

@@ -16,7 +16,7 @@ from aiokafka.protocol.commit import OffsetCommitRequest
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
-from streams_app.delivery.group_consumer import Committed, NotOwnerError
+from streams_app.delivery.group_consumer import NotOwnerError, PartitionCommit
 from streams_app.delivery.offset_metadata import commit_of
 from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processors
@@ -104,7 +104,7 @@ async def test_commit_under_a_former_claim_is_rejected_and_the_metadata_of_the_n
         await wait_until(lambda: len(owners()) == 1, LIMIT_SECONDS, "one of them has claimed it under the next generation")
         owner = owners()[0]
         with pytest.raises(NotOwnerError):
-            await first.group_member.commit({tp: Committed(9, "begun by nobody")}, former)
+            await first.group_member.commit({tp: PartitionCommit(9, "begun by nobody")}, former)
         committed = await owner.group_member.committed(tp)
 
     assert OffsetAndMetadata(5, METADATA) == owner.made[-1].found

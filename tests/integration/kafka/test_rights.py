@@ -13,7 +13,7 @@ from aiokafka.errors import TopicAuthorizationFailedError
 from aiokafka.protocol.admin import CreateAclsRequest
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.group_consumer import Committed, Member
+from streams_app.delivery.group_consumer import Member, PartitionCommit
 from streams_app.kafka.group_offsets import in_group
 from streams_app.kafka.member_requests import commit_as
 from tests.conftest import Names, RedisServer
@@ -171,4 +171,4 @@ async def test_commit_denied_for_its_topic_names_the_topic(app: WholeApp, secure
         consumer.assign([TopicPartition(topic, 0)])
         await consumer._client.force_metadata_update()
         with pytest.raises(TopicAuthorizationFailedError, match=re.escape(topic)):
-            await commit_as(consumer, {TP(topic, 0): Committed(0, "")}, Member(-1, ""))
+            await commit_as(consumer, {TP(topic, 0): PartitionCommit(0, "")}, Member(-1, ""))

@@ -12,7 +12,7 @@ from streams_app import Catalogue, Event, Retries
 from streams_app.checking.finding import Level, lasting
 from streams_app.checking.subscribers import commit_finding, field_findings, id_findings, key_findings, retention_findings
 from streams_app.delivery.batch import TP
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.offset_metadata import commit_of
 from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.fold import Fold
@@ -138,12 +138,12 @@ def test_fold_ids_do_not_detect_every_repetition() -> None:
     [
         ({tp: initial_commit("ship", 7, "") for tp in TPS}, "its commits record what has begun"),
         ({TPS[0]: initial_commit("ship", 7, "")}, "has no commit in 1 of 2 partitions"),
-        ({tp: Committed(7, "") for tp in TPS}, "the broker keeps no metadata with commits"),
+        ({tp: PartitionCommit(7, "") for tp in TPS}, "the broker keeps no metadata with commits"),
         ({tp: commit_of({"ship": OffsetAndMetadata(7)}) for tp in TPS}, "the broker keeps no metadata with commits"),
     ],
     ids=["placed", "a partition is missing", "no metadata", "no metadata"],
 )
-def test_at_most_once_subscriber_needs_commits_that_say_what_has_started(committed: dict[TP, Committed], text: str) -> None:
+def test_at_most_once_subscriber_needs_commits_that_say_what_has_started(committed: dict[TP, PartitionCommit], text: str) -> None:
     (one,) = subscriptions(ship)
 
     assert text in commit_finding(one, TPS, committed).text

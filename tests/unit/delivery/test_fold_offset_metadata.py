@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.offset_metadata import MAX_METADATA_BYTES, commit_of, offsets_of, packed, unpacked
 from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.fold import Fold
@@ -79,7 +79,7 @@ def test_sixty_five_folds_with_long_names_fit_into_one_commit_at_any_offsets() -
 
 
 def test_foreign_metadata_with_the_packed_prefix_is_ignored() -> None:
-    assert {"likes": OffsetAndMetadata(5)} == offsets_of(Committed(5, "~ hand-made"), ["likes"])
+    assert {"likes": OffsetAndMetadata(5)} == offsets_of(PartitionCommit(5, "~ hand-made"), ["likes"])
 
 
 def test_folds_whose_offsets_would_exceed_commit_metadata_are_rejected_with_the_arithmetic() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.offset_metadata import commit_of, offsets_of, raised
 from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.folding.agents.claim import partitions_at_first_start
@@ -41,28 +41,28 @@ positions = st.dictionaries(
 )
 def test_committed_offset_applies_to_every_fold_without_usable_metadata(metadata: str) -> None:
     assert {"likes": OffsetAndMetadata(41), "shares": OffsetAndMetadata(41)} == offsets_of(
-        Committed(41, metadata), ["likes", "shares"]
+        PartitionCommit(41, metadata), ["likes", "shares"]
     )
 
 
 def test_metadata_gives_each_fold_its_own_offset() -> None:
-    committed = Committed(5, '{"likes":5,"shares":9}')
+    committed = PartitionCommit(5, '{"likes":5,"shares":9}')
 
     assert {"likes": OffsetAndMetadata(5), "shares": OffsetAndMetadata(9)} == offsets_of(committed, ["likes", "shares"])
 
 
 def test_fold_missing_from_the_metadata_is_new_and_has_no_offset() -> None:
-    assert {"likes": OffsetAndMetadata(5)} == offsets_of(Committed(5, '{"likes":5}'), ["likes", "shares"])
+    assert {"likes": OffsetAndMetadata(5)} == offsets_of(PartitionCommit(5, '{"likes":5}'), ["likes", "shares"])
 
 
 def test_offset_of_an_undeclared_fold_is_carried_over() -> None:
-    read = offsets_of(Committed(5, '{"likes":5,"older":8}'), ["likes"])
+    read = offsets_of(PartitionCommit(5, '{"likes":5,"older":8}'), ["likes"])
 
     assert {"likes": 7, "older": 8} == json.loads(commit_of(raised(read, {"likes": OffsetAndMetadata(7)})).metadata)
 
 
 def test_committed_offset_is_the_lowest_fold_offset() -> None:
-    assert Committed(3, '{"a":3,"b":9}') == commit_of({"b": OffsetAndMetadata(9), "a": OffsetAndMetadata(3)})
+    assert PartitionCommit(3, '{"a":3,"b":9}') == commit_of({"b": OffsetAndMetadata(9), "a": OffsetAndMetadata(3)})
 
 
 @pytest.mark.parametrize(

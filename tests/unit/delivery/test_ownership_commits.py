@@ -8,7 +8,7 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.group_consumer import Committed, InDoubtError, Member, NotOwnerError
+from streams_app.delivery.group_consumer import InDoubtError, Member, NotOwnerError, PartitionCommit
 from streams_app.delivery.processor import OffsetAndMetadata
 from tests.helpers import wait_until
 from tests.ownership import HERE, TP0, Taker, Worker, never
@@ -46,7 +46,7 @@ async def test_new_processors_are_committed_together() -> None:
     await worker.ownership.commit_now(partition, "b", OffsetAndMetadata(5))
     await first
 
-    assert ({}, {TP0: Committed(5, '{"a":100,"b":5}')}) == (alone, worker.group_consumer.committed)
+    assert ({}, {TP0: PartitionCommit(5, '{"a":100,"b":5}')}) == (alone, worker.group_consumer.committed)
     await worker.end()
 
 
@@ -60,7 +60,7 @@ async def test_group_with_an_unresponsive_broker_does_not_block_others() -> None
     await other.ownership.commit_once()
 
     assert not waiting.done()
-    assert {TP0: Committed(12, '{"a":12}')} == other.group_consumer.committed
+    assert {TP0: PartitionCommit(12, '{"a":12}')} == other.group_consumer.committed
     waiting.cancel()
     for worker in (silent, other):
         await worker.end()
@@ -94,7 +94,7 @@ async def test_partition_released_while_its_offsets_are_read_is_not_committed() 
 # Commits that a processor awaits
 
 
-class Requests(list[dict[TP, Committed]]):
+class Requests(list[dict[TP, PartitionCommit]]):
     """The requests that the broker receives; it answers none before `may_answer` is set."""
 
     def __init__(self, worker: Worker) -> None:
@@ -102,7 +102,7 @@ class Requests(list[dict[TP, Committed]]):
         self.may_answer = asyncio.Event()
         worker.group_consumer.commit = self._commit  # type: ignore[method-assign]  # records each request
 
-    async def _commit(self, positions: dict[TP, Committed], claim: Member) -> None:
+    async def _commit(self, positions: dict[TP, PartitionCommit], claim: Member) -> None:
         self.append(positions)
         await self.may_answer.wait()
 
@@ -120,7 +120,7 @@ async def test_commits_waiting_for_one_in_flight_are_merged() -> None:
     await asyncio.gather(*commits)
 
     assert [{TP("t", 0)}, {TP("t", number) for number in (1, 2, 3)}] == [set(request) for request in requests]
-    assert {tp: Committed(7, f'{{"a":7,"@notes":{{"a":"{tp}"}}}}') for tp in partitions} == requests[0] | requests[1]
+    assert {tp: PartitionCommit(7, f'{{"a":7,"@notes":{{"a":"{tp}"}}}}') for tp in partitions} == requests[0] | requests[1]
     await worker.end()
 
 
@@ -138,7 +138,7 @@ async def test_commit_contains_updates_made_while_the_previous_one_was_in_flight
     requests.may_answer.set()
     await asyncio.gather(first, *others)
 
-    assert [[Committed(7, f'{{"a":7,"@notes":{{"a":"{metadata}"}}}}')] for metadata in ("one", "three")] == [
+    assert [[PartitionCommit(7, f'{{"a":7,"@notes":{{"a":"{metadata}"}}}}')] for metadata in ("one", "three")] == [
         list(request.values()) for request in requests
     ]
     await worker.end()
@@ -148,7 +148,7 @@ async def test_commit_failure_is_raised_to_every_waiting_caller() -> None:
     worker = Worker()
     partitions = [worker.hold(Taker(), tp=TP("t", number)) for number in range(2)]
 
-    async def reject(positions: dict[TP, Committed], claim: Member) -> None:
+    async def reject(positions: dict[TP, PartitionCommit], claim: Member) -> None:
         raise NotOwnerError("another generation")
 
     worker.group_consumer.commit = reject  # type: ignore[method-assign]  # accepts nothing
@@ -170,14 +170,14 @@ async def test_partitions_claimed_before_and_after_a_rejoin_are_committed_separa
     await worker.end()
 
 
-class UnansweredCommits(list[Committed]):
+class UnansweredCommits(list[PartitionCommit]):
     """The commits that the broker has stored, in order; the second one gets no answer."""
 
     def __init__(self, worker: Worker) -> None:
         super().__init__()
         worker.group_consumer.commit = self._commit  # type: ignore[method-assign]  # records each commit
 
-    async def _commit(self, positions: dict[TP, Committed], claim: Member) -> None:
+    async def _commit(self, positions: dict[TP, PartitionCommit], claim: Member) -> None:
         self.extend(positions.values())
         if len(self) == 2:
             raise KafkaConnectionError("the reply was lost")
@@ -194,7 +194,7 @@ async def test_unanswered_commit_is_resent_before_the_next_one() -> None:
         taker.low = OffsetAndMetadata(7, metadata)
         await worker.ownership.commit_once()
 
-    assert [Committed(7, f'{{"a":7,"@notes":{{"a":"{metadata}"}}}}') for metadata in METADATA] == stored
+    assert [PartitionCommit(7, f'{{"a":7,"@notes":{{"a":"{metadata}"}}}}') for metadata in METADATA] == stored
     await worker.end()
 
 
@@ -260,7 +260,7 @@ async def test_unanswered_commit_is_resent_for_a_waiting_processor() -> None:
         )
 
     assert [type(None), KafkaConnectionError, type(None)] == [type(outcome) for outcome in outcomes]
-    assert [Committed(7, f'{{"a":7,"@notes":{{"a":"{metadata}"}}}}') for metadata in METADATA] == stored
+    assert [PartitionCommit(7, f'{{"a":7,"@notes":{{"a":"{metadata}"}}}}') for metadata in METADATA] == stored
     await worker.end()
 
 

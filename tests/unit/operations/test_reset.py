@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.offset_metadata import commit_of, offsets_of
 from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.operations.reset_fold import without_fold
@@ -33,13 +33,13 @@ def test_single_fold_restarts_at_the_initial_offset(start: int) -> None:
 
 def test_commit_without_the_fold_is_unchanged() -> None:
     assert None is without_fold(commit_of({"shares": OffsetAndMetadata(5)}), FOLDS, "likes", 0)
-    assert None is without_fold(Committed(5, ""), ["shares"], "likes", 0)
+    assert None is without_fold(PartitionCommit(5, ""), ["shares"], "likes", 0)
 
 
 @pytest.mark.parametrize(("start", "offset"), [pytest.param(0, 0, id="earliest"), pytest.param(99, 5, id="latest")])
 def test_reset_without_metadata_moves_no_other_fold_forward(start: int, offset: int) -> None:
     """The committed offset applies to every fold, even if the broker drops the metadata of the new commit as well."""
-    left = without_fold(Committed(5, ""), FOLDS, "likes", start)
+    left = without_fold(PartitionCommit(5, ""), FOLDS, "likes", start)
 
     assert left is not None
     assert (offset, {"shares": OffsetAndMetadata(5)}) == (left.offset, offsets_of(left, FOLDS))

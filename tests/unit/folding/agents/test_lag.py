@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.fold import Fold
 from streams_app.folding.agents.lag import READ_MS, PartitionEnds, lags
 
@@ -35,13 +35,13 @@ def test_folds_of_one_source_lag_by_their_own_fences() -> None:
 
 
 def test_fold_without_state_lags_from_its_own_committed_offset() -> None:
-    committed = {A: Committed(3, '{"f":7,"g":3}')}
+    committed = {A: PartitionCommit(3, '{"f":7,"g":3}')}
 
     assert {"f": 3, "g": 7} == lags([fold("f"), fold("g")], {A: 10}, {A: 0}, committed, {})
 
 
 def test_commit_without_metadata_applies_to_every_fold() -> None:
-    assert {"f": 7} == lags([fold()], {A: 10}, {A: 0}, {A: Committed(3, "")}, {})
+    assert {"f": 7} == lags([fold()], {A: 10}, {A: 0}, {A: PartitionCommit(3, "")}, {})
 
 
 @pytest.mark.parametrize(("start", "lag"), [("earliest", 6), ("latest", 0)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streams_app import Received
 from streams_app.delivery.batch import TP
-from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.testing import SubscriberTester
 from tests.kit import Paid, paid, subscribed
 
@@ -21,7 +21,7 @@ def test_events_below_the_former_offset_are_repeated_even_if_the_next_owner_dies
             kit.publish(paid, Paid(order))
         kit.crash()
         (group,) = kit._workers.broker.groups.values()
-        group.committed[TP(paid.key, 0)] = Committed(0, "")
+        group.committed[TP(paid.key, 0)] = PartitionCommit(0, "")
         kit.crash(at="begun")
         kit.rebalance()
         kit.rebalance()
