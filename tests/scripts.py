@@ -13,7 +13,7 @@ from streams_app.delivery.scripts import Script
 from streams_app.folding.core.chunks import Chunk, ChunkCutter
 from streams_app.folding.core.closing import FEW_NAMES, Bounds
 from streams_app.folding.core.event import Event, FoldEvent
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
 from streams_app.folding.shard.range_progress import SCRIPT_WORK, ChunkProgress
 from streams_app.folding.store.arguments import GroupPacker, PackedGroups
@@ -100,7 +100,7 @@ async def send(
 async def fold(
     store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds = BOUNDS, events: Sequence[Event] = (), *,
     epoch: bytes = EPOCH, silent_from_ms: int = 0, most: int = MANY_GROUPS, outbox_limit: int = OUTBOX_LIMIT,
-) -> list[Sealed]:  # fmt: skip
+) -> list[SealedGroup]:  # fmt: skip
     """Fold a chunk from its begin to its end; return the sealed records, script by script.
 
     Args:
@@ -116,7 +116,7 @@ async def fold(
     """
     progress = ChunkProgress(chunk, b"", lambda: events)
     packing = GroupPacker(bounds, epoch, PARTITIONS, keeps_values=True)
-    sealed: list[Sealed] = []
+    sealed: list[SealedGroup] = []
     while True:
         groups, is_last = progress.next_groups(most, packing, silent_from_ms)
         reply = await send(
@@ -151,9 +151,9 @@ async def sealed_in(store: ShardStore) -> list[tuple[int, bytes]]:
     return [(int(score), record) for record, score in found]
 
 
-async def outbox_of(store: ShardStore) -> list[Sealed]:
+async def outbox_of(store: ShardStore) -> list[SealedGroup]:
     """Return the records in the outbox."""
-    return [Sealed.unpack(record) for _, record in await sealed_in(store)]
+    return [SealedGroup.unpack(record) for _, record in await sealed_in(store)]
 
 
 class StoredContent(NamedTuple):

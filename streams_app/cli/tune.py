@@ -127,7 +127,7 @@ def command(
     from streams_app.cli.tune_view import show
     from streams_app.formatting import json_line
     from streams_app.tuning.png import require, write_png
-    from streams_app.tuning.points import Recommended
+    from streams_app.tuning.points import Recommendation
     from streams_app.tuning.recommending import recommend
 
     of, clock = one_fold(settings, fold), SystemClock()
@@ -147,7 +147,7 @@ def command(
     )
     doubt = doubt_of(recommended.quiet_ms or 0)
     if doubt:
-        recommended = Recommended(None, f"The events do not allow one: {doubt}.")
+        recommended = Recommendation(None, f"The events do not allow one: {doubt}.")
     if as_json:
         advice = None if doubt else {"quiet_ms": recommended.quiet_ms, "why": recommended.why}
         click.echo(json_line({**curve.as_json(), "recommended": advice, "doubt": doubt}))

@@ -15,7 +15,7 @@ from streams_app.cli.progress import ReportProgress, show_progress
 from streams_app.clock import Clock
 from streams_app.formatting import counted, duration_text, escaped, percentage, span, time_text
 from streams_app.tuning.plot import Signs, plot
-from streams_app.tuning.points import Curve, Recommended
+from streams_app.tuning.points import Curve, Recommendation
 from streams_app.tuning.read_counts import ReadCounts
 from streams_app.tuning.table import table
 
@@ -23,7 +23,7 @@ WHY_WIDTH: Final = 100
 
 
 def show(
-    curve: Curve, recommended: Recommended, configured_ms: int, console: Console | None = None, *, is_default: bool = False
+    curve: Curve, recommended: Recommendation, configured_ms: int, console: Console | None = None, *, is_default: bool = False
 ) -> None:
     """Print the table, the plot and the recommendation of a curve, as wide as the terminal.
 

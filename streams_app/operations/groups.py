@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from streams_app.codec import canonical_bytes, member_of
 from streams_app.errors import BadEventError, UnknownFoldError
 from streams_app.fold import Fold
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.codec import INFO_FIELD, StoredGroup
 from streams_app.folding.store.keys import ShardKeys, shard_keys
@@ -253,7 +253,7 @@ async def outbox_counts(redis: Redis, shard: StoredShard) -> dict[bytes, int]:
     packed: Any = await redis.zrange(shard.keys.outbox, 0, SCAN_OUTBOX - 1)
     counts: dict[bytes, int] = {}
     for entry in packed:
-        member = Sealed.unpack(entry).member
+        member = SealedGroup.unpack(entry).member
         counts[member] = counts.get(member, 0) + 1
     return counts
 

@@ -132,7 +132,7 @@ async def why_unreachable(settings: RedisSettings, error: BaseException) -> Stre
         return ConfigurationError([right_text(settings, right)])
     if any(is_no_primary(cause) for cause in causes(error)):
         advice = "name the primary in redis.url, or wait for the end of the fail-over"
-        return TryAgainError(f"{trouble_text(error, settings)}; {advice}")
+        return TryAgainError(f"{redis_fault_text(error, settings)}; {advice}")
     if any(isinstance(cause, SilentError) for cause in causes(error)):
         return TryAgainError(f"{where}: it does not answer")  # a server that requires TLS would have answered with an error
     fault = _password_fault(settings, error) or await _tls_fault(settings, error)
@@ -182,7 +182,7 @@ def right_text(settings: RedisSettings, right: str) -> str:
     )
 
 
-def trouble_text(error: BaseException, settings: RedisSettings | None = None) -> str:
+def redis_fault_text(error: BaseException, settings: RedisSettings | None = None) -> str:
     """Describe why Redis did not execute a command.
 
     Args:

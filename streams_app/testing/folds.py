@@ -28,7 +28,7 @@ from streams_app.fold import Fold
 from streams_app.folding.core.chunks import ChunkCutter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.model import MemoryShard
-from streams_app.folding.core.record import FoldedRecord, RecordShape, Sealed, render
+from streams_app.folding.core.record import FoldedRecord, RecordShape, SealedGroup, render
 from streams_app.folding.core.shard_clock import RangeTime, ShardClock
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import decode_all
@@ -242,7 +242,7 @@ class FoldTester:
             self._clock.stored = after
         return emitted
 
-    def _emit(self, sealed: Iterable[Sealed]) -> list[Record]:
+    def _emit(self, sealed: Iterable[SealedGroup]) -> list[Record]:
         folded = [record for entry in sealed for record in render(entry, self._shape, self._fold.source, 0)]
         emitted = [Record(record.key, orjson.loads(record.value), record.fold_id.decode(), self.now_ms) for record in folded]
         self.records += emitted

@@ -117,7 +117,7 @@ def decompressed(file: BinaryIO) -> Iterator[BinaryIO]:
     failed: list[Exception] = []
     with (
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-        io.BufferedReader(_GivingBack(reader, mapped), BUFFER_BYTES) as stream,
+        io.BufferedReader(_MemoryReleasingPipe(reader, mapped), BUFFER_BYTES) as stream,
     ):
 
         def run() -> None:
@@ -139,7 +139,7 @@ def decompressed(file: BinaryIO) -> Iterator[BinaryIO]:
         raise OSError(str(failed[0]))
 
 
-class _GivingBack(io.FileIO):
+class _MemoryReleasingPipe(io.FileIO):
     """Reading end of the pipe of decompressed data, which limits the memory of the mapped input file.
 
     After every :data:`GIVE_BACK_BYTES` that are read, it releases the memory pages of the file.

@@ -182,11 +182,11 @@ class _JournalColumns:
         events: list[Event] = list(reader.events(mine, values, reading))
         self._columns.add(partition, events)
         self._tally.read += len(wanted)
-        place = f"{self._journal.source}:{partition}:"
+        position = f"{self._journal.source}:{partition}:"
         if reading.rejected:
-            self._tally.reject_all(reading.rejected, lambda offset: f"{place}{offset}")
+            self._tally.reject_all(reading.rejected, lambda offset: f"{position}{offset}")
         for _ in range(len(wanted) - len(kept)):
-            self._tally.reject("too-large", place, "too large for the journal")
+            self._tally.reject("too-large", position, "too large for the journal")
 
     def _is_within(self, time_ms: int) -> bool:
         return (self._from_ms is None or time_ms >= self._from_ms) and (self._to_ms is None or time_ms < self._to_ms)

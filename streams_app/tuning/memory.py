@@ -48,7 +48,7 @@ def group_bytes(names: NDArray[np.int64], name_bytes: float, key_bytes: float, p
     return GROUP_BYTES + prefix_bytes + 3 * key_bytes + names * each
 
 
-class SomeRecords:
+class RecordSample:
     """The folded records of a random sample of groups, for an estimate of the mean memory of an open group."""
 
     def __init__(self, columns: Columns, starts: Positions, closes: Times, early: NDArray[np.bool_] | None = None) -> None:

@@ -90,7 +90,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Recommended:
+class Recommendation:
     """The recommended quiet period, with the reason.
 
     Attributes:

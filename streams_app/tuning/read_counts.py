@@ -18,7 +18,7 @@ class ReadCounts:
         done: Progress so far, in offsets of a topic, bytes of a file, or events of a journal.
         total: Progress at the end, in the same unit; None if it is unknown.
         rejected: Number of rejected records or lines, by reason.
-        examples: Place and detail of the first rejected record or line, by reason.
+        examples: Position and detail of the first rejected record or line, by reason.
         remarks: Other remarks that affect the reliability of the curve.
     """
 
@@ -40,7 +40,7 @@ class ReadCounts:
 
         Args:
             rejected: Rejected events in offset order.
-            where: Returns the place of an event for messages, given its offset.
+            where: Returns the position of an event for messages, given its offset.
         """
         for one in rejected:
             self.reject(one.reason, where(one.record.offset), one.detail)

@@ -10,7 +10,7 @@ from math import floor, log
 from typing import Final
 
 from streams_app.formatting import compact_size, counted, duration_text, span
-from streams_app.tuning.points import Curve, Point, Recommended
+from streams_app.tuning.points import Curve, Point, Recommendation
 
 KNEE_GAIN: Final = 0.01
 """Minimum gain: doubling the quiet period is worthwhile if it saves at least this many records, as a fraction of the events."""
@@ -32,7 +32,7 @@ def recommend(
     max_latency_ms: int | None = None,
     longest_ms: int | None = None,
     longest_by: str = "max_hold",
-) -> Recommended:
+) -> Recommendation:
     """Choose the quiet period to recommend from the candidates of a curve; return it with the reason.
 
     With ``target_ratio`` alone, the shortest candidate that reaches the ratio is chosen. With ``max_latency_ms`` alone, it is the
@@ -51,7 +51,7 @@ def recommend(
         longest_by: Name of the setting that limits the quiet period.
     """
     if not curve.points:
-        return Recommended(0, "No candidate was tried.")
+        return Recommendation(0, "No candidate was tried.")
     allowed = curve.points
     if longest_ms is not None:
         allowed = tuple(point for point in curve.points if point.quiet_ms <= longest_ms)
@@ -64,14 +64,14 @@ def recommend(
     about = f"Candidates longer than {longest_by}, {longest}, are not considered."
     if not allowed:
         about = f"But {longest_by} is {longest}, and the quiet period must not be longer."
-    return Recommended(found.quiet_ms, f"{found.why} {about}")
+    return Recommendation(found.quiet_ms, f"{found.why} {about}")
 
 
-def _chosen(curve: Curve, target_ratio: float | None, max_latency_ms: int | None) -> Recommended:
+def _chosen(curve: Curve, target_ratio: float | None, max_latency_ms: int | None) -> Recommendation:
     points = curve.points
     best = max(points, key=lambda point: (point.ratio, -point.quiet_ms))
     if not best.ratio:
-        return Recommended(points[0].quiet_ms, _nothing(curve))
+        return Recommendation(points[0].quiet_ms, _nothing(curve))
     if target_ratio is not None and max_latency_ms is not None:
         return _both(curve, best, target_ratio, max_latency_ms)
     if target_ratio is not None:
@@ -89,41 +89,41 @@ def _nothing(curve: Curve) -> str:
     )
 
 
-def _target(curve: Curve, best: Point, target: float) -> Recommended:
+def _target(curve: Curve, best: Point, target: float) -> Recommendation:
     found = _reaching(curve.points, target)
     if found is None:
-        return Recommended(
+        return Recommendation(
             best.quiet_ms,
             f"No candidate folds {_percent(target)}: {_name(best)} is the shortest that folds the maximum, "
             f"{_folds(curve, best)}; {_costs(best)}{_judged(curve)}.",
         )
-    return Recommended(
+    return Recommendation(
         found.quiet_ms,
         f"{_name(found)} is the shortest candidate that folds at least {_percent(target)}: {_folds(curve, found)}; "
         f"{_costs(found)}{_judged(curve)}.",
     )
 
 
-def _limit(curve: Curve, limit_ms: int) -> Recommended:
+def _limit(curve: Curve, limit_ms: int) -> Recommendation:
     found = _within(curve.points, limit_ms)
     if found is None:
         found = min(curve.points, key=lambda point: (_wait_ms(point), point.quiet_ms))
-        return Recommended(
+        return Recommendation(
             found.quiet_ms,
             f"With no candidate, 99 of 100 events wait at most {duration_text(limit_ms)}: {_name(found)} comes "
             f"nearest and folds {_folds(curve, found)}; {_costs(found)}{_judged(curve)}.",
         )
-    return Recommended(
+    return Recommendation(
         found.quiet_ms,
         f"{_name(found)} is the longest candidate with which 99 of 100 events wait at most "
         f"{duration_text(limit_ms)}, and folds {_folds(curve, found)}; {_costs(found)}{_judged(curve)}.",
     )
 
 
-def _both(curve: Curve, best: Point, target: float, limit_ms: int) -> Recommended:
+def _both(curve: Curve, best: Point, target: float, limit_ms: int) -> Recommendation:
     reaching, within = _reaching(curve.points, target), _within(curve.points, limit_ms)
     if reaching is not None and _wait_ms(reaching) <= limit_ms:
-        return Recommended(
+        return Recommendation(
             reaching.quiet_ms,
             f"{_name(reaching)} is the shortest candidate that folds at least {_percent(target)}, and stays within "
             f"{duration_text(limit_ms)}: {_folds(curve, reaching)}; {_costs(reaching)}{_judged(curve)}.",
@@ -141,14 +141,14 @@ def _both(curve: Curve, best: Point, target: float, limit_ms: int) -> Recommende
     else:
         taken = within
         least = f"{_name(taken)}, the longest within {duration_text(limit_ms)},"
-    return Recommended(
+    return Recommendation(
         taken.quiet_ms,
         f"{_percent(target)} and {duration_text(limit_ms)} cannot both be reached: {most}; {least} folds {_folds(curve, taken)}, "
         f"and {_costs(taken)}{_judged(curve)}.",
     )
 
 
-def _knee(curve: Curve, best: Point) -> Recommended:
+def _knee(curve: Curve, best: Point) -> Recommendation:
     points = [point for point in curve.points if point.ratio >= KNEE_SHARE * best.ratio]
     found = next(point for point in points if _ratio_at(curve.points, 2 * point.quiet_ms) - point.ratio < KNEE_GAIN)
     text = _name(found)
@@ -161,7 +161,7 @@ def _knee(curve: Curve, best: Point) -> Recommended:
         )
         if best.ratio - found.ratio >= KNEE_GAIN:
             reason += f" (the maximum, {_percent(best.ratio)}, takes {_name(best)})"
-    return Recommended(found.quiet_ms, f"{reason}; {_costs(found)}{_judged(curve)}.")
+    return Recommendation(found.quiet_ms, f"{reason}; {_costs(found)}{_judged(curve)}.")
 
 
 def _reaching(points: Sequence[Point], target: float) -> Point | None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streams_app.folding.core.closing import Bounds
 from streams_app.tuning.columns import Columns, Times
-from streams_app.tuning.memory import SomeRecords, max_open
+from streams_app.tuning.memory import RecordSample, max_open
 from streams_app.tuning.points import Curve, CurveSample, Point
 from streams_app.tuning.splitting import Positions, chained, next_starts
 
@@ -102,7 +102,7 @@ class _Replay:
         starts, early = self._records()
         closes = self._closes(starts, early, limited_ms)
         latencies = self._latencies(starts, early, closes)
-        some = SomeRecords(columns, starts, closes, early)
+        some = RecordSample(columns, starts, closes, early)
         open_groups, instant_ms = self._peak(starts, closes)
         self._judge(starts)
         records = min(columns.events, round(len(starts) / columns.share / columns.part))
@@ -196,11 +196,11 @@ class _Replay:
         used = 0
         for begin in range(0, len(starts), _BLOCK):
             firsts, followed = starts[begin : begin + _BLOCK], is_followed[begin : begin + _BLOCK]
-            places = used + np.arange(len(firsts)) + np.cumsum(followed) - followed
-            found[places] = firsts
-            found[places[followed] + 1] = firsts[followed] + 1
-            early[places] = True if self._closing is None else ~self._closing[firsts]
-            used = int(places[-1]) + 1 + int(followed[-1])
+            slots = used + np.arange(len(firsts)) + np.cumsum(followed) - followed
+            found[slots] = firsts
+            found[slots[followed] + 1] = firsts[followed] + 1
+            early[slots] = True if self._closing is None else ~self._closing[firsts]
+            used = int(slots[-1]) + 1 + int(followed[-1])
         return found, early
 
     def _closes(self, starts: Positions, early: NDArray[np.bool_] | None, quiet_ms: int) -> Times:

@@ -103,8 +103,8 @@ def _of_groups(after_ms: Times, firsts: NDArray[np.bool_], bounds: Bounds, follo
     low = after_ms.min()
     step = int(after_ms.max() - low) + 1
     # The scores of the groups are shifted so that they rise from group to group, and no search reaches beyond the next group.
-    places = np.repeat(np.arange(len(ends)) * (2 * step), np.diff(ends, prepend=0)) + (after_ms - low)
-    found = np.searchsorted(places, places + min(bounds.hold_ms, step))
+    keys = np.repeat(np.arange(len(ends)) * (2 * step), np.diff(ends, prepend=0)) + (after_ms - low)
+    found = np.searchsorted(keys, keys + min(bounds.hold_ms, step))
     if bounds.max_events:
         np.minimum(found, np.arange(len(found)) + bounds.max_events, out=found)
     np.minimum(found, limits, out=found)

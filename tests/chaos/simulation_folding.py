@@ -14,7 +14,7 @@ from streams_app.fold import MAX_AGGREGATED, Fold, QuietPeriod
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.folding.core import chunks
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.shard import range_progress
 from streams_app.folding.store.codec import INFO_FIELD, StoredGroup
 from streams_app.folding.store.drop_request import DropRequest, dropped_groups
@@ -53,7 +53,7 @@ def scores_in(groups: list[Any]) -> Iterator[tuple[int, int]]:
         sessions, rest = groups[at + 1] or [], groups[at + 2] or []
         for first_offset, first_score, last_score, record in zip(*(sessions[n::4] for n in range(4)), strict=True):
             yield first_offset, first_score
-            yield Sealed.unpack(record).last_offset, last_score
+            yield SealedGroup.unpack(record).last_offset, last_score
         for run in [rest] if rest and isinstance(rest[0], int) else [run for run in rest if isinstance(run, list)]:
             group = StoredGroup.unpack(run[3])
             yield group.first_offset, group.opened_ms

@@ -11,7 +11,7 @@ from streams_app.delivery.clocks import FRESH_MS
 from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.producer import Outgoing
 from streams_app.fold import Fold, QuietPeriod
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.store.drop_request import DroppedGroup
 from tests.chaos.simulation_closing import Arrival, Emitted
 from tests.chaos.simulation_closing import faults as limit_faults
@@ -200,7 +200,7 @@ class Ledger:
         if not sealed or clock_ms <= max((entry.timestamp for entry in self._log.entries[: fence + 1] if entry), default=0):
             return
         fold = self._folds[fold_name]
-        for entry in Sealed.unpack_all(sealed):
+        for entry in SealedGroup.unpack_all(sealed):
             after = max(fence, entry.last_offset) + 1
             waiting = [
                 offset

@@ -22,7 +22,7 @@ from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.delivery.scripts import FencedError
 from streams_app.folding.agents.record_tracing import RecordTracing
 from streams_app.folding.agents.window_statistics import WindowStatistics
-from streams_app.folding.core.record import Renderer, Sealed
+from streams_app.folding.core.record import Renderer, SealedGroup
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import SealedGroups
 from streams_app.health.metrics import Metrics, observe_all
@@ -264,7 +264,7 @@ class Emitter:
                 return done
         return done
 
-    async def _produce(self, entries: Sequence[Sealed]) -> tuple[list[Sealed], BaseException | None]:
+    async def _produce(self, entries: Sequence[SealedGroup]) -> tuple[list[SealedGroup], BaseException | None]:
         """Produce the records of outbox entries; return the entries of which all records are acknowledged, and the first error.
 
         The error is None if all records are acknowledged. A record that is too large counts as acknowledged once it is
@@ -312,7 +312,7 @@ class Emitter:
             logger.error("folded record too large for the broker, dead-lettered fold=%s id=%r", self.shard.fold.name, fold_id)
         return failed
 
-    def _count(self, entries: Sequence[Sealed]) -> None:
+    def _count(self, entries: Sequence[SealedGroup]) -> None:
         metrics, name = self.metrics, self.shard.fold.name
         now_ms = self.clock.now_ms()
         delays = [max(0, now_ms - due_ms) / 1000 for due_ms in map(_DUE_MS, entries)]

@@ -43,7 +43,7 @@ from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import CAUSES, FoldOutcome
 from streams_app.health.progress import Progress
 from streams_app.health.status import Status
-from streams_app.redis_access.client import REDIS_ERRORS, trouble_text
+from streams_app.redis_access.client import REDIS_ERRORS, redis_fault_text
 from streams_app.schemas.waiting import ABOUT as SCHEMA_REGISTRY
 
 logger = logging.getLogger(__name__)
@@ -219,10 +219,10 @@ class FoldProcessor:
             if should_log:
                 logger.warning("folding paused, Redis is full; emission continues fold=%s source=%s", name, self.shard.tp)
             return
-        trouble = trouble_text(error)
-        status.set_not_ready("redis", trouble)
+        fault = redis_fault_text(error)
+        status.set_not_ready("redis", fault)
         if should_log:
-            logger.warning("folding paused, %s fold=%s source=%s", trouble, name, self.shard.tp)
+            logger.warning("folding paused, %s fold=%s source=%s", fault, name, self.shard.tp)
 
     def _report_recovery(self) -> None:
         self.emitter.is_redis_full = False

@@ -16,7 +16,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.producer import Outcomes, Outgoing
 from streams_app.events.trace_contexts import MAX_LINKS, sampled_context
 from streams_app.folding.core.event import Event
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -63,12 +63,12 @@ class EventContexts:
         while self._count > self._most:
             self._count -= len(self._groups.popitem(last=False)[1])
 
-    def of(self, shard: ShardKey, sealed: Sealed) -> list[bytes]:
+    def of(self, shard: ShardKey, sealed: SealedGroup) -> list[bytes]:
         """Return the stored trace contexts of the events in a sealed group, the oldest first."""
         group = self._groups.get((shard, sealed.member), {})
         return [context for context, offset in group.items() if sealed.first_offset <= offset <= sealed.last_offset]
 
-    def remove(self, shard: ShardKey, sealed: Sealed) -> None:
+    def remove(self, shard: ShardKey, sealed: SealedGroup) -> None:
         """Remove the trace contexts of the events in a sealed group, and of earlier ones; keep those of later events."""
         key = shard, sealed.member
         group = self._groups.pop(key, None)
@@ -113,7 +113,7 @@ class RecordTracing:
                 self._contexts.add(self._shard, event[2], context, event[0])
             yield event
 
-    async def begin(self, entries: Sequence[Sealed], records: Sequence[Outgoing], owner: Sequence[int]) -> list[Span]:
+    async def begin(self, entries: Sequence[SealedGroup], records: Sequence[Outgoing], owner: Sequence[int]) -> list[Span]:
         """Begin and return a span for each record, and add its trace context to the headers of the record.
 
         Args:
@@ -147,7 +147,7 @@ class RecordTracing:
         for span, outcome in zip(spans, outcomes, strict=True):
             self._tracing.end_record(span, outcome)
 
-    def finished(self, entries: Sequence[Sealed]) -> None:
+    def finished(self, entries: Sequence[SealedGroup]) -> None:
         """Remove the trace contexts of sealed groups whose records the broker has acknowledged."""
         for entry in entries:
             self._contexts.remove(self._shard, entry)

@@ -9,7 +9,7 @@ from streams_app.fold import Fold
 from streams_app.folding.core.chunks import Chunk
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.group_sample import GroupSample, ObservedGroups
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from streams_app.health.metric_table import GAP_BUCKETS
 from streams_app.health.metrics import Metrics, observe_counts
 
@@ -29,7 +29,7 @@ class WindowStatistics:
         """Add the gaps and groups of a completely folded chunk to the sample and the metrics."""
         self._record(self._sample.folded(partition, chunk))
 
-    def emitted(self, partition: int, records: Sequence[Sealed], now_ms: int) -> None:
+    def emitted(self, partition: int, records: Sequence[SealedGroup], now_ms: int) -> None:
         """Add records that the broker has acknowledged to the sample and the metrics; ``now_ms`` is the wall clock."""
         self._record(self._sample.emitted(partition, records, now_ms))
 

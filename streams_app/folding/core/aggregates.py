@@ -197,20 +197,20 @@ def _count(values: list[Any]) -> bytes:
 
 
 def _max(values: list[Any]) -> bytes:
-    return _extreme(MAX, max(reversed(values), key=_place))
+    return _extreme(MAX, max(reversed(values), key=_rank))
 
 
 def _min(values: list[Any]) -> bytes:
-    return _extreme(MIN, min(reversed(values), key=_place))
+    return _extreme(MIN, min(reversed(values), key=_rank))
 
 
-def _place(value: Any) -> tuple[int, Any]:
+def _rank(value: Any) -> tuple[int, Any]:
     """Return a key that sorts numbers before text. Python compares integers with floats exactly, and text in UTF-8 order."""
     return TEXT if type(value) is str else NUMBER, value
 
 
 def _extreme(kind: str, value: Any) -> bytes:
-    rank, high = _place(value)
+    rank, high = _rank(value)
     if type(value) is int:
         high = float(value)
     return _pack([kind, rank, high, value - int(high) if type(value) is int else 0, orjson.dumps(value)])

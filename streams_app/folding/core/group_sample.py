@@ -21,7 +21,7 @@ import msgspec
 
 from streams_app.folding.core.chunks import PAUSE_MS, Chunk, GroupRun
 from streams_app.folding.core.closing import LEADING, Bounds
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 
 MAX_GROUPS: Final = 1_024
 """Maximum number of groups remembered for one fold: 0.7 MB with keys of 20 bytes, 1.2 MB with the longest keys.
@@ -188,7 +188,7 @@ class GroupSample:
 
     # ---- records
 
-    def emitted(self, partition: int, records: Sequence[Sealed], now_ms: int) -> ObservedGroups:
+    def emitted(self, partition: int, records: Sequence[SealedGroup], now_ms: int) -> ObservedGroups:
         """Count acknowledged records of a partition; return the observations that they add. ``now_ms`` is the wall clock."""
         found = ObservedGroups.nothing(len(self.bounds_ms))
         groups = self._groups.setdefault(partition, {})
@@ -270,7 +270,7 @@ def _retain(groups: dict[bytes, SampledGroup], members: Iterable[bytes]) -> None
     groups |= kept
 
 
-def _closed_ms(record: Sealed, bounds: Bounds) -> int:
+def _closed_ms(record: SealedGroup, bounds: Bounds) -> int:
     """Return when the group of a record closed, in ms: by record timestamps, or by the partition clock if it was flushed."""
     if record.reason == "quiet":
         return record.last_event_ms + bounds.quiet_ms
@@ -291,7 +291,7 @@ class Buckets:
     counts: list[int]
     total_ms: int = 0
 
-    def add_record(self, record: Sealed, now_ms: int, bounds_ms: Sequence[int], weight: int) -> None:
+    def add_record(self, record: SealedGroup, now_ms: int, bounds_ms: Sequence[int], weight: int) -> None:
         """Add, for each event of a record, the time from its timestamp to ``now_ms``.
 
         Only the times of the first and the last event are known; the others are assumed to be evenly spread between them.

@@ -100,7 +100,7 @@ def split_kept_runs(runs: Sequence[GroupRun], open_group: OpenGroup | None, boun
     state = None
     if open_group is not None:
         silent_ms = open_group.score_ms - open_group.shorter_ms
-        state = _Open(open_group.opened_ms, silent_ms, open_group.events, open_group.bytes_kept)
+        state = _OpenGroupCounters(open_group.opened_ms, silent_ms, open_group.events, open_group.bytes_kept)
     for run in runs:
         pairs = cast("list[tuple[DetailedEvent, int]]", run.events_kept)
         begin = sum(event.offset <= behind for event, _ in pairs) if run.first_offset <= behind else 0
@@ -117,11 +117,11 @@ def split_kept_runs(runs: Sequence[GroupRun], open_group: OpenGroup | None, boun
             is_alone = state is not None and state.kept + totals[begin + 1] - totals[begin] > bounds.max_bytes
             if (state is None or is_alone) and bounds.leading and not pairs[begin][0].closes:
                 found.append(_part_of(pairs[begin : begin + 1]))
-                state = _Open(scores[begin], _silent_ms(pairs[begin]), 0, 0)
+                state = _OpenGroupCounters(scores[begin], _silent_ms(pairs[begin]), 0, 0)
                 begin += 1
                 continue
             if state is None or is_alone:
-                state = _Open(scores[begin], scores[begin], 0, 0)
+                state = _OpenGroupCounters(scores[begin], scores[begin], 0, 0)
             left = bounds.events_left(state.events)
             end = min(
                 bisect_right(totals, totals[begin] + bounds.max_bytes - state.kept) - 1,
@@ -131,14 +131,14 @@ def split_kept_runs(runs: Sequence[GroupRun], open_group: OpenGroup | None, boun
             cuts = (begin, begin + 1, end) if is_alone and end > begin + 1 else (begin, end)
             found += [_part_of(pairs[low:high]) for low, high in pairwise(cuts)]
             events, kept = state.events + end - begin, state.kept + totals[end] - totals[begin]
-            state = _Open(state.opened_ms, _silent_ms(pairs[end - 1]), events, kept)
+            state = _OpenGroupCounters(state.opened_ms, _silent_ms(pairs[end - 1]), events, kept)
             if bounds.reached_by(state.events, closes=found[-1].closes) is not None:
                 state = None
             begin = end
     return found
 
 
-class _Open(NamedTuple):
+class _OpenGroupCounters(NamedTuple):
     """Counters of an open group while its runs are split.
 
     Attributes:

@@ -12,7 +12,7 @@ from streams_app.folding.core.aggregates import Aggregates, Values, combined, st
 from streams_app.folding.core.closing import LEADING, Bounds
 from streams_app.folding.core.event import ScoredEvent
 from streams_app.folding.core.kept_events import packed_events, size_of_event
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class MemoryShard:
     partitions: int = 1
     open: dict[bytes, OpenGroup] = field(default_factory=dict)
 
-    def fold(self, event: ScoredEvent, score_ms: int, silent_from_ms: int = 0) -> list[Sealed]:
+    def fold(self, event: ScoredEvent, score_ms: int, silent_from_ms: int = 0) -> list[SealedGroup]:
         """Add one event to its group; close the group before or after it if a bound requires that.
 
         Args:
@@ -111,7 +111,7 @@ class MemoryShard:
             sealed += self._close(group, reason, score_ms)
         return sealed
 
-    def seal(self, clock_ms: int, *, quiet: bool = True, everything: bool = False, late_ms: int = 0) -> list[Sealed]:
+    def seal(self, clock_ms: int, *, quiet: bool = True, everything: bool = False, late_ms: int = 0) -> list[SealedGroup]:
         """Close the due groups; return those that have events, in the order of first offsets.
 
         Args:
@@ -144,12 +144,12 @@ class MemoryShard:
         )
         return min(times, default=None)
 
-    def _close(self, group: bytes, reason: str, due_ms: int) -> list[Sealed]:
+    def _close(self, group: bytes, reason: str, due_ms: int) -> list[SealedGroup]:
         stored = self.open.pop(group)
         if not stored.events:
             return []  # no event since its early record
         numbers = group, stored.first_offset, stored.last_offset, stored.events, stored.low_ms, stored.high_ms
-        return [Sealed(*numbers, reason, due_ms, self.partitions, stored.names)]
+        return [SealedGroup(*numbers, reason, due_ms, self.partitions, stored.names)]
 
 
 def _add(stored: OpenGroup, event: ScoredEvent, aggregates: Aggregates | None) -> None:

@@ -83,7 +83,7 @@ class RecordShape:
         return orjson.loads(self.keep) if self.keep.startswith("{") else self.keep
 
 
-class Sealed(NamedTuple):
+class SealedGroup(NamedTuple):
     """A sealed group, as the outbox stores it.
 
     Attributes:
@@ -112,19 +112,19 @@ class Sealed(NamedTuple):
     names: dict[str, bytes]
 
     @classmethod
-    def unpack(cls, packed: bytes) -> Sealed:
+    def unpack(cls, packed: bytes) -> SealedGroup:
         """Unpack one entry of the outbox from msgpack."""
         return cls._of(msgpack.unpackb(packed, raw=True, use_list=False))
 
     @classmethod
-    def unpack_all(cls, packed: bytes) -> list[Sealed]:
+    def unpack_all(cls, packed: bytes) -> list[SealedGroup]:
         """Unpack several concatenated entries of the outbox from msgpack."""
         unpacker = msgpack.Unpacker(raw=True, use_list=False, max_buffer_size=len(packed))
         unpacker.feed(packed)
         return [cls._of(fields) for fields in unpacker]
 
     @classmethod
-    def _of(cls, fields: tuple[Any, ...]) -> Sealed:
+    def _of(cls, fields: tuple[Any, ...]) -> SealedGroup:
         member, first, last, events, low, high, reason, due, partitions, packed = fields
         # Names are a map, or an array of name, value, name …, as seal.lua reads them; Lua also packs an empty map as an array.
         keys, values = (packed[::2], packed[1::2]) if isinstance(packed, tuple) else (packed, packed.values())
@@ -199,7 +199,7 @@ class Renderer:
         group_field, changed, name = (_json(text) for text in (shape.group_fields[0], shape.changed, shape.fold))
         self._between = f"{{{group_field}:", f",{changed}:", f',"fold":{{"id":{_json(self._id)[:-1]}', f'","name":{name},"reason":"'
 
-    def records(self, entries: Iterable[Sealed]) -> Iterator[tuple[int, bytes, bytes, bytes]]:
+    def records(self, entries: Iterable[SealedGroup]) -> Iterator[tuple[int, bytes, bytes, bytes]]:
         """Render sealed groups as records; a group that is too large for one record becomes several, see :func:`render`.
 
         Yields:
@@ -225,7 +225,7 @@ class Renderer:
                 yield position, *record
 
 
-def render(sealed: Sealed, shape: RecordShape, topic: str, partition: int, lost: int = 0) -> list[FoldedRecord]:
+def render(sealed: SealedGroup, shape: RecordShape, topic: str, partition: int, lost: int = 0) -> list[FoldedRecord]:
     """Render a sealed group as one record; if that would be too large, as several with ``#1``, ``#2`` … appended to the id.
 
     A group with kept events or with a single name always becomes one record, however large it is.
@@ -254,7 +254,7 @@ def _json(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
-def _parts(sealed: Sealed, names: list[str]) -> list[list[str]]:
+def _parts(sealed: SealedGroup, names: list[str]) -> list[list[str]]:
     """Split the changed names of a group so that the record of each part with several names stays below the maximum."""
     room = MAX_RECORD_BYTES - 4_096
     parts: list[list[str]] = [[]]
@@ -269,7 +269,7 @@ def _parts(sealed: Sealed, names: list[str]) -> list[list[str]]:
     return parts
 
 
-def _value(sealed: Sealed, shape: RecordShape, record_id: str, names: list[str], lost: int) -> bytes:
+def _value(sealed: SealedGroup, shape: RecordShape, record_id: str, names: list[str], lost: int) -> bytes:
     changed: Any = names
     if shape.keep == EVENTS:
         # A script that failed may have left events outside these offsets.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 
 _FIRST_OFFSET = attrgetter("first_offset")
 
@@ -25,16 +25,16 @@ class Outbox:
 
     def __init__(self) -> None:
         self.is_exact = True
-        self._entries: deque[Sealed] = deque()
+        self._entries: deque[SealedGroup] = deque()
         self._left = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[Sealed]:
+    def __iter__(self) -> Iterator[SealedGroup]:
         return iter(self._entries)
 
-    def extend(self, sealed: Iterable[Sealed]) -> None:
+    def extend(self, sealed: Iterable[SealedGroup]) -> None:
         """Add sealed groups at the end."""
         self._entries.extend(sealed)
 
@@ -42,11 +42,11 @@ class Outbox:
         """Remove all entries."""
         self._entries.clear()
 
-    def first(self, most: int) -> list[Sealed]:
+    def first(self, most: int) -> list[SealedGroup]:
         """Return the first entries, at most ``most``, which are to be sent next."""
         return list(islice(self._entries, most))
 
-    def ranges(self, sent: Sequence[Sealed]) -> list[tuple[int, int, int]]:
+    def ranges(self, sent: Sequence[SealedGroup]) -> list[tuple[int, int, int]]:
         """Return ranges of first offsets that contain the sent entries, and no other entry in Redis.
 
         Returns:
@@ -57,7 +57,7 @@ class Outbox:
             return [(entry.first_offset, entry.first_offset, 1) for entry in sent]
         return ranges_of(sent, self._entries)
 
-    def remove(self, sent: Sequence[Sealed]) -> None:
+    def remove(self, sent: Sequence[SealedGroup]) -> None:
         """Remove entries, usually the first ones, after Redis has removed them."""
         entries = self._entries
         for entry in sent:
@@ -76,7 +76,7 @@ class Outbox:
                 await self._left.wait()
 
 
-def ranges_of(sent: Sequence[Sealed], pending: Iterable[Sealed]) -> list[tuple[int, int, int]]:
+def ranges_of(sent: Sequence[SealedGroup], pending: Iterable[SealedGroup]) -> list[tuple[int, int, int]]:
     """Return the longest ranges of first offsets that contain sent entries and no other pending entry.
 
     Args:

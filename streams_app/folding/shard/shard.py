@@ -23,7 +23,7 @@ from streams_app.fold import Fold
 from streams_app.folding.core.chunks import Chunk, digest_of
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event
-from streams_app.folding.core.record import RecordShape, Sealed
+from streams_app.folding.core.record import RecordShape, SealedGroup
 from streams_app.folding.core.shard_clock import ShardClock
 from streams_app.folding.shard import range_progress
 from streams_app.folding.shard.outbox import Outbox
@@ -274,7 +274,7 @@ class Shard:
             await self._compare_outbox(done.outbox_records)
             return done
 
-    async def finish(self, sent: Sequence[Sealed]) -> None:
+    async def finish(self, sent: Sequence[SealedGroup]) -> None:
         """Remove entries from the outbox after the broker has acknowledged their records.
 
         Raises:

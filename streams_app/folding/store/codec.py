@@ -2,7 +2,7 @@
 
 An open group is a hash, its *sidecar*: one field per changed name, or per run if events are kept, and one field,
 :data:`INFO_FIELD`, with its offsets, times and counts. A sealed group is one entry of the outbox, see
-:class:`streams_app.folding.core.record.Sealed`. ``lua/shared/group.lua`` reads and writes both.
+:class:`streams_app.folding.core.record.SealedGroup`. ``lua/shared/group.lua`` reads and writes both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.kept_events import packed_events
 from streams_app.folding.core.model import OpenGroup
 from streams_app.folding.core.names import NameSet, names_of_mask, shared_names
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 
 INFO_FIELD: Final = b"\xff"
 """Name of the field with the numbers of a group. No changed name is equal to it, because it is not UTF-8."""
@@ -160,7 +160,7 @@ class Session(NamedTuple):
         last_score: Score of the last event, in ms.
     """
 
-    sealed: Sealed
+    sealed: SealedGroup
     packed: bytes
     first_score: int
     last_score: int
@@ -174,7 +174,7 @@ def pack_session(member: bytes, run: GroupRun, bounds: Bounds, partitions: int, 
     # 0x9a begins an array of ten values; the last one may be packed already.
     packed = b"\x9a" + pack(numbers)[1:] + (names.packed if type(names) is NameSet else pack(names))
     # Called thousands of times in a row; the constructors of named tuples are slow.
-    sealed = tuple.__new__(Sealed, (*numbers, names))
+    sealed = tuple.__new__(SealedGroup, (*numbers, names))
     return tuple.__new__(Session, (sealed, packed, run.first_score, run.last_score))
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from streams_app.delivery import ranges
 from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.folding.core.model import OpenGroup
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
 from streams_app.folding.store.drop_request import DroppedGroup
 
@@ -109,7 +109,7 @@ class FoldReply:
     outcome: FoldOutcome
     cursor: bytes = b""
     clock_ms: int = 0
-    sealed: list[Sealed] = field(default_factory=list)
+    sealed: list[SealedGroup] = field(default_factory=list)
     taken: int = 0
     work: int = 0
     detail: Mapping[bytes, OpenGroup | None] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class SealedGroups:
     outbox_records: int
     oldest_score_ms: int | None
     oldest_opened_ms: int | None
-    sealed: list[Sealed]
+    sealed: list[SealedGroup]
     dropped: list[DroppedGroup] = field(default_factory=list)
 
     def next_due_ms(self, quiet_ms: int, hold_ms: int) -> int | None:

@@ -15,7 +15,7 @@ import msgpack
 
 from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
 from streams_app.folding.store.arguments import PackedGroups
 from streams_app.folding.store.codec import unpack_open_group
@@ -66,8 +66,8 @@ class ShardStore:
         if reply[0] == b"none":
             return None
         created, fence, clock, record_clock, late, stored_epoch, stored_definition, groups, records, *rest = reply
-        *range_under_way, log, lost = rest
-        to, cursor, cap, arrived, digest = range_under_way
+        *range_in_progress, log, lost = rest
+        to, cursor, cap, arrived, digest = range_in_progress
         in_progress = (
             RangeInProgress(int(to), cursor, RangeTime(int(cap), int(arrived) if arrived else None), digest) if to else None
         )
@@ -149,7 +149,7 @@ class ShardStore:
             outbox_records=reply[4],
             oldest_score_ms=_number(reply[5]),
             oldest_opened_ms=_number(reply[6]),
-            sealed=Sealed.unpack_all(reply[7]),
+            sealed=SealedGroup.unpack_all(reply[7]),
             dropped=dropped_groups(reply[8]),
         )
 
@@ -233,7 +233,7 @@ class ShardStore:
         """
         await self._call("define", token=token, definition=definition)
 
-    async def outbox(self, token: str, page: int) -> list[Sealed]:
+    async def outbox(self, token: str, page: int) -> list[SealedGroup]:
         """Return all sealed groups in the outbox, in the order of their first offsets.
 
         Args:
@@ -243,17 +243,17 @@ class ShardStore:
         Raises:
             FencedError: Another worker owns the shard.
         """
-        found: list[Sealed] = []
+        found: list[SealedGroup] = []
         above = -1
         while True:
             reply = await self._call("outbox", token=token, above=above, page=page)
             if not reply[1]:
                 return found
-            found += map(Sealed.unpack, reply[1][::2])
+            found += map(SealedGroup.unpack, reply[1][::2])
             above = int(reply[1][-1])
 
 
-def _sealed(groups: PackedGroups, packed: bytes, rewritten: bytes, sessions: int) -> list[Sealed]:
+def _sealed(groups: PackedGroups, packed: bytes, rewritten: bytes, sessions: int) -> list[SealedGroup]:
     """Return the sealed groups that ``fold.lua`` has put into the outbox, in the order of first offsets.
 
     Args:
@@ -264,7 +264,7 @@ def _sealed(groups: PackedGroups, packed: bytes, rewritten: bytes, sessions: int
     """
     left_out = set(msgpack.unpackb(rewritten))
     found = [session.sealed for at, session in enumerate(groups.sessions[:sessions], 1) if at not in left_out]
-    found += Sealed.unpack_all(packed)
+    found += SealedGroup.unpack_all(packed)
     found.sort(key=_FIRST_OFFSET)
     return found
 

@@ -22,7 +22,7 @@ from streams_app.journal.core.entry import UNKEYED
 from streams_app.journal.reading.entries import Entry, Gap, keys_meant
 from streams_app.journal.reading.reader import JournalReader
 from streams_app.journal.reading.reading import JournalPage
-from streams_app.redis_access.client import REDIS_ERRORS, trouble_text
+from streams_app.redis_access.client import REDIS_ERRORS, redis_fault_text
 from streams_app.settings import JournalSettings, Settings
 from streams_app.settings.base import suggestion
 
@@ -104,7 +104,7 @@ class JournalHttpPage:
             gone = {"error": f"{error}: {advice}", "floor": f"{error.partition}-{error.floor}", "next": error.next}
             return json_reply(gone, status=410)
         except REDIS_ERRORS as error:
-            return json_reply({"error": trouble_text(error)}, status=503)
+            return json_reply({"error": redis_fault_text(error)}, status=503)
         return json_reply(body_of(page))
 
 

@@ -26,7 +26,7 @@ from streams_app.live.hub.polling import Poller, ViewSnapshot
 from streams_app.live.hub.presence import Presence
 from streams_app.live.store.keys import presence_keys
 from streams_app.live.store.view_store import LiveScripts, PresenceStore
-from streams_app.redis_access.client import REDIS_ERRORS, drop_idle_connections, trouble_text
+from streams_app.redis_access.client import REDIS_ERRORS, drop_idle_connections, redis_fault_text
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -166,7 +166,9 @@ class Hub:
                 await self._present(wanted, waiting)
         except ERRORS as error:
             self._outages.failed(error)
-            self._status.set_not_ready("redis", f"{trouble_text(error)}: open pages keep their values and are labelled as behind")
+            self._status.set_not_ready(
+                "redis", f"{redis_fault_text(error)}: open pages keep their values and are labelled as behind"
+            )
             await self._reconnect()
             self._publish(waiting, is_regular=is_regular, is_current=False)
             return

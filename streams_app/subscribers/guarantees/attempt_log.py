@@ -18,7 +18,7 @@ from streams_app.delivery.dependency_errors import waiting_for_label
 from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import text_of
-from streams_app.redis_access.client import REDIS_ERRORS, trouble_text
+from streams_app.redis_access.client import REDIS_ERRORS, redis_fault_text
 from streams_app.subscribers.execution.executor import Attempt
 from streams_app.subscribers.guarantees.guarantee import ANOTHER_OWNER
 from streams_app.subscribers.state.store import AttemptEntry, Begin, SubscriberStore
@@ -70,7 +70,7 @@ class AttemptLog:
             async with asyncio.timeout(seconds):
                 return await self._claim()
         except (*REDIS_ERRORS, TimeoutError) as error:
-            logger.warning("attempt counts restart, %s subscriber=%s source=%s", trouble_text(error), *self._whose)
+            logger.warning("attempt counts restart, %s subscriber=%s source=%s", redis_fault_text(error), *self._whose)
             return {}
 
     def waits_for(self) -> str | None:

@@ -24,7 +24,7 @@ from streams_app.errors import BadEventError
 from streams_app.events.codec import Decoder
 from streams_app.events.folded import FoldInfo
 from streams_app.fold import Fold
-from streams_app.folding.core.record import RecordShape, Sealed, render
+from streams_app.folding.core.record import RecordShape, SealedGroup, render
 from streams_app.settings import EventsSettings, Limits, Settings
 from streams_app.subscribers.declaration.subscription import subscriptions_of
 
@@ -99,7 +99,7 @@ def records(declared: Fold, values: tuple[bytes, ...] = VALUES) -> list[bytes]:
     for group in GROUPS["@key" if declared.group_key == "@key" else "account_id"]:
         for name in NAMES:
             for value in values if declared.keep == "last" else (b"",):
-                sealed = Sealed(member_of((group,)), 0, 1, 2, 5, 6, "quiet", 7, 1, {name: value})
+                sealed = SealedGroup(member_of((group,)), 0, 1, 2, 5, 6, "quiet", 7, 1, {name: value})
                 found += [record.value for record in render(sealed, RecordShape.of(declared), "s", 0)]
     return found
 

@@ -15,7 +15,7 @@ from streams_app.cli.tune_view import show
 from streams_app.errors import ConfigurationError
 from streams_app.formatting import compact_duration, compact_size, duration_text, milliseconds, parse_duration, percentage
 from streams_app.tuning.png import require, write_png
-from streams_app.tuning.points import Curve, CurveSample, Point, Recommended
+from streams_app.tuning.points import Curve, CurveSample, Point, Recommendation
 
 WINDOWS_MS = [1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 150_000, 300_000, 900_000, 3_600_000, 6 * 3_600_000]
 
@@ -33,7 +33,7 @@ def curve(windows: list[int] | None = None, *, is_live: bool = False) -> Curve:
 def shown(one: Curve, width: int, *, configured_ms: int = 900_000, recommended_ms: int = 60_000, colour: bool = False) -> str:
     out = StringIO()
     console = Console(file=out, width=width, force_terminal=colour, color_system="standard" if colour else None)
-    show(one, Recommended(recommended_ms, "It is the knee: " + "and so on, " * 20), configured_ms, console)
+    show(one, Recommendation(recommended_ms, "It is the knee: " + "and so on, " * 20), configured_ms, console)
     return out.getvalue()
 
 
@@ -96,7 +96,7 @@ def test_output_without_colours_has_no_escape_sequence() -> None:
 
 def test_terminal_without_unicode_gets_ascii() -> None:
     out = TextIOWrapper(BytesIO(), encoding="ascii", errors="strict")
-    show(curve(), Recommended(60_000, "so"), 900_000, Console(file=out, width=80))
+    show(curve(), Recommendation(60_000, "so"), 900_000, Console(file=out, width=80))
     out.flush()
     text = out.buffer.getvalue().decode("ascii")
 

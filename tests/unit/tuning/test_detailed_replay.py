@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streams_app.folding.core.closing import LEADING, Bounds
 from streams_app.folding.core.event import DetailedEvent
 from streams_app.folding.core.model import MemoryShard
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from streams_app.tuning.columns import Columns
 from streams_app.tuning.points import Point
 from streams_app.tuning.replay import curve_of
@@ -66,7 +66,7 @@ def with_default(events: list[DetailedEvent], bounds: Bounds, quiet_ms: int) -> 
     return own, replace(bounds, quiet_ms=longest)
 
 
-def folded(events: list[DetailedEvent], bounds: Bounds) -> list[Sealed]:
+def folded(events: list[DetailedEvent], bounds: Bounds) -> list[SealedGroup]:
     shard, sealed = MemoryShard(bounds), []
     for event in events:
         sealed += shard.seal(event.timestamp_ms)
@@ -74,7 +74,7 @@ def folded(events: list[DetailedEvent], bounds: Bounds) -> list[Sealed]:
     return sealed + shard.seal(FAR)
 
 
-def waits_for(sealed: list[Sealed], events: list[DetailedEvent]) -> list[int]:
+def waits_for(sealed: list[SealedGroup], events: list[DetailedEvent]) -> list[int]:
     waits = [
         one.due_ms - event.timestamp_ms
         for one in sealed

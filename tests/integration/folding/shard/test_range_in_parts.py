@@ -21,7 +21,7 @@ from streams_app.folding.core import chunks as chunks_module
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.model import MemoryShard, OpenGroup
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.shard import range_progress
 from streams_app.folding.shard.range_progress import ChunkProgress
 from streams_app.folding.shard.shard import Shard
@@ -56,7 +56,7 @@ async def redis(redis_client: Redis) -> Redis:
     return redis_client
 
 
-def comparable(sealed: Sealed, *, keeps_values: bool = True) -> tuple[Any, ...]:
+def comparable(sealed: SealedGroup, *, keeps_values: bool = True) -> tuple[Any, ...]:
     names = {name: orjson.loads(value) if keeps_values else None for name, value in sealed.names.items()}
     return (*sealed[:9], names)
 
@@ -117,7 +117,7 @@ async def test_range_in_several_scripts_has_the_same_result_as_event_by_event(
 async def fold_in_parts(
     chunk: chunks_module.Chunk, fence: int, events: list[FoldEvent], packing: GroupPacker, stores: Iterator[ShardStore],
     mosts: Iterator[int],
-) -> list[Sealed]:  # fmt: skip
+) -> list[SealedGroup]:  # fmt: skip
     """Fold by scripts of different sizes, and return what they sealed."""
     progress, found = ChunkProgress(chunk, b"", lambda: events), []
     outcome = FoldOutcome.MORE

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.store.codec import StoredGroup
 from streams_app.folding.store.scripts import script_text
 from tests.scripts import EPOCH, PARTITIONS
@@ -140,7 +140,7 @@ async def test_sealed_record_is_unpacked_as_redis_wrote_it(
         redis, RECORD, epoch=EPOCH, packed=group.pack(), group=member, due=group.score_ms, partitions=PARTITIONS, names=given_names
     )  # fmt: skip
 
-    assert Sealed(
+    assert SealedGroup(
         member, group.first_offset, group.last_offset, group.events, group.low_ms, group.high_ms, "quiet", group.score_ms,
         PARTITIONS, names,
-    ) == Sealed.unpack(packed)  # fmt: skip
+    ) == SealedGroup.unpack(packed)  # fmt: skip

@@ -17,7 +17,7 @@ from streams_app.folding.core.event import DetailedEvent
 from streams_app.folding.core.kept_chunks import KeptChunkCutter
 from streams_app.folding.core.kept_events import events_of
 from streams_app.folding.core.model import MemoryShard
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.core.shard_clock import RangeTime
 from tests.integration.shapes import RUNS
 from tests.scripts import EPOCH, PARTITIONS, WALL, BriefStore, emptied, fold, new_store, open_groups, outbox_of, packed, seal, send
@@ -63,7 +63,7 @@ async def redis(redis_client: Redis) -> Redis:
     return redis_client
 
 
-def comparable(sealed: Sealed) -> tuple[Any, ...]:
+def comparable(sealed: SealedGroup) -> tuple[Any, ...]:
     """Return the content of a sealed group, regardless of how it was cut into runs."""
     names = sealed.names
     if any(name.isdigit() for name in names):

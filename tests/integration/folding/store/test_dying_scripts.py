@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from streams_app.folding.core.chunks import Chunk
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.store.shard_store import ShardStore
 from tests.chaos.simulation_redis import dying
 from tests.integration.shapes import RUNS, bounds_of_a_fold, events_after, shapes
@@ -74,7 +74,7 @@ async def die(store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds, event
     return False
 
 
-async def state_of(store: ShardStore) -> tuple[dict[bytes, StoredContent], list[Sealed]]:
+async def state_of(store: ShardStore) -> tuple[dict[bytes, StoredContent], list[SealedGroup]]:
     """Return open groups and outbox, and check that no group counts an event twice."""
     opened, sealed = await open_groups(store), await outbox_of(store)
     assert all(content.numbers.events == len(content.names) for content in opened.values())
@@ -82,7 +82,7 @@ async def state_of(store: ShardStore) -> tuple[dict[bytes, StoredContent], list[
     return opened, sealed
 
 
-def names_of(opened: dict[bytes, StoredContent], sealed: list[Sealed]) -> set[str]:
+def names_of(opened: dict[bytes, StoredContent], sealed: list[SealedGroup]) -> set[str]:
     return {name.decode() for content in opened.values() for name in content.names} | {
         name for entry in sealed for name in entry.names
     }

@@ -15,7 +15,7 @@ from streams_app.delivery.scripts import FencedError
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.model import MemoryShard
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.store.drop_request import DropRequest
 from streams_app.folding.store.replies import FoldOutcome
 from tests.integration.shapes import bounds_of_a_fold
@@ -29,7 +29,7 @@ async def redis(redis_server) -> AsyncIterator[Redis]:
     await client.aclose()
 
 
-def comparable(sealed: Sealed) -> tuple[Any, ...]:
+def comparable(sealed: SealedGroup) -> tuple[Any, ...]:
     names = {name: json.loads(value) for name, value in sealed.names.items()}
     return (
         sealed.member, sealed.first_offset, sealed.last_offset, sealed.events, sealed.first_event_ms, sealed.last_event_ms,
@@ -250,7 +250,7 @@ async def test_groups_closed_by_an_interrupted_fold_are_refolded(redis, before: 
     await redis.hset(store.keys.meta, "fence", before - 1)
     await redis.zadd(store.keys.first, {b"sa": 0}) if before else await redis.zrem(store.keys.first, b"sa")
     await fold(store, before - 1, chunk_of(events[before:]), bounds, events)
-    sealed = [Sealed.unpack(record) for _, record in await sealed_in(store)]
+    sealed = [SealedGroup.unpack(record) for _, record in await sealed_in(store)]
 
     assert [0, 1, 2] == [entry.first_offset for entry in sealed]
     assert 3 == await store.redis.zscore(store.keys.first, b"sa")
@@ -266,7 +266,7 @@ async def test_remains_of_an_older_state_are_not_taken_for_open_groups(redis, bo
     events = [FoldEvent(at, 1_000, b"sa", {"u": at}) for at in (5, 6, 7)]
     await fold(store, 4, chunk_of(events, bounds), bounds, events, epoch=b"ffff")
     await seal(store, 7, 9_000, bounds)
-    sealed = [Sealed.unpack(record) for _, record in await sealed_in(store)]
+    sealed = [SealedGroup.unpack(record) for _, record in await sealed_in(store)]
 
     assert (3, [["u"]] * len(sealed)) == (sum(entry.events for entry in sealed), [list(entry.names) for entry in sealed])
     assert 5 == sealed[0].first_offset

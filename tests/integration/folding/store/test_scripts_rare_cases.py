@@ -12,7 +12,7 @@ from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.delivery.scripts import FencedError
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.shard import shard as sharding
 from streams_app.folding.store import shard_store as storing
 from streams_app.folding.store.keys import EVERYTHING, shard_keys
@@ -156,7 +156,7 @@ async def test_remains_of_an_older_state_are_never_sealed(store: ShardStore, red
 
 async def test_event_exactly_at_the_quiet_period_belongs_to_the_session_and_one_at_the_hold_does_not(store: ShardStore) -> None:
     bounds = Bounds(quiet_ms=10, hold_ms=25, sessions=True)
-    sealed: list[Sealed] = []
+    sealed: list[SealedGroup] = []
     for number, stamp in enumerate([1_000, 1_010, 1_020, 1_025, 1_035, 1_046]):
         sealed += await fold(store, number - 1, one(number, stamp=stamp, bounds=bounds), bounds)
 
@@ -178,14 +178,14 @@ async def test_fold_that_closes_thousands_keeps_every_record(store: ShardStore) 
     bounds = Bounds(quiet_ms=10, hold_ms=40, max_events=1)
     events = [FoldEvent(n, 1_000, b"s%d" % (n % 1_900), {"u": n}) for n in range(MANY)]
     fence = -1
-    sealed: list[Sealed] = []
+    sealed: list[SealedGroup] = []
     for chunk in chunks_of(events, events[-1].offset):
         sealed += await fold(store, fence, chunk, bounds, events, outbox_limit=100_000)
         fence = chunk.to
     found = await sealed_in(store)
 
     assert list(range(MANY)) == [first for first, _ in found]
-    assert sorted(entry.first_offset for entry in sealed) == [Sealed.unpack(entry).first_offset for _, entry in found]
+    assert sorted(entry.first_offset for entry in sealed) == [SealedGroup.unpack(entry).first_offset for _, entry in found]
 
 
 async def test_seal_of_thousands_keeps_every_group_and_name(store: ShardStore) -> None:
@@ -195,7 +195,7 @@ async def test_seal_of_thousands_keeps_every_group_and_name(store: ShardStore) -
     wide = FoldEvent(MANY, 1_000, b"swide", {f"n{number}": number for number in range(MANY)})
     await fold(store, MANY - 1, chunk_of([wide]))
     done = await seal(store, MANY, 9_000, limit=MANY + 1)
-    found = [Sealed.unpack(packed) for _, packed in await sealed_in(store)]
+    found = [SealedGroup.unpack(packed) for _, packed in await sealed_in(store)]
 
     assert (0, MANY + 1, MANY + 1) == (done.open_groups, done.outbox_records, len(found))
     assert set(wide.changed) == set(found[-1].names)

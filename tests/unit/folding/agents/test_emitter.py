@@ -12,7 +12,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.fold import Fold
 from streams_app.folding.agents.emitter import FETCH_DELAY_MS, EmissionPass, Emitter
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import SealedGroups
 from streams_app.health.metrics import Metrics
@@ -73,7 +73,9 @@ async def test_group_past_max_hold_is_due_too() -> None:
 
 def test_records_and_events_are_counted_by_reason() -> None:
     emitter = emitter_after(None)
-    entries = [Sealed(b"sa", 1, 2, events, 0, 0, reason, 0, 1, {}) for reason, events in (("quiet", 3), ("flush", 5), ("quiet", 7))]
+    entries = [
+        SealedGroup(b"sa", 1, 2, events, 0, 0, reason, 0, 1, {}) for reason, events in (("quiet", 3), ("flush", 5), ("quiet", 7))
+    ]
     emitter._count(entries)
     (family,) = emitter.metrics.records_emitted.collect()
     ratio = emitter.metrics.folding_ratio.labels(fold="f")._value.get()

@@ -10,7 +10,7 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
 from streams_app.folding.agents.shard_snapshots import ShardSnapshots, set_gauges
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.core.shard_clock import Clocks
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import SealedGroups
@@ -138,7 +138,7 @@ def test_backlog_does_not_follow_the_wall_clock() -> None:
 def test_unacknowledged_record_is_overdue_since_it_became_the_first() -> None:
     worker = Worker()
     shard = worker.claim()
-    entries = [Sealed(b"g", offset, offset, 1, 0, 0, "quiet", 0, 1, {}) for offset in (1, 2)]
+    entries = [SealedGroup(b"g", offset, offset, 1, 0, 0, "quiet", 0, 1, {}) for offset in (1, 2)]
     shard.outbox.extend(entries)
     worker.observe(START_MS)
     worker.observe(START_MS + 9_000)

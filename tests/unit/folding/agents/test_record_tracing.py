@@ -15,7 +15,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.producer import Outgoing
 from streams_app.events.trace_contexts import MAX_LINKS, sampled_context
 from streams_app.folding.agents.record_tracing import EventContexts, RecordTracing
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from streams_app.tracing.spans import Tracing
 from tests.spans import GARBAGE, Spans, ids_of, trace_parent
 
@@ -23,8 +23,8 @@ SHARD = "f", TP("t", 0)
 A, B = TEXT_TAG + b"a", TEXT_TAG + b"b"
 
 
-def sealed(first: int, last: int, member: bytes = A) -> Sealed:
-    return Sealed(member, first, last, last - first + 1, 0, 0, "quiet", 0, 1, {})
+def sealed(first: int, last: int, member: bytes = A) -> SealedGroup:
+    return SealedGroup(member, first, last, last - first + 1, 0, 0, "quiet", 0, 1, {})
 
 
 def added(*offsets: int, member: bytes = A, contexts: EventContexts | None = None) -> EventContexts:
@@ -106,7 +106,7 @@ def test_number_of_contexts_is_bounded_and_consistent_in_any_order(steps: list[t
 # Records
 
 
-def records_of(*entries: Sealed) -> list[Outgoing]:
+def records_of(*entries: SealedGroup) -> list[Outgoing]:
     return [Outgoing("out", entry.member[1:], b"{}", [("fold-id", b"f:t:0:%d-%d" % entry[1:3])]) for entry in entries]
 
 

@@ -17,7 +17,7 @@ from streams_app.folding.core import chunks as chunks_module
 from streams_app.folding.core.chunks import Chunk, GroupRun
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.core.run_splitting import scored_events, split_runs
 from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.folding.shard.outbox import ranges_of
@@ -243,13 +243,13 @@ def test_arguments_contain_each_event_once_as_open_runs_split_runs_or_ended_sess
     found = packing.groups(chunk, sorted(chunk.groups), chunk.clock_ms, silent_from_ms, apart)
     values = msgpack.unpackb(msgpack.packb(found.values, use_bin_type=False), raw=True)
     arguments = list(zip(values[0::3], values[1::3], values[2::3], strict=True))
-    entries = [Sealed.unpack(entry) for _, sessions, _ in arguments for entry in (sessions or [])[3::4]]
+    entries = [SealedGroup.unpack(entry) for _, sessions, _ in arguments for entry in (sessions or [])[3::4]]
 
     assert sorted(chunk.groups) == [group for group, *_ in arguments]
     assert entries == [session.sealed for session in found.sessions]
     for group, sessions, rest in arguments:
         expected = [as_packed(run, keep, silent_from_ms) for run in apart.get(group, chunk.groups[group])]
-        ended = [Sealed.unpack(entry) for entry in (sessions or [])[3::4]]
+        ended = [SealedGroup.unpack(entry) for entry in (sessions or [])[3::4]]
         is_plain = rest and isinstance(rest[0], int)
         runs = [opened(run) for run in ([rest] if is_plain else rest or [])]
         assert expected[len(ended) :] == runs
@@ -293,7 +293,7 @@ def as_packed(run: GroupRun, keep: bool, silent_from_ms: int) -> list[Any]:
 
 @given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
 def test_acknowledged_ranges_cover_what_was_sent_and_nothing_pending(sent: set[int], others: set[int]) -> None:
-    entries = {at: Sealed(b"s", at, at, 1, 0, 0, "quiet", 0, 1, {}) for at in sent | others}
+    entries = {at: SealedGroup(b"s", at, at, 1, 0, 0, "quiet", 0, 1, {}) for at in sent | others}
     ranges = ranges_of([entries[at] for at in sent], [entries[at] for at in sorted(entries)])
     covered = [at for low, high, count in ranges for at in entries if low <= at <= high]
 

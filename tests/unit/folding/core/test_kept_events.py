@@ -9,7 +9,7 @@ import pytest
 
 from streams_app.fold import Fold
 from streams_app.folding.core.kept_events import events_of, packed_events
-from streams_app.folding.core.record import RecordShape, Sealed, render
+from streams_app.folding.core.record import RecordShape, SealedGroup, render
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.fast import FastKeptReader
 from streams_app.folding.reading.reader import EventReader
@@ -105,7 +105,7 @@ def test_fast_reader_keeps_and_rejects_the_same_events_as_the_exact_reader(value
 
 def test_event_beyond_the_sealed_range_is_not_in_the_record() -> None:
     names = {"10": packed_events(kept((10, b"1"), (11, b"2")), 10), "12": packed_events(kept((12, b"3")), 12)}
-    sealed = Sealed(b"sa", 10, 11, 2, 1, 2, "quiet", 3, 4, names)
+    sealed = SealedGroup(b"sa", 10, 11, 2, 1, 2, "quiet", 3, 4, names)
     (record,) = render(sealed, RecordShape.of(fold()), "s", 0)
 
     assert [1, 2] == json.loads(record.value)["events"]

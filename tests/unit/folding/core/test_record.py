@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from streams_app.codec import member_of
 from streams_app.folding.core.names import shared_names
-from streams_app.folding.core.record import MAX_RECORD_BYTES, FoldedRecord, RecordShape, Renderer, Sealed, fold_id, render
+from streams_app.folding.core.record import MAX_RECORD_BYTES, FoldedRecord, RecordShape, Renderer, SealedGroup, fold_id, render
 
 SHAPE = RecordShape("account-metrics", ("account_id",), "metrics", "names")
 LAST = replace(SHAPE, keep="last")
-SEALED = Sealed(
+SEALED = SealedGroup(
     member=b"saccount_1",
     first_offset=1041,
     last_offset=1077,
@@ -33,7 +33,7 @@ SEALED = Sealed(
 ID = "account-metrics:post-metric-updated:3:1041-1077"
 
 
-def of_renderer(renderer: Renderer, entries: list[Sealed]) -> list[list[FoldedRecord]]:
+def of_renderer(renderer: Renderer, entries: list[SealedGroup]) -> list[list[FoldedRecord]]:
     """Return the records of each entry."""
     found: list[list[FoldedRecord]] = [[] for _ in entries]
     for position, *fields in renderer.records(entries):
@@ -41,11 +41,11 @@ def of_renderer(renderer: Renderer, entries: list[Sealed]) -> list[list[FoldedRe
     return found
 
 
-def rendered(sealed: Sealed, shape: RecordShape = SHAPE) -> list[FoldedRecord]:
+def rendered(sealed: SealedGroup, shape: RecordShape = SHAPE) -> list[FoldedRecord]:
     return render(sealed, shape, "post-metric-updated", 3)
 
 
-def only(sealed: Sealed, shape: RecordShape = SHAPE) -> dict[str, Any]:
+def only(sealed: SealedGroup, shape: RecordShape = SHAPE) -> dict[str, Any]:
     (record,) = rendered(sealed, shape)
     value: dict[str, Any] = orjson.loads(record.value)
     return value
@@ -63,7 +63,7 @@ def test_value_has_the_documented_layout() -> None:
 
 def test_time_beyond_the_precision_of_lua_is_still_an_integer() -> None:
     packed = msgpack.packb([*SEALED[:4], 0.0, 2.0**63, "quiet", *SEALED[7:9], {"likes": b""}])
-    (record,) = of_renderer(Renderer(SHAPE, "events", 3), [Sealed.unpack(packed)])[0]
+    (record,) = of_renderer(Renderer(SHAPE, "events", 3), [SealedGroup.unpack(packed)])[0]
 
     assert b'"first_event_ms":0,"last_event_ms":9223372036854775808,' in record.value
 
@@ -215,7 +215,7 @@ def test_sealed_group_is_unpacked_from_script_output() -> None:
         SEALED.member, 1041, 1077, 4, 1_700_000_000_000, 1_700_000_009_000, b"quiet", 1_700_000_900_000, 4, names,
     ], use_bin_type=False)  # fmt: skip
 
-    assert SEALED == Sealed.unpack(packed)
+    assert SEALED == SealedGroup.unpack(packed)
 
 
 @pytest.mark.parametrize("names", [{}, SEALED.names, {"likes": b"12", "shares": b""}])
@@ -223,14 +223,14 @@ def test_sealed_names_are_a_map_or_consecutive_pairs(names: dict[str, bytes]) ->
     pairs = [part for item in names.items() for part in item]
 
     assert [SEALED._replace(names=names)] * 2 == [
-        Sealed.unpack(msgpack.packb([*SEALED[:9], packed_names], use_bin_type=False)) for packed_names in (names, pairs)
+        SealedGroup.unpack(msgpack.packb([*SEALED[:9], packed_names], use_bin_type=False)) for packed_names in (names, pairs)
     ]
 
 
 def test_sealed_group_without_names_is_unpacked_from_an_empty_lua_table() -> None:
     packed = msgpack.packb([b"sa", 1.0, 2.0, 2, 3, 4, b"flush", 5, 1, {}], use_bin_type=False)
 
-    assert Sealed(b"sa", 1, 2, 2, 3, 4, "flush", 5, 1, {}) == Sealed.unpack(packed)
+    assert SealedGroup(b"sa", 1, 2, 2, 3, 4, "flush", 5, 1, {}) == SealedGroup.unpack(packed)
 
 
 texts = st.text(st.characters(codec="utf-8"), max_size=5) | st.sampled_from(["%", "%b", '"', "\\", "{", "a", "b"])

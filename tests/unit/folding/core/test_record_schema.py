@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from streams_app.folding.core.closing import REASONS
 from streams_app.folding.core.kept_events import packed_events
-from streams_app.folding.core.record import MAX_RECORD_BYTES, RecordShape, Sealed, render
+from streams_app.folding.core.record import MAX_RECORD_BYTES, RecordShape, SealedGroup, render
 from tests.records import kept
 from tests.reference import RECORD_SCHEMA, with_reasons
 
@@ -19,12 +19,12 @@ SCHEMA = json.loads((files("streams_app") / "folded-record.schema.json").read_te
 VALIDATOR = Draft202012Validator(SCHEMA)
 
 
-def sealed(**changes: Any) -> Sealed:
+def sealed(**changes: Any) -> SealedGroup:
     values: dict[str, Any] = {
         "member": b"saccount_1", "first_offset": 1041, "last_offset": 1077, "events": 4, "first_event_ms": 1_700_000_000_000,
         "last_event_ms": 1_700_000_009_000, "reason": "quiet", "due_ms": 0, "partitions": 4, "names": {"likes": b"1"},
     }  # fmt: skip
-    return Sealed(**(values | changes))
+    return SealedGroup(**(values | changes))
 
 
 def test_schema_is_a_valid_json_schema() -> None:

@@ -16,19 +16,19 @@ from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.event import PlainEvent as Event
 from streams_app.folding.core.group_sample import GroupSample
 from streams_app.folding.core.model import MemoryShard
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from tests.sampled import BOUNDS_MS, DAY, GROUPS, LATE, SECOND, added, bounds, cut, log_of
 
 
-def closed_ms(record: Sealed, of: Bounds) -> int:
+def closed_ms(record: SealedGroup, of: Bounds) -> int:
     return {"quiet": record.last_event_ms + of.quiet_ms, "max_hold": record.first_event_ms + of.hold_ms}.get(
         record.reason, record.last_event_ms
     )
 
 
-def split_of(records: Sequence[Sealed], of: Bounds) -> int:
+def split_of(records: Sequence[SealedGroup], of: Bounds) -> int:
     """Count folds that were opened within the quiet period after the previous one was closed, from the records alone."""
-    folds: dict[bytes, list[Sealed]] = {}
+    folds: dict[bytes, list[SealedGroup]] = {}
     for record in sorted(records, key=lambda one: one.first_offset):
         folds.setdefault(record.member, []).append(record)
     pairs = (pair for of_group in folds.values() for pair in pairwise(of_group))
@@ -49,8 +49,8 @@ def test_split_folds_match_the_records_for_any_acknowledgement_order(
     of = bounds(max_events=max_events)
     sample, shard = GroupSample(of, BOUNDS_MS), MemoryShard(of)
     ends = sorted({end for end in cuts if end < len(events) - 1} | {len(events) - 1})
-    waiting: list[Sealed] = []
-    records: list[Sealed] = []
+    waiting: list[SealedGroup] = []
+    records: list[SealedGroup] = []
     seen = []
 
     def acknowledge(most: int) -> None:
@@ -78,21 +78,21 @@ def test_reopened_fold_is_reported_before_it_closes() -> None:
     sample = GroupSample(bounds(), BOUNDS_MS)
     first, second = cut(log_of([(0, b"sa"), (19 * SECOND, b"sa")]), [0, 1], None)
     sample.folded(0, first)
-    sample.emitted(0, [Sealed(b"sa", 0, 0, 1, DAY, DAY, "quiet", DAY + 10 * SECOND, 1, {})], LATE)
+    sample.emitted(0, [SealedGroup(b"sa", 0, 0, 1, DAY, DAY, "quiet", DAY + 10 * SECOND, 1, {})], LATE)
 
     assert 1 == sample.folded(0, second).split
 
 
 def test_rewritten_record_is_no_split_fold() -> None:
     sample = GroupSample(bounds(), BOUNDS_MS)
-    record = Sealed(b"sa", 0, 4, 5, DAY, DAY, "quiet", DAY + 10 * SECOND, 1, {})
+    record = SealedGroup(b"sa", 0, 4, 5, DAY, DAY, "quiet", DAY + 10 * SECOND, 1, {})
     seen = [sample.emitted(0, [one], LATE).split for one in (record, record, record._replace(last_offset=6, events=7))]
 
     assert [0, 0, 0] == seen
 
 
-def record_of(events: int, first_ms: int, last_ms: int) -> Sealed:
-    return Sealed(b"sa", 0, events - 1, events, first_ms, last_ms, "quiet", 0, 1, {})
+def record_of(events: int, first_ms: int, last_ms: int) -> SealedGroup:
+    return SealedGroup(b"sa", 0, events - 1, events, first_ms, last_ms, "quiet", 0, 1, {})
 
 
 @given(st.integers(1, 500), st.integers(0, 2 * DAY), st.integers(0, 2 * DAY))

@@ -10,7 +10,7 @@ import pytest
 
 from streams_app.folding.core.event import PlainEvent as Event
 from streams_app.folding.core.group_sample import MAX_GROUPS, GroupSample, ObservedGroups
-from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.record import SealedGroup
 from tests.sampled import BOUNDS_MS, DAY, GROUPS, LATE, MINUTE, SECOND, added, bounds, cut, log_of, recomputed
 
 
@@ -69,7 +69,7 @@ def test_watched_groups_never_exceed_their_limit() -> None:
 
 def test_many_records_of_few_groups_are_all_watched() -> None:
     sample = GroupSample(bounds(), BOUNDS_MS, max_groups=4)
-    records = [Sealed(GROUPS[at % 3], at, at, 1, DAY, DAY, "max_events", DAY, 1, {}) for at in range(30)]
+    records = [SealedGroup(GROUPS[at % 3], at, at, 1, DAY, DAY, "max_events", DAY, 1, {}) for at in range(30)]
     sample.emitted(0, records, LATE)
 
     assert (1, 3) == (sample.share, len(sample))
@@ -108,7 +108,7 @@ def test_full_sample_stays_within_the_documented_memory() -> None:
         # The chunk's own copies of the keys are freed again; those of the sample stay.
         steps = [(1, b"saccount_%09d" % (first + at)) for at in range(4_000)]
         sample.folded(first, cut(log_of(steps), [3_999], None)[0])
-        sample.emitted(first, [Sealed(group, 0, 0, 1, DAY, DAY, "quiet", DAY, 1, {}) for _, group in steps], LATE)
+        sample.emitted(first, [SealedGroup(group, 0, 0, 1, DAY, DAY, "quiet", DAY, 1, {}) for _, group in steps], LATE)
     del steps
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.codec import canonical_bytes, member_of
-from streams_app.folding.core.record import RecordShape, Sealed, render
+from streams_app.folding.core.record import RecordShape, SealedGroup, render
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.record import ExpectedRecords, RejectedRecord, group_column, group_text, parse
 
@@ -134,7 +134,7 @@ def test_reader_survives_any_json(metrics: Any, fold: Any, carries: bool) -> Non
 @given(st.dictionaries(st.text(max_size=6), st.integers(-5, 5), max_size=6), st.sampled_from(["names", "last"]))
 def test_every_name_of_a_rendered_record_is_a_change(names: dict[str, int], keep: str) -> None:
     member = member_of(("Zoë", 1))
-    sealed = Sealed(member, 3, 9, 5, 1, 2, "quiet", 3, 4, {name: b"%d" % value for name, value in names.items()})
+    sealed = SealedGroup(member, 3, 9, 5, 1, 2, "quiet", 3, 4, {name: b"%d" % value for name, value in names.items()})
     (rendered,) = render(sealed, RecordShape("f", ("a", "b"), "metrics", keep), "t", 0)
     changes = parse(rendered.key, rendered.value, ExpectedRecords("f", "metrics", ("a", "b"), keep == "last"))
     group = canonical_bytes(member).decode()
