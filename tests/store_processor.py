@@ -48,7 +48,7 @@ class Partition:
     async def commit_now(self, name: str, position: OffsetAndMetadata) -> None:
         self.committed.append(position)
 
-    async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
+    async def rewind_if_truncated(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
         return self.common
 
     async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:

@@ -187,8 +187,8 @@ class Partition:
         asked_ms = self._owner.now_ms()
         return LogBounds(*await self._group_consumer.log_range(self.tp), asked_ms)
 
-    async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        """Compare the log with fingerprints of records that were read, to detect that the log was truncated.
+    async def rewind_if_truncated(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
+        """Compare the log with fingerprints of records that were read; if it was truncated, lower the offset of the processor.
 
         Returns:
             None if no change was found. Else the offset from which to read again; the processor's offset in the next commit is then

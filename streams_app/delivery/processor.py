@@ -77,8 +77,8 @@ class ClaimedPartition(Protocol):
     async def broker_keeps_metadata(self) -> bool:
         """Return whether the commit of the partition has metadata; False also if there is no commit."""
 
-    async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        """Compare the log with fingerprints of records that were read, to detect that the log was truncated.
+    async def rewind_if_truncated(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
+        """Compare the log with fingerprints of records that were read; if it was truncated, lower the offset of the processor.
 
         Returns:
             None if no change was found. Else the offset from which to read again; the processor's offset in the next commit is then
@@ -183,8 +183,8 @@ class Claim:
         """
         return await self._partition.log_bounds_now()
 
-    async def common_end(self, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        """Compare the log with fingerprints of records that were read, to detect that it was truncated.
+    async def rewind_if_truncated(self, kept: Sequence[Fingerprint], read_to: int) -> int | None:
+        """Compare the log with fingerprints of records that were read; if it was truncated, lower the offset of this processor.
 
         A broker may have restarted on an older copy of its disk, for example. If the log was truncated, this is logged and counted,
         and the offset of this processor in the next commit is lowered.
@@ -200,7 +200,7 @@ class Claim:
         Raises:
             KafkaError, TimeoutError: The broker does not answer; try again.
         """
-        return await self._partition.common_end(self.name, kept, read_to) if self.topic_id else None
+        return await self._partition.rewind_if_truncated(self.name, kept, read_to) if self.topic_id else None
 
     async def broker_keeps_metadata(self) -> bool:
         """Return whether the commit of the partition has metadata; the embedded broker stores none. False without a commit.

@@ -102,7 +102,7 @@ async def lost_by_broker(shard: Shard, claim: Claim) -> int | None:
     # A state without fingerprints has only an offset. The end that a broker returns may be too low, see apply_log_bounds().
     if not kept and claim.was_reset and folded + 1 > (await claim.log_bounds_now()).end:
         kept = (UNKNOWN_RECORD._replace(offset=folded),)
-    return await claim.common_end(kept, folded + 1)
+    return await claim.rewind_if_truncated(kept, folded + 1)
 
 
 async def rewind_to_common_offset(shard: Shard, emitter: Emitter, common: int) -> None:

@@ -27,7 +27,7 @@ async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clo
     bounds = await claim.log_bounds_now()
     if found.topic_id and claim.topic_id and found.topic_id != claim.topic_id:
         raise _other_log(journal, claim, "is another log than the one in the journal: the topic was deleted and recreated")
-    common = await claim.common_end(found.log, found.fence + 1)
+    common = await claim.rewind_if_truncated(found.log, found.fence + 1)
     if common is None:
         # The embedded broker returns log ends that are too low, so only a reset of the reader shows that the log is another one.
         if found.fence + 1 > bounds.end and (claim.was_reset or (claim.topic_id and not found.log)):

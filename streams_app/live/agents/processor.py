@@ -212,7 +212,7 @@ class ViewProcessor(Processor):
         """Claim the partition's state in Redis. If it is missing or does not match the log, create a new state."""
         view, definition = self._context.view, definition_of(self._context.view)
         found = await self._store.claim(definition, claim.topic_id, claim.partitions)
-        if found is not None and await claim.common_end(found.metadata.log, found.fence + 1) is not None:
+        if found is not None and await claim.rewind_if_truncated(found.metadata.log, found.fence + 1) is not None:
             # The state contains events that the log no longer has: rebuild it from the current log.
             found = await self._store.claim(definition, claim.topic_id, claim.partitions, drop=True)
         if found is not None and claim.was_reset and found.fence + 1 >= claim.log_bounds.begin:

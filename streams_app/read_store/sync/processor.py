@@ -263,7 +263,7 @@ class StoreProcessor(Processor):
         if read_topic_id != claim.topic_id or (claim.was_reset and not text):
             return None, None
         self._read = of_text(text)
-        common = await claim.common_end(self._read, max(stored, position.offset))
+        common = await claim.rewind_if_truncated(self._read, max(stored, position.offset))
         if common is not None:
             self._read = up_to(self._read, common)
             return min(common, position.offset), common

@@ -131,7 +131,7 @@ async def position_at(tp: TP, context: SubscriberContext, claim: Claim, position
     is_same = metadata is not None and bool(claim.topic_id) and metadata.topic_id == claim.topic_id
     if metadata is not None and is_same:
         read_to = max([position.offset, *(run.end for run in metadata.above.finished), *(one.offset + 1 for one in metadata.read)])
-        if (common := await claim.common_end(metadata.read, read_to)) is not None:
+        if (common := await claim.rewind_if_truncated(metadata.read, read_to)) is not None:
             tracker = OffsetTracker(next(CLAIMS), min(position.offset, common), below(metadata.above, common))
             return RestoredPosition(tracker, up_to(metadata.read, common), common)
     is_other = metadata is not None and is_of_another_log(metadata, claim.topic_id)

@@ -155,7 +155,7 @@ class WriteAhead:
         if metadata is not None and is_of_another_log(metadata, claim.topic_id):
             log.drop(kept.open)
             metadata, kept = None, StoredState(0, kept.number, {})
-        if (common := await _common_end(claim, restored, metadata, kept.fence)) is not None:
+        if (common := await _rewind_if_truncated(claim, restored, metadata, kept.fence)) is not None:
             log.drop([offset for offset in kept.open if offset >= common])
             kept = replace(kept, fence=min(kept.fence, common), open={at: one for at, one in kept.open.items() if at < common})
             metadata = None if metadata is None else metadata._replace(above=below(metadata.above, common))
@@ -275,7 +275,7 @@ class WriteAhead:
         return EndLog(low, encoded(low, self._partition.offset_metadata(OffsetsAbove(tracker.required().finished))))
 
 
-async def _common_end(claim: Claim, restored: RestoredPosition, metadata: OffsetMetadata | None, fence: int) -> int | None:
+async def _rewind_if_truncated(claim: Claim, restored: RestoredPosition, metadata: OffsetMetadata | None, fence: int) -> int | None:
     """Return the first offset at which the log may differ from the log that was read; None if no difference was found.
 
     The log is compared with the fingerprints in the commit and in Redis. If a broker is restored from an older copy, its commits
@@ -284,5 +284,5 @@ async def _common_end(claim: Claim, restored: RestoredPosition, metadata: Offset
     common = restored.common
     if metadata is None or metadata.topic_id != claim.topic_id:
         return common
-    by_redis = await claim.common_end(metadata.read, fence)
+    by_redis = await claim.rewind_if_truncated(metadata.read, fence)
     return by_redis if common is None else common if by_redis is None else min(common, by_redis)
