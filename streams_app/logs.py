@@ -73,7 +73,7 @@ def _message(record: logging.LogRecord) -> str:
     return _PARTITION.sub(r"\1-\2", " | ".join(record.getMessage().splitlines()))
 
 
-class OneLine(logging.Formatter):
+class LineFormatter(logging.Formatter):
     """Formats a log record as one line of text.
 
     If the record has an error, the traceback follows the line. For records of libraries, the error is written in the line instead.
@@ -98,7 +98,7 @@ class OneLine(logging.Formatter):
         return super().format(shown)
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """Formats a log record as one line of JSON.
 
     The line has the fields ``time``, ``level``, ``logger`` and ``message``, each ``key=value`` of the message as a field, extra
@@ -152,7 +152,7 @@ def set_up_logging(log_level: str, log_format: str = "text") -> None:
     """
     level = getattr(logging, log_level.upper())
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if log_format == "json" else OneLine())
+    handler.setFormatter(JsonFormatter() if log_format == "json" else LineFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.captureWarnings(capture=True)
     hold_back_libraries()

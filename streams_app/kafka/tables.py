@@ -5,7 +5,7 @@ from __future__ import annotations
 from faust.tables.manager import TableManager
 
 
-class NoTables(TableManager):
+class EmptyTableManager(TableManager):
     """A table manager without tables.
 
     Faust waits one second for tables before it subscribes to topics, which would delay a worker needlessly.

@@ -28,7 +28,7 @@ from streams_app.health.status import Status
 from streams_app.kafka.batches import BatchScheduler
 from streams_app.kafka.consumer import FoldingConsumer
 from streams_app.kafka.faust_consumer import FaustGroupConsumer
-from streams_app.kafka.tables import NoTables
+from streams_app.kafka.tables import EmptyTableManager
 from streams_app.logs import hold_back_libraries
 from streams_app.process_exit import exit_now
 from streams_app.settings import Settings
@@ -47,7 +47,7 @@ REVOKED_SECONDS = 6.0
 """Minimum time for members to commit and rejoin in a rebalance."""
 
 
-class WithoutProducer(BootStrategy):
+class NoProducerStrategy(BootStrategy):
     """Starts a Faust application without Faust's own producer, which is not used."""
 
     enable_kafka_producer = False
@@ -56,7 +56,7 @@ class WithoutProducer(BootStrategy):
 class FoldingApp(faust.App):
     """A Faust application whose consumer delivers batches and whose offsets are low watermarks."""
 
-    BootStrategy = WithoutProducer
+    BootStrategy = NoProducerStrategy
 
     settings: Settings
     ownership: Ownership
@@ -165,7 +165,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
         settings.app_id,
         broker=[f"kafka://{server.strip()}" for server in settings.kafka.bootstrap_servers.split(",")],
         ConsumerScheduler=BatchScheduler,
-        TableManager=NoTables,
+        TableManager=EmptyTableManager,
         processing_guarantee="at_least_once",
         stream_wait_empty=False,
         topic_disable_leader=True,

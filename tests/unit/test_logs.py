@@ -16,7 +16,7 @@ from streams_app import Fold
 from streams_app.delivery.batch import TP
 from streams_app.folding.agents.context import report_rejected_events
 from streams_app.health.metrics import Metrics
-from streams_app.logs import EVERY_MS, JsonLines, OneLine, RepeatFilter, hold_back_libraries
+from streams_app.logs import EVERY_MS, JsonFormatter, LineFormatter, RepeatFilter, hold_back_libraries
 from streams_app.settings import Settings
 from tests.manual_clock import ManualClock
 
@@ -63,7 +63,7 @@ def test_library_message_without_an_exception_shows_none() -> None:
     crashed.exc_info = (None, None, None)
     RepeatFilter(ManualClock()).filter(crashed)
 
-    assert [] == [line for line in OneLine().format(crashed).splitlines() if "NoneType" in line]
+    assert [] == [line for line in LineFormatter().format(crashed).splitlines() if "NoneType" in line]
 
 
 def test_routine_rebalance_message_is_no_warning() -> None:
@@ -114,7 +114,7 @@ def test_every_handler_of_the_process_rate_limits_once(monkeypatch: pytest.Monke
 
 
 def test_message_is_one_line() -> None:
-    line = OneLine().format(record("offsets:\n  a\n  b", name="aiokafka"))
+    line = LineFormatter().format(record("offsets:\n  a\n  b", name="aiokafka"))
 
     assert line.endswith("WARNING aiokafka offsets: |   a |   b")
 
@@ -123,22 +123,24 @@ def test_partitions_are_written_in_the_project_notation() -> None:
     place = TopicPartition("load", 2)
 
     assert (
-        OneLine().format(record("failed: %s and %r", place, TP("load", 3), name="aiokafka")).endswith("failed: load-2 and load-3")
+        LineFormatter()
+        .format(record("failed: %s and %r", place, TP("load", 3), name="aiokafka"))
+        .endswith("failed: load-2 and load-3")
     )
 
 
 def test_library_error_is_one_line() -> None:
-    line = OneLine().format(record("failed", name="aiokafka", exc_info=raised(ValueError("a\nb"))))
+    line = LineFormatter().format(record("failed", name="aiokafka", exc_info=raised(ValueError("a\nb"))))
 
     assert line.endswith("WARNING aiokafka failed error=ValueError('a | b')")
 
 
 def test_internal_failure_keeps_its_traceback() -> None:
-    assert "Traceback" in OneLine().format(record("internal failure", exc_info=raised(ValueError("a"))))
+    assert "Traceback" in LineFormatter().format(record("internal failure", exc_info=raised(ValueError("a"))))
 
 
 def test_json_line_has_time_level_logger_and_message() -> None:
-    line = json.loads(JsonLines().format(record("claimed", created=1_700_000_000.25)))
+    line = json.loads(JsonFormatter().format(record("claimed", created=1_700_000_000.25)))
 
     assert line == {
         "time": "2023-11-14T22:13:20.250+00:00", "level": "WARNING",
@@ -147,22 +149,24 @@ def test_json_line_has_time_level_logger_and_message() -> None:
 
 
 def test_named_message_value_is_a_field() -> None:
-    line = json.loads(JsonLines().format(record("%s is done fold=%s source=%s-%d fence=%d error=%r", "it", "f", "t", 3, 77, "a b")))
+    line = json.loads(
+        JsonFormatter().format(record("%s is done fold=%s source=%s-%d fence=%d error=%r", "it", "f", "t", 3, 77, "a b"))
+    )
 
     assert ("f", "t-3", 77, "'a b'") == (line["fold"], line["source"], line["fence"], line["error"])
     assert "it is done fold=f source=t-3 fence=77 error='a b'" == line["message"]
 
 
 def test_extra_fields_are_fields() -> None:
-    assert "u" == json.loads(JsonLines().format(record("m", user="u")))["user"]
+    assert "u" == json.loads(JsonFormatter().format(record("m", user="u")))["user"]
 
 
 def test_extra_field_does_not_replace_a_standard_one() -> None:
-    assert "WARNING" == json.loads(JsonLines().format(record("m level=%s", "none")))["level"]
+    assert "WARNING" == json.loads(JsonFormatter().format(record("m level=%s", "none")))["level"]
 
 
 def test_traceback_is_a_field_of_one_line() -> None:
-    line = JsonLines().format(record("internal failure", exc_info=raised(ValueError("a"))))
+    line = JsonFormatter().format(record("internal failure", exc_info=raised(ValueError("a"))))
 
     assert 1 == len(line.splitlines())
     assert "ValueError: a" in json.loads(line)["traceback"]
@@ -170,7 +174,7 @@ def test_traceback_is_a_field_of_one_line() -> None:
 
 @pytest.mark.parametrize("value", ["\ud800", 2**80, float("inf"), b"bytes", object])
 def test_anything_can_be_logged_as_json(value: object) -> None:
-    assert 1 == len(JsonLines().format(record("m value=%s", value, other=value)).splitlines())
+    assert 1 == len(JsonFormatter().format(record("m value=%s", value, other=value)).splitlines())
 
 
 # Rejected settings

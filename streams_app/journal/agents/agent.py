@@ -53,7 +53,7 @@ class JournalAgent:
         scripts: JournalScripts,
         clock: TrustedClock,
         metrics: Metrics,
-        keeping: KeeperContext,
+        keeper_context: KeeperContext,
         throttle: FilingThrottle,
         schemas: PatientRegistry | None,
     ) -> None:
@@ -66,17 +66,17 @@ class JournalAgent:
             scripts: The scripts of journals in this Redis.
             clock: Trusted clock of the worker.
             metrics: Metrics of the worker, to which the agent adds those of the journal.
-            keeping: State that the keepers of all journals of this worker share.
+            keeper_context: State that the keepers of all journals of this worker share.
             throttle: Throttle that all journals of this worker share.
             schemas: The schema registry; None if the journal does not need one.
         """
         self._journal = journal
         self._metrics = metrics
         on_damaged = metrics.journal_damaged_blocks.labels(journal=journal.name).inc
-        keeping = replace(keeping, on_dropped=self._on_dropped, on_packed=self._on_packed, on_damaged=on_damaged)
+        keeper_context = replace(keeper_context, on_dropped=self._on_dropped, on_packed=self._on_packed, on_damaged=on_damaged)
         self._processors = JournalProcessors(
             JournalContext(
-                settings.app_id, journal, settings.limits, redis, scripts, clock, keeping, throttle,
+                settings.app_id, journal, settings.limits, redis, scripts, clock, keeper_context, throttle,
                 OutageReporter(f"journal {journal.name}"), self._on_filed,
                 metrics.journal_gap_offsets.labels(journal=journal.name).inc, schemas,
             )
@@ -176,12 +176,20 @@ class Journals:
         self._journals = journals
         self._watch = watch
         scripts = JournalScripts(redis, lambda name: metrics.script_seconds.labels(script=name).time())
-        keeping, throttle = KeeperContext(), FilingThrottle(fold_backlog, clock)
+        keeper_context, throttle = KeeperContext(), FilingThrottle(fold_backlog, clock)
         registry = registry_of(settings, [journal.format for journal in journals], clock)
         schemas = None if registry is None else PatientRegistry(registry, clock)
         self._agents = [
             JournalAgent(
-                settings, journal, redis, scripts, clock, metrics, keeping, throttle, None if journal.format == "json" else schemas
+                settings,
+                journal,
+                redis,
+                scripts,
+                clock,
+                metrics,
+                keeper_context,
+                throttle,
+                None if journal.format == "json" else schemas,
             )
             for journal in journals
         ]

@@ -117,16 +117,16 @@ class _NotPackedError(Exception):
 class Keeper:
     """Removes old segments of one shard, and packs closed ones."""
 
-    def __init__(self, shard: KeptShard, keeping: KeeperContext, on_kept: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, shard: KeptShard, keeper_context: KeeperContext, on_kept: Callable[[], None] = lambda: None) -> None:
         """Create a keeper that does not run yet.
 
         Args:
             shard: The shard whose segments the keeper removes and packs.
-            keeping: State that the keepers of this worker share.
+            keeper_context: State that the keepers of this worker share.
             on_kept: Called after each pass, which may have changed :attr:`is_behind`.
         """
         self._shard = shard
-        self._keeping = keeping
+        self._keeper_context = keeper_context
         self._on_kept = on_kept
         self._failed: set[int] = set()
         self._has_room = True
@@ -150,7 +150,7 @@ class Keeper:
         Raises:
             FencedError: Another worker has claimed the shard, or Redis has lost writes.
         """
-        self._keeping.running.add(self)
+        self._keeper_context.running.add(self)
         try:
             while True:
                 try:
@@ -167,7 +167,7 @@ class Keeper:
                         await self._is_woken.wait()
                 self._is_woken.clear()
         finally:
-            self._keeping.running.discard(self)
+            self._keeper_context.running.discard(self)
 
     async def keep_once(self) -> bool:
         """Remove all segments that are due for removal, then pack one segment if it is due.
@@ -216,7 +216,7 @@ class Keeper:
         if closed[0].first not in {segment.first for segment in self._shard.segments}:
             return True  # processor and keeper may both have removed it: count it once
         self._shard.dropped(closed[0])
-        self._keeping.on_dropped(closed[0], cause)
+        self._keeper_context.on_dropped(closed[0], cause)
         logger.info(
             "removed a segment journal=%s source=%s offsets=%d-%s day=%s cause=%s",
             self._shard.journal.name, self._shard.tp, closed[0].first, closed[0].last, closed[0].day, cause,
@@ -235,7 +235,7 @@ class Keeper:
         """
         if len(self._due()) < (1 if self._is_at_rest() else MAX_DUE):
             return False
-        async with self._keeping.lock:
+        async with self._keeper_context.lock:
             due = self._due()
             if not due:
                 return False
@@ -243,7 +243,7 @@ class Keeper:
                 packed = await self._packed_or_gone(due[0])
             except (DamagedBlockError, _NotPackedError) as error:
                 self._failed.add(due[0].first)
-                self._keeping.on_damaged(isinstance(error, DamagedBlockError))
+                self._keeper_context.on_damaged(isinstance(error, DamagedBlockError))
                 logger.error(  # noqa: TRY400  # the message is complete; a traceback adds nothing
                     "a segment cannot be compressed and stays as it is journal=%s day=%s part=%d: %s",
                     self._shard.journal.name, due[0].day, due[0].part, error,
@@ -254,7 +254,7 @@ class Keeper:
                 return False
             self._has_room = True
             self._shard.replaced(packed)
-            self._keeping.on_packed(due[0].stored_bytes, packed.stored_bytes)
+            self._keeper_context.on_packed(due[0].stored_bytes, packed.stored_bytes)
             return True
 
     def _is_at_rest(self) -> bool:
@@ -360,7 +360,7 @@ class Keeper:
     async def _throttle(self, received_bytes: int) -> None:
         """Wait as long as ``received_bytes`` take at ``compress_rate``; stop if a processor of this worker waits for a keeper."""
         left = received_bytes / self._shard.journal.compress_rate
-        while left > 0 and not self._keeping.is_urgent:
+        while left > 0 and not self._keeper_context.is_urgent:
             await asyncio.sleep(min(left, SLICE_SECONDS))
             left -= SLICE_SECONDS
 

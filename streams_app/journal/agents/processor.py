@@ -57,7 +57,7 @@ class JournalContext:
         redis: The application's Redis.
         scripts: The scripts of journals in this Redis.
         clock: Trusted clock of the worker.
-        keeping: State that the keepers of a worker share.
+        keeper_context: State that the keepers of a worker share.
         throttle: Delays appends while the folds of the worker have a backlog.
         outage: Determines the wait between attempts during an outage of Redis, and logs the outage once.
         on_filed: Called after each append, with the chunk that was appended.
@@ -71,7 +71,7 @@ class JournalContext:
     redis: Redis
     scripts: JournalScripts
     clock: TrustedClock
-    keeping: KeeperContext
+    keeper_context: KeeperContext
     throttle: FilingThrottle
     outage: OutageReporter
     on_filed: Callable[[Filing], None] = lambda filing: None
@@ -175,7 +175,7 @@ class JournalProcessor(Processor):
         )  # fmt: skip
         await self._skip_lost(shard, claim)
         self.shard = shard
-        self._keeper = keeper = Keeper(shard, context.keeping, self._wake.set)
+        self._keeper = keeper = Keeper(shard, context.keeper_context, self._wake.set)
         name = f"journal {context.journal.name} {self._tp}"
         self._tasks = {
             run(claim, self._work_forever(claim, shard, keeper), name, CAUSES),

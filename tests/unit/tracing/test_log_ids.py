@@ -8,7 +8,7 @@ import logging
 import pytest
 from opentelemetry import trace
 
-from streams_app.logs import JsonLines, OneLine
+from streams_app.logs import JsonFormatter, LineFormatter
 from streams_app.tracing.log_ids import TraceIds, add_trace_ids
 from tests.spans import Spans
 
@@ -23,18 +23,18 @@ def written(formatter: logging.Formatter) -> tuple[str, str, str]:
 
 
 def test_text_line_ends_with_the_ids(spans: Spans) -> None:
-    line, trace_id, span_id = written(OneLine())
+    line, trace_id, span_id = written(LineFormatter())
 
     assert line.endswith(f"INFO    shop shipped order=o1 trace_id={trace_id} span_id={span_id}")
 
 
 def test_json_line_has_the_ids_as_fields(spans: Spans) -> None:
-    line, trace_id, span_id = written(JsonLines())
+    line, trace_id, span_id = written(JsonFormatter())
 
     assert {"message": "shipped order=o1", "trace_id": trace_id, "span_id": span_id}.items() <= json.loads(line).items()
 
 
-@pytest.mark.parametrize("formatter", [OneLine(), JsonLines()])
+@pytest.mark.parametrize("formatter", [LineFormatter(), JsonFormatter()])
 def test_line_outside_a_span_has_no_ids(formatter: logging.Formatter) -> None:
     record = logging.LogRecord("shop", logging.INFO, __file__, 1, "shipped", (), None)
 

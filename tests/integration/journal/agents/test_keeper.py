@@ -59,12 +59,12 @@ class Shard:
         self.fence = -1
         self.rows: list[Row] = []
         self.seen: list[tuple[str, object]] = []
-        self.keeping = KeeperContext(
+        self.keeper_context = KeeperContext(
             lambda segment, cause: self.seen.append((cause, segment.first)),
             lambda before, after: self.seen.append(("packed", before > after)),
             lambda blocks: self.seen.append(("damaged", blocks)),
         )
-        self.keeper = Keeper(self, self.keeping)
+        self.keeper = Keeper(self, self.keeper_context)
         self.random = random.Random(7)
 
     @property
@@ -308,7 +308,7 @@ async def test_keeper_packs_immediately_when_filing_waits_for_it(shard: Shard, m
     monkeypatch.setattr(keeping_module, "IDLE_SECONDS", 3_600)
     shard.lag = keeping_module.MAX_LAG + 1
     behind: list[bool] = []
-    shard.keeper = Keeper(shard, shard.keeping, lambda: behind.append(shard.keeper.is_behind))
+    shard.keeper = Keeper(shard, shard.keeper_context, lambda: behind.append(shard.keeper.is_behind))
     running = asyncio.create_task(shard.keeper.run())
     await wait_until(lambda: behind == [False], 30, "it has found nothing to do")
     for _ in range(keeping_module.MAX_DUE + 1):
@@ -360,7 +360,7 @@ async def test_keeper_follows_its_rate_unless_filing_waits(
     for _ in range(3):
         await shard.add()
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    shard.keeping.running.add(shard.keeper)
+    shard.keeper_context.running.add(shard.keeper)
 
     assert await shard.keeper.pack_once()
     assert [] == slept
@@ -382,7 +382,7 @@ async def test_throttled_keeper_speeds_up_once_filing_waits(
     for _ in range(2):
         await shard.add()
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    shard.keeping.running.add(shard.keeper)
+    shard.keeper_context.running.add(shard.keeper)
 
     assert await shard.keeper.pack_once()
     assert [keeping_module.SLICE_SECONDS] * 3 == slept
