@@ -126,7 +126,7 @@ async def test_drop_is_repeated_after_its_script_dies_at_any_write(redis_client:
         try:
             await seal(edited(store, partial(dying, writes=writes), "seal"), 2, 1_011)
         except ResponseError as error:
-            assert "dies here" in str(error)
+            assert "the script fails here" in str(error)
             deaths += 1
         await seal(store, 2, 1_011)
 

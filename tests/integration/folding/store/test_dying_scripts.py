@@ -68,7 +68,7 @@ async def die(store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds, event
     try:
         await fold(edited(store, partial(dying, writes=writes)), fence, chunk, bounds, events)
     except ResponseError as error:
-        assert "dies here" in str(error)
+        assert "the script fails here" in str(error)
         assert meta == await meta_of(store)
         return True
     return False
