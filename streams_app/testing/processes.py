@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 
 class VirtualEvents(Events):
-    """Publisher that appends to the log of a kit, for functions with and without ``async``."""
+    """Publisher that appends events to the in-memory log of a test kit; usable from functions with and without ``async``."""
 
     def __init__(
         self, settings: Settings, catalogue: Catalogue, producer: MemoryProducer, time: VirtualTime, *, knows_all: bool
@@ -116,11 +116,11 @@ class Process:
     Attributes:
         is_alive: True until the process is killed.
         is_frozen: Whether the process is stopped for a time, as by SIGSTOP.
-        silences: How many times the process was killed or frozen.
+        silences: Number of times the process was killed or frozen.
         starting: Task that starts the process and takes over the consumer groups.
         loop: Event loop of the process.
-        events: Publishes the events of functions.
-        runs: Attempts of all processes of the kit, as a list for each name of a subscriber.
+        events: Publisher that the functions of subscribers use.
+        runs: Attempts of all processes of the kit, by the name of the subscriber.
     """
 
     def __init__(

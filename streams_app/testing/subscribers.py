@@ -189,7 +189,7 @@ class SubscriberTester:
 
         @subscriber(event, idempotent="yes", description="Reads the published events.")
         def read(_: Received[T, M]) -> None:
-            """Do nothing; only its declaration is used, to decode the records."""
+            """Do nothing: this subscriber only declares the type to which the records are decoded."""
 
         decode = decode_of(read, self._settings.limits, None)
         found = [decode(TP(event.topic, 0), record, 1) for record in self._workers.broker.records(event.topic)]

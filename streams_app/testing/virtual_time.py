@@ -1,4 +1,6 @@
-"""Event loops under one virtual clock. The caller that steps the loops advances the clock, and so does a loop that never waits.
+"""Event loops under one virtual clock.
+
+The code that steps the loops advances the clock. A loop that never waits advances the clock itself, so that time-outs still occur.
 
 Each simulated process of the kit has its own loop, and all loops run in one thread. A killed process is a loop that is no longer
 stepped; a frozen process is a loop that is stepped later.
@@ -59,7 +61,7 @@ class VirtualTime:
 
 
 class _Selector(selectors.DefaultSelector):
-    """Selector that stops its loop instead of waiting, except for threads and network connections."""
+    """Selector that really waits only for threads and network connections; otherwise, it stops its loop instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()

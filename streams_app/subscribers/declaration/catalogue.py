@@ -71,9 +71,9 @@ class Catalogue:
 
 
 def _one_alone(label: str, given: Any) -> list[str]:
-    """Return a list with a fault if ``given`` is a single event or subscriber; otherwise, return an empty list.
+    """Return a list with a fault if ``given`` is a single event or subscriber instead of a sequence; otherwise, an empty list.
 
-    A single object is usually a tuple without its comma: ``(it)`` instead of ``(it,)``.
+    The usual cause is a tuple of one element without its comma: ``(it)`` instead of ``(it,)``.
     """
     if not isinstance(given, (Event, Subscriber)):
         return []

@@ -116,7 +116,7 @@ class Subscriber(Generic[T, M, R_co]):
         rate: Maximum rate at which attempts start in all workers together; None: no limit.
         retry: How often and how soon an event is retried.
         remember: How long event ids are stored for deduplication; unused if ``idempotent`` is ``yes``.
-        patience: While the circuit breaker is open, failures do not count as attempts of their event, for at most this long.
+        patience: Maximum time during which failures do not count as attempts of their events while the circuit breaker is open.
         start: Where the subscriber begins at its first start: at the first record (``earliest``) or after the last one
             (``latest``).
         is_enabled: Whether workers run the subscriber.
@@ -216,7 +216,7 @@ def subscriber(
             limit.
         retry: How often and how soon an event is retried.
         remember: How long event ids are stored for deduplication; unused if ``idempotent`` is ``yes``.
-        patience: While the circuit breaker is open, failures do not count as attempts of their event, for at most this long.
+        patience: Maximum time during which failures do not count as attempts of their events while the circuit breaker is open.
         start: Where the subscriber begins at its first start: at the first record (``earliest``) or after the last one
             (``latest``).
         enabled: Whether workers run the subscriber.

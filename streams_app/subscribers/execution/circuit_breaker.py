@@ -28,7 +28,7 @@ class HalfOpenProbes:
     Events that cannot succeed are usually next to each other, so the probes are spread: every other probe takes the newest event,
     and the others take positions given by the golden ratio, which are far from each other. If one n-th of the events can succeed,
     about n probes find one of them, wherever they are. A success ends the suspension. The first probe of the next suspension takes
-    the position of that success.
+    the event at the same relative position in the queue as the probe that succeeded.
     """
 
     def __init__(self) -> None:

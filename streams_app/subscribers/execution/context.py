@@ -31,11 +31,11 @@ class SubscriberContext:
         decode: Decodes records.
         store: Returns the store of a partition's state in Redis, given the partition and the token of a claim.
         dead_letters: Returns the sender of dead letters of a partition.
-        clock: The wall clock, or an estimate of Redis ``TIME`` while the two differ.
+        clock: The wall clock, which is replaced by an estimate of Redis ``TIME`` while the two differ too much.
         subscriber_metrics: Metrics of the subscriber.
         replays_topic: Topic of replayed events; "" if the application has none.
         crash_isolation: Crash isolation of all subscribers of the process.
-        limits: Maximum sizes of events, by the settings.
+        limits: Maximum sizes of events, from the settings.
         schemas: Fetches the schemas of framed events; None: no event is framed.
     """
 

@@ -2,7 +2,8 @@
 
 A suspect is an event that may have been running when its process crashed.
 :mod:`streams_app.subscribers.guarantees.at_least_once` counts the crashes of each suspect; this module decides when a suspect
-may start, and how long it is watched.
+may start, and how long it is watched. While suspects are watched, no further event of their partition starts, so that a crash in
+this time is attributed to them.
 
 A crash of the process interrupts the events of all its partitions and subscribers. In a solo retry, a suspect starts alone,
 and its event becomes a dead letter if the process crashes once more. While a solo retry is watched, no other suspect of the
@@ -18,7 +19,8 @@ FIRST_WATCH_MS: Final = 50
 """How long a suspect is watched at its first attempt: no further event of its partition starts during this time."""
 
 WATCHED_MS: Final = 2
-"""Stored as the due time of a suspect whose attempt is still running after the suspect was watched for long enough."""
+"""Due time that is stored for a suspect whose attempt is still running after the suspect was watched for long enough. It marks the
+suspect: if the process crashes from then on, the crash count of the suspect does not increase."""
 
 LONGER: Final = 5
 """Factor by which the watch of a suspect becomes longer with each further attempt. So an event is also found if it crashes its

@@ -23,7 +23,7 @@ _UNNAMED: Final = ("event-id", b"")
 AFTER_TIMEOUT: Final = "its function succeeded after its time-out"
 GOES_ON: Final = "; the next events of its key continue"
 DETAIL_CHARACTERS: Final = 400
-"""Details are truncated to this length before :data:`GOES_ON` is appended, so that the addition is not truncated."""
+"""The detail of a dead letter is truncated to this length before :data:`GOES_ON` is appended, so that this remark remains whole."""
 
 
 def received_id(tp: TP, record: Any, limits: Limits) -> str:
@@ -72,7 +72,7 @@ class DeadLetterWriter:
             on_acknowledged: Called with the events whose dead letters are acknowledged.
             count: Called to count acknowledged dead letters, including those of :meth:`send_late_soon` and :meth:`send_last`, for
                 which ``on_acknowledged`` is not called. Each item is the event and the reason of its dead letter.
-            limits: Maximum sizes of events, by the settings; None: the defaults.
+            limits: Maximum sizes of events, from the settings; None: the defaults.
             is_ordered: Whether events of one key run one after another. If so, the detail of a dead letter states that the next
                 events of its key continue, unless the event has no key or the reason is ``finished-late``.
         """

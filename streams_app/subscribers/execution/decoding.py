@@ -67,7 +67,7 @@ def decode_of(
 
     Args:
         subscriber: The subscriber.
-        limits: Maximum sizes of events, by the settings; a larger record is rejected before it is decoded.
+        limits: Maximum sizes of events, from the settings; a larger record is rejected before it is decoded.
         publisher: Publishes the events that the function passes to :meth:`.Received.publish`; None: the function cannot publish.
         replays_topic: The topic of replayed events, which are decoded with their original positions; "" if there is none.
         is_late: Whether decoding that runs code of users is left to :func:`function_of`, outside the event loop of the worker.

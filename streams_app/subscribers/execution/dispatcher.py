@@ -174,7 +174,10 @@ class Dispatcher:
         return any(source.in_flight for source in list(self._sources))
 
     def statuses(self) -> list[PartitionStatus]:
-        """Return the status of each partition that supplies events, with ``redis`` as a cause if rate-limit leases are missing."""
+        """Return the status of each partition that supplies events.
+
+        If no attempt may start because the rate limiter waits for Redis, each partition waits for ``redis``, too.
+        """
         statuses = [source.status() for source in self._sources]
         if self._rate_limiter is not None and self._rate_limiter.waits_for_redis:
             return [status._replace(waits_for=status.waits_for | {"redis"}) for status in statuses]
@@ -205,7 +208,7 @@ class Dispatcher:
             self.executor.put(attempts)
 
     def withdrawn(self, attempts: list[Attempt]) -> None:
-        """Handle the outcomes of attempts that were taken but do not start."""
+        """Finish the events of taken attempts that do not start because they are duplicates; requeue events of cancelled ones."""
         if attempts:
             self._on_ended(attempts)
 

@@ -75,7 +75,8 @@ class Attempt(msgspec.Struct, eq=False):
 class Executor(ABC):
     """Executor slots of one subscriber.
 
-    Methods are called on the event loop of the worker. The code that removes an attempt from :attr:`running` sets its outcome.
+    Methods are called on the event loop of the worker. A running attempt gets exactly one outcome, because only the code that has
+    removed the attempt from :attr:`running` may set it.
 
     Attributes:
         running: The running attempts, as the keys of a dict; may be read on the event loop of the worker.
@@ -212,7 +213,12 @@ class Executor(ABC):
                 raise
 
     def _end_late(self, attempt: Attempt, error: BaseException | None) -> None:
-        """Handle the return of a function whose attempt already had an outcome, such as a time-out."""
+        """Report that a function has returned whose attempt already had an outcome, such as a time-out: its slot is free.
+
+        Args:
+            attempt: The attempt. If its function has succeeded, its ``on_late`` is called later.
+            error: The exception that the function raised; None: it has succeeded.
+        """
         if error is None:
             self._late.append(attempt)
         self._report_freed()

@@ -45,7 +45,8 @@ class RateLimiter:
             name: Name of the subscriber, for the log.
             rate: Rate of the whole application.
             store: Requests leases from Redis.
-            clock: Its monotonic time measures how long leases are valid, and fills the local share while Redis does not answer.
+            clock: Its monotonic time determines when leases expire, and how many leases the process grants itself while Redis does
+                not answer.
             on_fatal: Called with an unexpected error.
         """
         self._name = name

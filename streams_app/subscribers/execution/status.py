@@ -133,7 +133,8 @@ def combined_status(
     Args:
         statuses: Status of claimed partitions.
         unread_ranges: As for :func:`first_unread`.
-        since_ms: Timestamps of other waiting events: those queued for a slot, and unread ones in the log. None is ignored.
+        since_ms: Timestamps of the oldest other waiting events: those queued for a slot, and unread ones in the log. Items that are
+            None are ignored.
         running: Number of running attempts.
         is_suspended: Whether the circuit breaker is open.
         now_ms: Wall clock.

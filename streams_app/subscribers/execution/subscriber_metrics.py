@@ -27,7 +27,8 @@ FINISHED: Final[tuple[Finished, ...]] = ("done", "dead-letter", "duplicate", "sk
 
 _DONE: Final = AttemptOutcome.DONE
 _LATE: Final = "finished-late"
-"""Reason of the second dead letter of an event that was finished by the first one."""
+"""Reason of an additional dead letter, which reports that a function succeeded too late. It does not finish the event, because the
+dead letter for the time-out or the interruption does."""
 
 
 def attempted(attempt: Attempt) -> Attempted | None:
@@ -149,7 +150,7 @@ class SubscriberMetrics:
         self._attempts[outcome] += 1
 
     def finished(self, event: InFlightEvent, result: Finished) -> None:
-        """Count a finished event; :meth:`ended` counts successes, and :meth:`dead_lettered` counts dead letters."""
+        """Count a finished event, but call :meth:`ended` instead for a success, and :meth:`dead_lettered` for a dead letter."""
         self._finished[result] += 1
         # The attempt of a duplicate has not started.
         if event.attempts and result != "duplicate":

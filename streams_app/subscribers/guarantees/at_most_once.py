@@ -28,7 +28,8 @@ from streams_app.subscribers.state.offset_metadata import MAX_METADATA_BYTES, en
 from streams_app.subscribers.state.store import AttemptEntry
 
 LOWEST_BYTES: Final = 8
-"""Bytes of the metadata that are reserved for listing the lowest unfinished event as begun. They suffice for any event."""
+"""Bytes of the metadata that other events leave free, so that the lowest unfinished event can always be listed as begun, and can
+start. They suffice for any event."""
 
 
 class AtMostOnceGuarantee(Guarantee):
@@ -73,7 +74,7 @@ class AtMostOnceGuarantee(Guarantee):
         return Takeover(begin, known, interrupted, {"begin log": self.log.forever()})
 
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
-        """Return a dead letter for an interrupted event; None for others."""
+        """Return a dead letter for an event whose attempt was interrupted, so that its effect is unknown; None for other events."""
         return self._write_ahead.dead_letter_of(event)
 
     # ---- room in the metadata
@@ -127,7 +128,10 @@ class AtMostOnceGuarantee(Guarantee):
             raise
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
-        """Count duplicates, and remember each event that has succeeded until its outcome is written and committed."""
+        """Count duplicates, and keep the events that have succeeded until their outcomes are written and committed.
+
+        If the claim ends before, :meth:`close` or :meth:`on_commit_rejected` sends dead letters ``finished-late`` for them.
+        """
         self._uncommitted.update(
             (attempt.in_flight_event.offset, attempt.in_flight_event)
             for attempt in attempts
@@ -162,12 +166,19 @@ class AtMostOnceGuarantee(Guarantee):
         self.log.stop()
 
     async def close(self, tasks: Collection[Task[None]]) -> None:
-        """Write the last outcomes. If another owner has claimed the partition, dead-letter events that have succeeded instead."""
+        """Write the last outcomes.
+
+        If another owner has claimed the partition, send a dead letter ``finished-late`` for each event that has succeeded instead,
+        because that owner treats these events as interrupted.
+        """
         await self._write_ahead.close(tasks)
         if self.log.is_robbed:
             # close has sent dead letters for the events in log.done.
             self._uncommitted = {offset: event for offset, event in self._uncommitted.items() if offset not in self.log.done}
 
     async def on_commit_rejected(self) -> None:
-        """Dead-letter each event whose success no commit includes, because the next owner treats the event as interrupted."""
+        """Send a dead letter ``finished-late`` for each event whose success no commit includes.
+
+        The next owner treats these events as interrupted, because it trusts only the commit.
+        """
         await self._write_ahead.send_late(self._uncommitted.values())

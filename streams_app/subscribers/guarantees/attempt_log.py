@@ -88,7 +88,7 @@ class AttemptLog:
         return fault or ("redis" if is_waiting else None)
 
     def keep(self, offset: int, entry: AttemptEntry) -> None:
-        """Schedule a write of the entry of an event that runs or waits for its next attempt."""
+        """Schedule a write of the log entry at ``offset``, whose event runs or waits for its next attempt."""
         if self._is_idle:
             self._is_awaited.set()
         self._want(offset, entry)

@@ -38,7 +38,7 @@ class Starter(Protocol):
         """Start attempts that are recorded as begun."""
 
     def withdrawn(self, attempts: list[Attempt]) -> None:
-        """Handle the outcomes of attempts that do not start."""
+        """Finish the events of attempts that do not start because they are duplicates; requeue events of cancelled ones."""
 
 
 class EndLog(NamedTuple):
@@ -58,7 +58,7 @@ class BeginLog:
 
     Attributes:
         done: Events that have succeeded, but whose outcomes are not written yet, by offset.
-        is_robbed: Whether another process has claimed the partition, so that outcomes from now on come too late.
+        is_robbed: Whether another process has claimed the partition, so that this log can no longer write outcomes.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class BeginLog:
             starter: Starts the attempts.
             on_begun: Called with attempts that are recorded as begun in Redis; returns those that may start. The others are
                 withdrawn.
-            on_learned: Called when event ids were written.
+            on_learned: Called each time event ids were written, so that a paused reader can continue.
             missing_ids: Returns offset and id of those events of a batch whose ids Redis has lost.
             commit_ends: Commits outcomes. It is called after :data:`COMMIT_SECONDS`, unless a commit by ``on_begun`` has included
                 the outcomes earlier. None if outcomes need no commit.
@@ -115,7 +115,8 @@ class BeginLog:
         """Take over the state of former owners in Redis, and return it.
 
         Args:
-            fence: Fence to store if Redis has no state; the ids of events below it are not needed.
+            fence: Fence of a new state, which is created if Redis has none. From then on, Redis counts as having the ids of all events
+                below this offset.
 
         Raises:
             RedisError, OSError, TimeoutError: Redis does not answer; no event may start without it.
@@ -156,7 +157,7 @@ class BeginLog:
     # ---- scheduling of writes
 
     def on_batch(self, batch: Batch) -> None:
-        """Schedule a write of the ids of a batch's events that Redis has lost; no attempt begins before they are written."""
+        """Schedule a write of those event ids of a batch that Redis has lost; no attempt begins before they are written."""
         if missing := self._missing_ids(batch):
             self._ids += missing
             self._changed.set()
@@ -167,7 +168,7 @@ class BeginLog:
         self._changed.set()
 
     def keep(self, offset: int, entry: AttemptEntry) -> None:
-        """Schedule a write of the entry of an event that waits for its next attempt."""
+        """Schedule a write of the log entry at ``offset``, whose event waits for its next attempt."""
         self._entries[offset] = entry
         self._changed.set()
         self._schedule_commit()

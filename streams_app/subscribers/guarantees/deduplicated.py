@@ -44,7 +44,7 @@ class DeduplicatedGuarantee(Guarantee):
         return Takeover(begin, kept.open, interrupted, {"begin log": self.log.forever()})
 
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
-        """Return a dead letter for an interrupted event; None for others."""
+        """Return a dead letter for an event whose attempt was interrupted, so that its effect is unknown; None for other events."""
         return self._write_ahead.dead_letter_of(event)
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
@@ -59,7 +59,7 @@ class DeduplicatedGuarantee(Guarantee):
         return attempts
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
-        """Count duplicates, and remember each event that has succeeded until its outcome is written."""
+        """Count duplicates, and keep the events that have succeeded until their outcomes are written."""
         self._write_ahead.after_end(attempts)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
@@ -77,7 +77,11 @@ class DeduplicatedGuarantee(Guarantee):
         self.log.stop()
 
     async def close(self, tasks: Collection[Task[None]]) -> None:
-        """Write the last outcomes. If another owner has claimed the partition, dead-letter events that have succeeded instead."""
+        """Write the last outcomes.
+
+        If another owner has claimed the partition, send a dead letter ``finished-late`` for each event that has succeeded instead,
+        because that owner treats these events as interrupted.
+        """
         await self._write_ahead.close(tasks)
 
     async def on_commit_rejected(self) -> None:

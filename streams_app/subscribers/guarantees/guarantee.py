@@ -33,7 +33,7 @@ class GuaranteeLog(Protocol):
         """Remove the entries of finished events."""
 
     def on_batch(self, batch: Batch) -> None:
-        """Record what the log needs of a batch, before the events of the batch are queued."""
+        """Record those event ids of a batch that Redis has lost, if the log has event ids; called before the events are queued."""
 
     def on_tick(self, low: int) -> None:
         """Record the low watermark if it has risen; called at the interval ``worker.tick``."""
@@ -121,10 +121,13 @@ class Guarantee(Protocol):
         """Start no more attempts, and withdraw those that are not recorded as begun."""
 
     async def close(self, tasks: Collection[Task[None]]) -> None:
-        """End the tasks, then write the last records if the servers answer in time.
+        """End the tasks, then write what is not written yet if the servers answer in time.
 
         Called after :meth:`stop`, when all attempts have ended or were cancelled.
         """
 
     async def on_commit_rejected(self) -> None:
-        """Handle a rejection of the last commit by Kafka; called after :meth:`close`."""
+        """Send dead letters for events that succeeded but will count as interrupted, because Kafka has rejected the last commit.
+
+        Called after :meth:`close`.
+        """

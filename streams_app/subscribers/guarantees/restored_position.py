@@ -80,13 +80,13 @@ def initial_offset(context: SubscriberContext, claim: Claim) -> int:
 
 
 async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) -> OffsetAndMetadata | None:
-    """Read the position of a subscriber without a commit from Redis: Kafka removes commits after ``offsets.retention.minutes``.
+    """Read the position from Redis, for a subscriber that has no commit: Kafka removes commits after ``offsets.retention.minutes``.
 
     Redis is only read, because Kafka has not confirmed yet that this worker owns the partition.
 
     Returns:
         None if Redis has no position, which is the case at the first start. None also if the position is beyond the end of the log
-        and the broker stores no metadata.
+        and the broker stores no metadata, because such a broker loses its logs and its commits together.
 
         If the subscriber may run events twice and starts at the beginning of the log, the result is also None if Redis does not
         answer or has a position without valid metadata. Then no event is lost, but some may run a second time.
@@ -120,8 +120,8 @@ async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) ->
 async def position_at(tp: TP, context: SubscriberContext, claim: Claim, position: OffsetAndMetadata) -> RestoredPosition:
     """Check that a position from a commit or from Redis belongs to this log, and restore its finished offsets and fingerprints.
 
-    If the log was truncated, all offsets from the first one at which it may differ from the log that was read are unfinished. If
-    retention has removed offsets before they were finished, they are counted as lost, and are finished.
+    If the log was truncated, it may contain other records from some offset on; all offsets from there on become unfinished. If
+    retention has removed offsets before they were finished, they are counted as lost, and become finished.
 
     Raises:
         OtherLogError: The position belongs to another log.
@@ -190,6 +190,6 @@ def unfinished_below(above: OffsetsAbove, low: int, begin: int) -> int:
 
 
 def below(above: OffsetsAbove, common: int) -> OffsetsAbove:
-    """Return those finished and begun offsets that are below ``common``."""
+    """Return those finished and begun offsets that are lower than ``common``, see :attr:`RestoredPosition.common`."""
     runs = [Interval(run.begin, min(run.end, common)) for run in above.finished if run.begin < common]
     return OffsetsAbove(tuple(runs), tuple(offset for offset in above.begun if offset < common))

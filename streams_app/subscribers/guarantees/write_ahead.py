@@ -1,6 +1,7 @@
 """Deduplication by event ids, and recording events as begun before they start, for the two guarantees that run no event twice.
 
-The script ``state/lua/begin.lua`` decides whether an id is a duplicate; :class:`.BeginLog` ends the duplicates.
+The script ``state/lua/begin.lua`` decides whether an id is a duplicate. :class:`.BeginLog` then ends the attempt without
+calling the function.
 
 After an error, a time-out or a crash, the effect of an attempt is unknown, so its event becomes a dead letter. It is retried only
 if its function raised :class:`.Retry`, by which it declares that it had no effect.
@@ -39,8 +40,9 @@ LATE: Final = "its function succeeded after its worker had lost the partition"
 class IdReadback:
     """Reads the ids of finished events back from the log if Redis has lost them, before new events start.
 
-    After a claim, Redis must have the ids of all events below an offset. If it has lost some of them, the reader of the partition
-    begins at a lower offset, and the ids of the events that it reads are written to Redis.
+    Redis must have the ids of all events that may have run within ``remember``, so that their duplicates do not run. If ids are
+    missing after a claim, the reader of the partition begins at a lower offset, and the ids of the events that it reads are written
+    to Redis.
     """
 
     def __init__(self, partition: SubscriberPartition) -> None:
@@ -53,8 +55,8 @@ class IdReadback:
         Args:
             claim: The claim.
             fence: Redis has the ids of all events below this offset.
-            watermark: Offset at which the reader begins if Redis has all ids below it.
-            below: The ids of events below this offset are needed.
+            watermark: The low watermark. The reader begins there if Redis has the ids of all events below it.
+            below: Offset after the last event that may have run; the ids of events below it are needed.
 
         Returns:
             First offset to read.
@@ -78,7 +80,11 @@ class IdReadback:
         return [(record.offset, own_id) for record in records if (own_id := self._id_of(record))]
 
     async def _remembered_from(self, claim: Claim, watermark: int) -> int:
-        """Return the offset of the oldest record whose id must be remembered: ``remember`` before the time of the watermark."""
+        """Return an offset from which the log contains all events whose ids have to be remembered.
+
+        These are the events from ``remember`` before the time of the watermark on. That time is estimated and may be too early, so
+        the offset may be lower than necessary.
+        """
         now_ms, remember_ms = self._partition.context.clock.now_ms(), self._partition.context.subscriber.remember_ms
         # The event at the watermark may be old although it has run just now. Its age can be found only in the log.
         age_ms = remember_ms
@@ -178,7 +184,7 @@ class WriteAhead:
         Args:
             claim: The claim.
             kept: The state that :meth:`claim` returned.
-            watermark: Offset at which the reader begins, by the commit, if Redis has all event ids.
+            watermark: The low watermark. The reader begins there if Redis has the ids of all events below it.
             interrupted: Offsets of events that must not run a second time.
 
         Returns:
@@ -193,7 +199,7 @@ class WriteAhead:
         return await self._readback.begin(claim, kept.fence, watermark, wanted)
 
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
-        """Return a dead letter for an interrupted event; None for others."""
+        """Return a dead letter for an event whose attempt was interrupted, so that its effect is unknown; None for other events."""
         if not event.is_interrupted:
             return None
         context = self._partition.context
@@ -217,9 +223,9 @@ class WriteAhead:
         return await self._on_begun(attempts)
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
-        """Count duplicates, and remember each event that has succeeded until its outcome is written.
+        """Count duplicates, and keep the events that have succeeded until their outcomes are written.
 
-        If an event succeeds only after :meth:`close`, it is dead-lettered as ``finished-late``.
+        If an event succeeds only after :meth:`close`, a dead letter ``finished-late`` is sent.
         """
         for attempt in attempts:
             if attempt.outcome is AttemptOutcome.DUPLICATE:
@@ -244,7 +250,8 @@ class WriteAhead:
     async def close(self, tasks: Collection[Task[None]]) -> None:
         """End the tasks, and write the last outcomes.
 
-        If another owner has claimed the partition, dead-letter the events that have succeeded instead.
+        If another owner has claimed the partition, send a dead letter ``finished-late`` for each event that has succeeded instead,
+        because that owner treats these events as interrupted.
         """
         partition, log = self._partition, self.log
         await log.pass_ended(CLOSE_SECONDS)

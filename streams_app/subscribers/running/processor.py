@@ -78,7 +78,7 @@ class SubscriberProcessor(Processor):
 
     @property
     def in_flight(self) -> int:
-        """Number of unfinished events, and of event ids to be written, if they are so many that the reader has to pause; else 0."""
+        """Unfinished events plus unwritten event ids; each number counts as 0 unless it is so large that the reader has to pause."""
         if not self._partition.is_claimed:
             return 0
         unfinished = self._partition.tracker.unfinished
@@ -182,7 +182,7 @@ class SubscriberProcessor(Processor):
         self._waiter.shorten_deadline(max(0.0, seconds - RELEASE_SECONDS))
 
     async def on_commit_rejected(self) -> None:
-        """Let the guarantee handle the outcomes that no commit includes, because Kafka rejected the last commit."""
+        """Call :meth:`.Guarantee.on_commit_rejected`, because Kafka has rejected the last commit."""
         await self._guarantee.on_commit_rejected()
 
     # ---- called by the dispatcher
@@ -209,7 +209,7 @@ class SubscriberProcessor(Processor):
         return ready if limit is None else min(ready, limit)
 
     def ended(self, attempts: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
-        """Finish, retry or dead-letter each event by the outcome of its attempt."""
+        """Finish, retry or dead-letter each event according to the outcome of its attempt."""
         self._guarantee.after_end(attempts)
         self._partition.running.difference_update(attempts)
         if self._partition.is_revoked:

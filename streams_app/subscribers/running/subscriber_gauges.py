@@ -120,7 +120,8 @@ class SubscriberGauges:
     async def update_once(self) -> None:
         """Update every gauge, and export the metrics of the subscriber.
 
-        While the broker does not answer, the last known ends of the logs are used, so the reported ages increase.
+        While the broker does not answer, the last known ends of the logs are used, so the reported age of unread events keeps
+        increasing.
         """
         is_away = False
         try:

@@ -1,9 +1,9 @@
-"""Commits the initial offsets of a subscriber, by the commands ``topics create`` and ``reset``, while no worker runs.
+"""Commits the initial offsets of a subscriber for the commands ``topics create`` and ``reset``, while no worker runs.
 
-``topics create`` does so only for a subscriber with ``idempotent = "no"``. For another subscriber, a worker determines the initial
-offset at its first claim, see ``guarantees/restored_position.py``. For a subscriber with ``"no"``, a worker never does that: it
-cannot distinguish a lost commit from one that never existed, and might run all events a second time. ``topics create`` makes the
-first commit before it creates the dead-letter topic. So if that topic exists, there was a commit.
+``topics create`` commits them only for a subscriber with ``idempotent = "no"``. For another subscriber, a worker determines the
+initial offset at its first claim, see ``guarantees/restored_position.py``. For a subscriber with ``"no"``, a worker must not
+determine the initial offset: it cannot distinguish a lost commit from one that never existed, and might run all events a second
+time. ``topics create`` makes the first commit before it creates the dead-letter topic. So if that topic exists, there was a commit.
 """
 
 from __future__ import annotations

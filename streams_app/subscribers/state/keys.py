@@ -37,11 +37,12 @@ HOUR_MS: Final = 3_600_000
 
 
 class SubscriberKeys:
-    """The keys of one subscriber and partition, in the order in which scripts expect them.
+    """Redis keys of one subscriber and partition.
 
     Attributes:
         subscriber: Name of the subscriber.
         source: The partition.
+        state: Keys of the hashes ``meta`` and ``open``, in the order in which scripts expect them.
     """
 
     def __init__(self, app_id: str, subscriber: str, topic: str, partition: int) -> None:

@@ -33,8 +33,8 @@ class AttemptEntry(NamedTuple):
     Attributes:
         attempts: Number of attempts that have begun, including the current one.
         crash_count: Number of attempts during which the process crashed, as far as is known.
-        due_ms: Wall-clock time at which the next attempt is due. It is 0 while an attempt is running, and :data:`.WATCHED_MS` while
-            an attempt of a suspect is running that was watched for long enough.
+        due_ms: Wall-clock time at which the next attempt is due. While an attempt is running, it is 0;
+            or :data:`.WATCHED_MS`, if the attempt is that of a suspect that was watched for long enough.
     """
 
     attempts: int
@@ -233,7 +233,7 @@ class RateStore:
             scripts: Scripts of the application's Redis.
             key: Key of the token bucket, see :func:`.rate_key`.
             token: Random token that identifies the worker.
-            bucket: Fill rate and capacity of the bucket, by the rate of the whole application.
+            bucket: Fill rate and capacity of the bucket, from the rate of the whole application.
         """
         self._scripts = scripts.by_name
         self._key = key

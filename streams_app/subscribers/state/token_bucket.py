@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from streams_app.subscribers.declaration.subscriber import Rate
 
 FULL_US: Final = 1_000_000
-"""Time in us after which a bucket is full: its capacity is the leases of one second, but at least one lease. After a pause, all of
-them may be used at once."""
+"""Time in us in which an empty bucket becomes full, unless a single lease takes longer. So a bucket has room for the leases of one
+second, and for at least one lease. After a pause, all of them may be used at once."""
 
 ROUNDED: Final = 1e-6
 """Tolerance for rounding errors in a quotient of doubles that should be a whole number."""
@@ -36,8 +36,8 @@ class LeaseGrant(NamedTuple):
     Attributes:
         granted: Number of attempts that may start.
         wait_us: Time in us until the next lease is available; 0: one is available now.
-        empty_us: Time in us at which the bucket would have been empty, if it had only been filled since then. It determines the
-            present level, and is the only stored state of a bucket.
+        empty_us: State of the bucket, as a time in us: a bucket that was empty at this time, and from which no lease has been taken
+            since, would have the same level. Nothing else is stored of a bucket.
     """
 
     granted: int
