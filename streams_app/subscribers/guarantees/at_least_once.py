@@ -39,7 +39,7 @@ The entry has a due time other than 0, because even a full Redis accepts entries
 
 CALM_SECONDS: Final = 30.0
 """Crash isolation ends this long after a claim, plus the time-out of an attempt. By then, the events that were running at the crash
-have started once more. Before them, events may run once more that had ended before the crash, but after the last commit."""
+have started once more. Events that had ended before the crash, but after the last commit, may run once more before them."""
 
 
 class AtLeastOnceGuarantee(Guarantee):

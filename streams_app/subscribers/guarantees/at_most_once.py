@@ -130,7 +130,7 @@ class AtMostOnceGuarantee(Guarantee):
     def after_end(self, attempts: Sequence[Attempt]) -> None:
         """Count duplicates, and keep the events that have succeeded until their outcomes are written and committed.
 
-        If the claim ends before, :meth:`close` or :meth:`on_commit_rejected` sends dead letters ``finished-late`` for them.
+        If another owner takes over before, :meth:`close` or :meth:`on_commit_rejected` sends dead letters ``finished-late`` for them.
         """
         self._uncommitted.update(
             (attempt.in_flight_event.offset, attempt.in_flight_event)
@@ -168,7 +168,7 @@ class AtMostOnceGuarantee(Guarantee):
     async def close(self, tasks: Collection[Task[None]]) -> None:
         """Write the last outcomes.
 
-        If another owner has claimed the partition, send a dead letter ``finished-late`` for each event that has succeeded instead,
+        If another owner has claimed the partition, send a dead letter ``finished-late`` instead for each event that has succeeded,
         because that owner treats these events as interrupted.
         """
         await self._write_ahead.close(tasks)

@@ -115,8 +115,8 @@ class BeginLog:
         """Take over the state of former owners in Redis, and return it.
 
         Args:
-            fence: Fence of a new state, which is created if Redis has none. From then on, Redis counts as having the ids of all events
-                below this offset.
+            fence: Fence of a new state, which is created if Redis has none. From then on, Redis counts as having the ids of all
+                events below this offset.
 
         Raises:
             RedisError, OSError, TimeoutError: Redis does not answer; no event may start without it.

@@ -79,7 +79,7 @@ class DeduplicatedGuarantee(Guarantee):
     async def close(self, tasks: Collection[Task[None]]) -> None:
         """Write the last outcomes.
 
-        If another owner has claimed the partition, send a dead letter ``finished-late`` for each event that has succeeded instead,
+        If another owner has claimed the partition, send a dead letter ``finished-late`` instead for each event that has succeeded,
         because that owner treats these events as interrupted.
         """
         await self._write_ahead.close(tasks)

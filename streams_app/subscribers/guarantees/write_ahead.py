@@ -250,7 +250,7 @@ class WriteAhead:
     async def close(self, tasks: Collection[Task[None]]) -> None:
         """End the tasks, and write the last outcomes.
 
-        If another owner has claimed the partition, send a dead letter ``finished-late`` for each event that has succeeded instead,
+        If another owner has claimed the partition, send a dead letter ``finished-late`` instead for each event that has succeeded,
         because that owner treats these events as interrupted.
         """
         partition, log = self._partition, self.log

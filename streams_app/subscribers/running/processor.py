@@ -78,7 +78,10 @@ class SubscriberProcessor(Processor):
 
     @property
     def in_flight(self) -> int:
-        """Unfinished events plus unwritten event ids; each number counts as 0 unless it is so large that the reader has to pause."""
+        """Number of unfinished events, plus number of event ids that are not written to Redis yet.
+
+        Each of the two numbers counts as 0 unless it is so large that the reader has to pause.
+        """
         if not self._partition.is_claimed:
             return 0
         unfinished = self._partition.tracker.unfinished
