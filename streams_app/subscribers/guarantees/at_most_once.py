@@ -130,7 +130,7 @@ class AtMostOnceGuarantee(Guarantee):
     def after_end(self, attempts: Sequence[Attempt]) -> None:
         """Count duplicates, and keep the events that have succeeded until their outcomes are written and committed.
 
-        If another owner takes over before, :meth:`close` or :meth:`on_commit_rejected` sends dead letters ``finished-late`` for them.
+        If another owner takes over before, dead letters ``finished-late`` are sent for them.
         """
         self._uncommitted.update(
             (attempt.in_flight_event.offset, attempt.in_flight_event)
