@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import ReaderView, TrustedClock
-from streams_app.delivery.producer import Outgoing
+from streams_app.delivery.producer import OutgoingRecord
 from streams_app.fold import Fold
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.decoded_batches import DecodedBatchCache
@@ -37,9 +37,9 @@ class Answering:
 
     def __init__(self, *outcomes: list[BaseException | None]) -> None:
         self.outcomes = list(outcomes)
-        self.sent: list[list[Outgoing]] = []
+        self.sent: list[list[OutgoingRecord]] = []
 
-    async def send(self, records: Sequence[Outgoing]) -> list[BaseException | None]:
+    async def send(self, records: Sequence[OutgoingRecord]) -> list[BaseException | None]:
         self.sent.append(list(records))
         return self.outcomes.pop(0) if self.outcomes else [None] * len(records)
 

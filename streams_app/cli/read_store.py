@@ -164,11 +164,11 @@ def verify(settings: Settings, store: str | None, repair: bool, limit: int, as_j
 async def _run_verify(settings: Settings, store: str, repair: bool, wait: float, take: Any) -> VerifyResult:
     from streams_app.cli.progress import show_progress
     from streams_app.clock import SystemClock
-    from streams_app.operations.verify import Verify
+    from streams_app.operations.verify import Verification
 
     clock = SystemClock()
     with show_progress(clock, "comparing") as show:
-        comparing = Verify(
+        comparing = Verification(
             settings, settings.read_store(store), clock, is_repair=repair, wait_seconds=wait, on_difference=take, on_progress=show
         )
         return await comparing.run()

@@ -18,7 +18,7 @@ from aiokafka.errors import TopicAuthorizationFailedError, UnknownTopicOrPartiti
 from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
-from streams_app.delivery.producer import TOO_LARGE, Outgoing, Producer
+from streams_app.delivery.producer import TOO_LARGE, OutgoingRecord, Producer
 from streams_app.delivery.rejected_event import NOT_KEPT, RejectedEvent
 from streams_app.errors import text_of
 from streams_app.reasons import Reason
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 DETAIL_BYTES = 500
 
-EncodedDeadLetter: TypeAlias = tuple[Reason, Outgoing]
+EncodedDeadLetter: TypeAlias = tuple[Reason, OutgoingRecord]
 """The reason of a rejection, and its dead letter."""
 
 
@@ -121,7 +121,7 @@ class DeadLetters:
         return unsent, failed
 
 
-def dead_letter_of(component: RejectingComponent, source: TP, rejected: RejectedEvent, now_ms: int) -> Outgoing:
+def dead_letter_of(component: RejectingComponent, source: TP, rejected: RejectedEvent, now_ms: int) -> OutgoingRecord:
     """Build the dead letter of a rejected record: key and value as received, reason and source position as headers.
 
     Args:
@@ -142,10 +142,10 @@ def dead_letter_of(component: RejectingComponent, source: TP, rejected: Rejected
         ("app-id", component.app_id.encode()),
         *rejected.headers,
     ]
-    return Outgoing(component.topic, rejected.record.key, rejected.record.value, headers)
+    return OutgoingRecord(component.topic, rejected.record.key, rejected.record.value, headers)
 
 
-def without_content(dead_letter: Outgoing) -> Outgoing:
+def without_content(dead_letter: OutgoingRecord) -> OutgoingRecord:
     """Return a dead letter without its value or, if it has none, without its key.
 
     This is for a topic with a lower size limit than the source. A header and the detail give the size of the removed part.

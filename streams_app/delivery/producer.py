@@ -17,7 +17,7 @@ After an error, the record may still have been appended.
 """
 
 
-class Outgoing(NamedTuple):
+class OutgoingRecord(NamedTuple):
     """A record to produce.
 
     Attributes:
@@ -41,5 +41,5 @@ class Outgoing(NamedTuple):
 class Producer(Protocol):
     """Produces records and waits for their acknowledgement, with a deadline."""
 
-    async def send(self, records: Sequence[Outgoing]) -> Outcomes:
+    async def send(self, records: Sequence[OutgoingRecord]) -> Outcomes:
         """Send records; return an outcome for each: None if the broker has acknowledged it, else the error."""

@@ -15,7 +15,7 @@ import aiohttp
 from rich.console import Console
 
 from streams_app.clock import Clock, SystemClock
-from streams_app.delivery.producer import Outgoing
+from streams_app.delivery.producer import OutgoingRecord
 from streams_app.demo.explaining import HOT_KEY, Explanation, explained, follow_command
 from streams_app.demo.fields import fault_of
 from streams_app.demo.kept import FirstEvents
@@ -247,7 +247,7 @@ class _Demo:
         if not updates:
             return
         self._write_side.write(updates)
-        outcomes = await self._producer.send([Outgoing(self._fold.source, update.key, update.value) for update in updates])
+        outcomes = await self._producer.send([OutgoingRecord(self._fold.source, update.key, update.value) for update in updates])
         failed = next((outcome for outcome in outcomes if outcome is not None), None)
         if failed is not None:
             raise TryAgainError(f"the broker does not accept events: {failed!r}") from failed

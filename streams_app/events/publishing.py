@@ -375,12 +375,12 @@ class Events:
         return found
 
     async def _produce(self, event: Event[Any, Any], ready: Sequence[_ReadyEvent]) -> None:
-        from streams_app.delivery.producer import TOO_LARGE, Outgoing  # with aiokafka, see above
+        from streams_app.delivery.producer import TOO_LARGE, OutgoingRecord  # with aiokafka, see above
 
         if self._producer is None or asyncio.get_running_loop() is not self._loop:
             raise RuntimeError("nothing is published outside of `async with Events(...)`; where no loop runs, call publish_sync")
         begun_ms = self._clock.monotonic_ms()
-        outcomes = await self._producer.send([Outgoing(event.topic, one.key, one.value, list(one.headers)) for one in ready])
+        outcomes = await self._producer.send([OutgoingRecord(event.topic, one.key, one.value, list(one.headers)) for one in ready])
         self._publishing_metrics.publish_seconds.labels(event=event.key).observe((self._clock.monotonic_ms() - begun_ms) / 1000)
         failed = [outcome for outcome in outcomes if outcome is not None]
         self._publishing_metrics.add(event.key, "acknowledged", len(ready) - len(failed))

@@ -14,13 +14,13 @@ from typing import Final, TypeAlias
 from aiokafka.errors import KafkaTimeoutError, ProducerClosed
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.producer import Outcomes, Outgoing
+from streams_app.delivery.producer import Outcomes, OutgoingRecord
 from streams_app.kafka.producer import AckedProducer
 
 MAX_TOGETHER: Final = 1_000
 """Maximum number of records in one request."""
 
-_Line: TypeAlias = list[tuple[Outgoing, asyncio.Future[BaseException | None]]]
+_Line: TypeAlias = list[tuple[OutgoingRecord, asyncio.Future[BaseException | None]]]
 """Queued records of one partition, each with a future for its outcome."""
 
 
@@ -54,7 +54,7 @@ class CoalescingProducer:
             await asyncio.wait(tasks)
         await self._producer.stop()
 
-    async def send(self, records: Sequence[Outgoing]) -> Outcomes:
+    async def send(self, records: Sequence[OutgoingRecord]) -> Outcomes:
         """Send records and return an outcome for each: None if the broker has acknowledged the record, else the error.
 
         If there is one record and its partition is known, it shares a request with the records of other calls. Otherwise, the

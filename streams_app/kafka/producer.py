@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, ProducerClosed
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.producer import Outcomes, Outgoing
+from streams_app.delivery.producer import Outcomes, OutgoingRecord
 from streams_app.kafka.client import client_options
 from streams_app.kafka.patches.producer_end import end
 from streams_app.kafka.topic_producer import SEND_SECONDS, TopicProducer
@@ -71,13 +71,13 @@ class AckedProducer:
         for topic in self._topics.values():
             topic.clear_faults()
 
-    def next_partition(self, record: Outgoing) -> TP | None:
+    def next_partition(self, record: OutgoingRecord) -> TP | None:
         """Return the partition for a record; None before the first send to its topic, or if the topic does not exist."""
         topic = self._topics.get(record.topic)
         partition = None if topic is None else topic.next_partition(record)
         return None if partition is None else TP(record.topic, partition)
 
-    async def send(self, records: Sequence[Outgoing]) -> Outcomes:
+    async def send(self, records: Sequence[OutgoingRecord]) -> Outcomes:
         """Produce records and wait for all acknowledgements, for at most ``send_seconds``.
 
         Returns:

@@ -23,7 +23,7 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from streams_app.delivery.producer import TOO_LARGE, Outcomes, Outgoing
+from streams_app.delivery.producer import TOO_LARGE, Outcomes, OutgoingRecord
 from streams_app.kafka.partitioner import partitions_of
 from streams_app.kafka.patches.producer_end import end
 
@@ -47,7 +47,7 @@ class ProducerBatch:
         self.builder = builder
         self.positions: list[int] = []
 
-    def append(self, record: Outgoing, position: int) -> bool:
+    def append(self, record: OutgoingRecord, position: int) -> bool:
         """Add a record; return False if the batch is full. An empty batch accepts any record."""
         _, key, value, headers, timestamp_ms, _ = record
         if self.builder.append(timestamp=timestamp_ms, key=key, value=value, headers=headers) is None:
@@ -101,7 +101,7 @@ class TopicProducer:
         self._failing_partitions: set[int | None] = set()
         self._turn = 0
 
-    def next_partition(self, record: Outgoing) -> int | None:
+    def next_partition(self, record: OutgoingRecord) -> int | None:
         """Return the partition for a record; None before a send has queried the broker.
 
         Records with neither a partition nor a key go to the partitions in rotation; each call advances the rotation.
@@ -111,7 +111,7 @@ class TopicProducer:
         numbers = self._opened.producer.client.cluster.partitions_for_topic(self._topic)
         return self._partitions([record], len(numbers))[0] if numbers else None
 
-    async def send(self, records: Sequence[Outgoing]) -> Outcomes:
+    async def send(self, records: Sequence[OutgoingRecord]) -> Outcomes:
         """Produce records and wait for acknowledgements; return an outcome for each: None if acknowledged, else the error."""
         late = KafkaTimeoutError(f"not acknowledged within {self._send_seconds:g} s")
         outcomes: Outcomes = [late] * len(records)
@@ -202,7 +202,7 @@ class TopicProducer:
 
     # ---- batches
 
-    async def _send(self, opened: OpenProducer, records: Sequence[Outgoing], count: int, outcomes: Outcomes) -> None:
+    async def _send(self, opened: OpenProducer, records: Sequence[OutgoingRecord], count: int, outcomes: Outcomes) -> None:
         batches = self._batches(opened.producer, records, count, range(len(records)))
         await self._send_all(opened, batches, outcomes)
         if not any(outcomes):
@@ -214,7 +214,7 @@ class TopicProducer:
                 await self._send_all(opened, alone, outcomes)
 
     def _batches(
-        self, producer: AIOKafkaProducer, records: Sequence[Outgoing], count: int, positions: Sequence[int]
+        self, producer: AIOKafkaProducer, records: Sequence[OutgoingRecord], count: int, positions: Sequence[int]
     ) -> list[ProducerBatch]:
         """Pack records into batches by partition, because a future per batch costs a fraction of one per record."""
         batches: list[ProducerBatch] = []
@@ -228,7 +228,7 @@ class TopicProducer:
                 batch.append(record, position)
         return batches
 
-    def _partitions(self, records: list[Outgoing], count: int) -> list[int]:
+    def _partitions(self, records: list[OutgoingRecord], count: int) -> list[int]:
         found = partitions_of([record.key or b"" for record in records], count)
         for position, record in enumerate(records):
             if record.partition is not None:

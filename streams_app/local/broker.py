@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from streams_app.clock import Clock
-from streams_app.delivery.producer import Outcomes, Outgoing
+from streams_app.delivery.producer import Outcomes, OutgoingRecord
 from streams_app.local.group import ConsumerGroup
 
 
@@ -45,7 +45,7 @@ class LocalBroker:
         self._listeners: defaultdict[str, list[Callable[[], object]]] = defaultdict(list)
         self._lock = threading.Lock()
 
-    def append(self, record: Outgoing) -> None:
+    def append(self, record: OutgoingRecord) -> None:
         """Append a record to its topic, then call the listeners of the topic in this thread."""
         at_ms = self._clock.now_ms() if record.timestamp_ms is None else record.timestamp_ms
         with self._lock:
@@ -89,7 +89,7 @@ class MemoryProducer:
         """Create a producer for a log in memory."""
         self._broker = broker
 
-    async def send(self, records: Sequence[Outgoing]) -> Outcomes:
+    async def send(self, records: Sequence[OutgoingRecord]) -> Outcomes:
         """Append records. Return None for each record, which means that it was acknowledged."""
         for record in records:
             self._broker.append(record)

@@ -15,7 +15,7 @@ import orjson
 from aiokafka.errors import BrokerResponseError, OutOfOrderSequenceNumber
 
 from streams_app.clock import Clock
-from streams_app.delivery.producer import Outgoing
+from streams_app.delivery.producer import OutgoingRecord
 from streams_app.errors import BadEventError, ConfigurationError, TryAgainError, text_of
 from streams_app.formats import REGISTERED
 from streams_app.formatting import counted, escaped, moment_ms, span, time_text
@@ -104,7 +104,7 @@ class _Ages:
 class _ImportRecord:
     """Input line as the record that will be sent, with the attributes of a consumed record."""
 
-    outgoing: Outgoing
+    outgoing: OutgoingRecord
 
     @property
     def offset(self) -> int:
@@ -170,7 +170,7 @@ async def send_import(settings: Settings, name: str, path: Path, plan: ImportPla
     producer = AckedProducer(settings.kafka, client_id="streams-app-import")
     sent = 0
     try:
-        batch: dict[int, Outgoing] = {}
+        batch: dict[int, OutgoingRecord] = {}
         for number, line in _read_lines(path, view.source):
             batch[number] = line.outgoing
             if len(batch) == PARALLEL:
@@ -182,7 +182,7 @@ async def send_import(settings: Settings, name: str, path: Path, plan: ImportPla
         await producer.stop()
 
 
-async def _send(producer: AckedProducer, batch: Mapping[int, Outgoing], sent: int, lines: int, view: LiveView) -> int:
+async def _send(producer: AckedProducer, batch: Mapping[int, OutgoingRecord], sent: int, lines: int, view: LiveView) -> int:
     """Produce a batch of records by line number. Return their number once all are acknowledged.
 
     Raises:
@@ -339,4 +339,4 @@ def _parse_line(text: bytes, topic: str) -> _ImportRecord:
         raise ValueError("time is neither ms since 1970 nor an ISO time")
     record_key = None if key is None else key.encode()
     made = [(name, one.encode()) for name, one in headers.items()]
-    return _ImportRecord(Outgoing(topic, record_key, orjson.dumps(value), made, at_ms))
+    return _ImportRecord(OutgoingRecord(topic, record_key, orjson.dumps(value), made, at_ms))

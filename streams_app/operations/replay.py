@@ -23,7 +23,7 @@ from typing import Final
 from aiokafka.errors import OutOfOrderSequenceNumber
 
 from streams_app.clock import Clock
-from streams_app.delivery.producer import TOO_LARGE, Outgoing
+from streams_app.delivery.producer import TOO_LARGE, OutgoingRecord
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.producer import AckedProducer
 from streams_app.operations.dead_letter import RECEIPT_HEADER, DeadLetterSelection, ListedDeadLetter
@@ -308,7 +308,7 @@ class DeadLetterReplay:
         for dead_letter in dead_letters:
             by_partition[dead_letter.partition].append(dead_letter.digest())
         receipts = [
-            Outgoing(to.dead_letters, None, "\n".join(part).encode(), [(RECEIPT_HEADER, to.address)], partition=partition)
+            OutgoingRecord(to.dead_letters, None, "\n".join(part).encode(), [(RECEIPT_HEADER, to.address)], partition=partition)
             for partition, digests in by_partition.items()
             for part in (digests[at : at + RECEIPT_EVENTS] for at in range(0, len(digests), RECEIPT_EVENTS))
         ]

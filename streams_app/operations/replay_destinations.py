@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.producer import Outgoing
+from streams_app.delivery.producer import OutgoingRecord
 from streams_app.errors import BadEventError
 from streams_app.events.headers import Headers
 from streams_app.fold import Fold
@@ -56,7 +56,7 @@ class Destination(Protocol):
     def rejections(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
         """Return the reasons for which the present declaration would reject the event again."""
 
-    def event(self, dead_letter: ListedDeadLetter) -> Outgoing:
+    def event(self, dead_letter: ListedDeadLetter) -> OutgoingRecord:
         """Return the record that replays a dead letter. Call it only if :meth:`obstacle` has returned an empty text."""
 
 
@@ -105,10 +105,10 @@ class FoldDestination(Destination):
         except NotFetchedError:
             return []  # only workers query the schema registry
 
-    def event(self, dead_letter: ListedDeadLetter) -> Outgoing:
+    def event(self, dead_letter: ListedDeadLetter) -> OutgoingRecord:
         """Return the record that replays a dead letter. Call it only if :meth:`obstacle` has returned an empty text."""
         headers = [(REPLAY_HEADER, self.address)]
-        return Outgoing(
+        return OutgoingRecord(
             self.topic, dead_letter.key, dead_letter.value, headers, partition=dead_letter.position and dead_letter.position[0]
         )
 
@@ -194,11 +194,11 @@ class SubscriberDestination(Destination):
             return []  # only workers query the schema registry
         return []
 
-    def event(self, dead_letter: ListedDeadLetter) -> Outgoing:
+    def event(self, dead_letter: ListedDeadLetter) -> OutgoingRecord:
         """Return the record that replays a dead letter. Call it only if :meth:`obstacle` has returned an empty text."""
         found = self._origin(dead_letter)
         assert found is not None  # otherwise `obstacle` is not empty
-        return Outgoing(self.topic, dead_letter.key, dead_letter.value, replay_headers(self._name, *found))
+        return OutgoingRecord(self.topic, dead_letter.key, dead_letter.value, replay_headers(self._name, *found))
 
     def _origin(self, dead_letter: ListedDeadLetter) -> tuple[OriginalPosition, Headers] | None:
         """Return the original position and the headers of the event; None if the dead letter does not have the position."""

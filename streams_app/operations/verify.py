@@ -51,7 +51,7 @@ IDLE_SECONDS: Final = 10.0
 """Time without progress after which the comparison no longer waits for a store that is behind."""
 
 
-class Verify:
+class Verification:
     """Compares one read store with its value source; reports the differences, and repairs them on request."""
 
     def __init__(

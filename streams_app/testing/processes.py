@@ -7,7 +7,7 @@ from asyncio.events import _set_running_loop
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from streams_app.delivery.producer import Outcomes, Outgoing
+from streams_app.delivery.producer import Outcomes, OutgoingRecord
 from streams_app.delivery.scripts import Scripts
 from streams_app.events.codec import decoder_of
 from streams_app.events.declaration import Event
@@ -104,7 +104,7 @@ class DyingProducer(MemoryProducer):
         super().__init__(broker)
         self._process = process
 
-    async def send(self, records: Sequence[Outgoing]) -> Outcomes:
+    async def send(self, records: Sequence[OutgoingRecord]) -> Outcomes:
         """Append records to the log and return their outcomes. If the process was killed, append nothing and never return."""
         await self._process.living()
         return await super().send(records)

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.producer import Outgoing
+from streams_app.delivery.producer import OutgoingRecord
 from streams_app.errors import ConfigurationError
 from streams_app.events.declaration import Event, M, T
 from streams_app.events.headers import FOLD_ID
@@ -163,7 +163,7 @@ class SubscriberTester:
         self, event: Event[Any, Any], value: bytes | None, *, key: bytes | None = None, headers: Sequence[tuple[str, bytes]] = ()
     ) -> None:
         """Append a record with any bytes to the topic of an event, like a producer that does not know the event's declaration."""
-        self._workers.broker.append(Outgoing(event.topic, key, value, list(headers)))
+        self._workers.broker.append(OutgoingRecord(event.topic, key, value, list(headers)))
         self._workers.settle()
 
     def advance(self, by: str | timedelta) -> None:
@@ -293,7 +293,7 @@ class SubscriberTester:
         return tester
 
     def _emitted(self, topic: str, record: FoldedRecord) -> None:
-        self._workers.broker.append(Outgoing(topic, record.key, record.value, [(FOLD_ID, record.fold_id)]))
+        self._workers.broker.append(OutgoingRecord(topic, record.key, record.value, [(FOLD_ID, record.fold_id)]))
         self._workers.settle()
 
     def _fold(self, tester: FoldTester, offset: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.offset_metadata import offsets_in
-from streams_app.delivery.producer import Outgoing
+from streams_app.delivery.producer import OutgoingRecord
 from streams_app.subscribers.state.offset_metadata import decoded
 from streams_app.subscribers.state.offset_tracker import NOTHING
 from tests.chaos.simulation_claims import ClaimOf, DoneUnder
@@ -84,7 +84,7 @@ class CallLedger:
         if key and (unfinished := [at for at in behind if not self.is_finished(at)]):
             self._world.report_fault("order", f"{offset} is called before {unfinished} of its key")
 
-    def on_record(self, record: Outgoing) -> None:
+    def on_record(self, record: OutgoingRecord) -> None:
         """Handle a dead letter that the broker has appended, acknowledged or not."""
         headers = {name: value.decode(errors="replace") for name, value in record.headers}
         offset, reason, fate = int(headers["source-offset"]), headers["reason"], fate_of(int(headers["source-offset"]))

@@ -11,7 +11,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent
 from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.processor import Processor, Processors
-from streams_app.delivery.producer import Outgoing
+from streams_app.delivery.producer import OutgoingRecord
 from streams_app.delivery.scripts import Script, with_included
 from tests.chaos.simulation_kafka import Log, Sender
 from tests.chaos.simulation_ledger import positions_in
@@ -40,7 +40,7 @@ class CountLedger:
         self.highest: dict[str, int] = {}
         self.records = 0
 
-    def on_record(self, record: Outgoing) -> None:
+    def on_record(self, record: OutgoingRecord) -> None:
         """Handle a dead letter that the broker has appended, acknowledged or not."""
         headers = dict(record.headers)
         name, offset = headers["toy"].decode(), int(headers["source-offset"])

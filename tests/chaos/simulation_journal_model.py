@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from streams_app.delivery.group_consumer import PartitionCommit
-from streams_app.delivery.producer import Outgoing
+from streams_app.delivery.producer import OutgoingRecord
 from streams_app.journal.core.block import DamagedBlockError, decode
 from streams_app.journal.core.entry import Row, row_of
 from streams_app.journal.store.keys import JournalKeys
@@ -333,7 +333,7 @@ class JournalLedger:
     records: int = 0
     highest: dict[str, int] = field(default_factory=dict)
 
-    def on_record(self, record: Outgoing) -> None:
+    def on_record(self, record: OutgoingRecord) -> None:
         """Do nothing: journals send no records."""
 
     def on_known_loss(self, name: str, first: int, last: int, highest: Mapping[str, int]) -> None:

@@ -20,7 +20,7 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import GONE, OTHER, Incarnation, checksum_of
 from streams_app.delivery.group_consumer import Member, NotOwnerError, PartitionCommit
-from streams_app.delivery.producer import Outgoing
+from streams_app.delivery.producer import OutgoingRecord
 from streams_app.kafka.member_requests import commit_as
 from streams_app.local.group import NOTHING_FETCHED, PartitionReader
 from tests.chaos.simulation_group import Coordinator, SimulatedGroup
@@ -227,7 +227,7 @@ class Sender:
     def clear_faults(self) -> None:
         """Do nothing."""
 
-    async def send(self, records: Sequence[Outgoing]) -> list[BaseException | None]:
+    async def send(self, records: Sequence[OutgoingRecord]) -> list[BaseException | None]:
         """Send records, each with its own outcome; after an error, it is unknown whether a record was appended."""
         ledger = self._worker.world.ledger
         outcomes: list[BaseException | None] = []

@@ -9,7 +9,7 @@ from typing import Any
 
 from streams_app.delivery.clocks import FRESH_MS
 from streams_app.delivery.group_consumer import PartitionCommit
-from streams_app.delivery.producer import Outgoing
+from streams_app.delivery.producer import OutgoingRecord
 from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.store.drop_request import DroppedGroup
@@ -94,7 +94,7 @@ class Ledger:
 
     # ---- output
 
-    def on_record(self, record: Outgoing) -> None:
+    def on_record(self, record: OutgoingRecord) -> None:
         """Check a record that the broker has appended, acknowledged or not."""
         headers = {name: value.decode() for name, value in record.headers}
         if record.topic in self._outputs:
@@ -104,13 +104,13 @@ class Ledger:
             self.dead_letters += 1
             self._on_dead_letter(self._folds[headers["fold"]], record, int(headers["source-offset"]))
 
-    def _on_dead_letter(self, fold: Fold, record: Outgoing, offset: int) -> None:
+    def _on_dead_letter(self, fold: Fold, record: OutgoingRecord, offset: int) -> None:
         entry = self._log.entries[offset]
         if entry is None or entry.value != record.value or self.group(fold, entry) is not None:
             self._report("invented", f"{fold.name} offset {offset} is not an event that must be rejected")
         self.done[fold.name].add(offset)
 
-    def _on_folded(self, fold: Fold, record: Outgoing, fold_id: str) -> None:
+    def _on_folded(self, fold: Fold, record: OutgoingRecord, fold_id: str) -> None:
         value = json.loads(record.value or b"")
         first, last = map(int, fold_id.rsplit(":", 1)[1].split("-"))
         if last >= self._log.end:

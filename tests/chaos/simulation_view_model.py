@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from streams_app.delivery.group_consumer import PartitionCommit
-from streams_app.delivery.producer import Outgoing
+from streams_app.delivery.producer import OutgoingRecord
 from streams_app.errors import BadEventError
 from streams_app.live.core.decide import Put, Removal, ViewRule
 from streams_app.live.core.model import items_by_page
@@ -239,7 +239,7 @@ class ViewLedger:
         self.records = 0
         self.highest: dict[str, int] = {}
 
-    def on_record(self, record: Outgoing) -> None:
+    def on_record(self, record: OutgoingRecord) -> None:
         """Handle a dead letter that the broker has appended, acknowledged or not."""
         headers = dict(record.headers)
         self.models[headers["view"].decode()].rejected.add(int(headers["source-offset"]))

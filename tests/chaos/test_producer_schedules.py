@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError, NotLeaderForPartitionError, ProducerClosed
 
-from streams_app.delivery.producer import Outgoing
+from streams_app.delivery.producer import OutgoingRecord
 from streams_app.kafka import producer as producing
 from streams_app.kafka import topic_producer
 from streams_app.kafka.producer import AckedProducer
@@ -135,7 +135,8 @@ async def schedule(broker: Broker) -> list[str]:
         await asyncio.sleep(rng.uniform(0, 60))  # virtual time: callers start one by one
         topics = rng.sample(TOPICS, rng.randint(1, len(TOPICS)))
         records = [
-            Outgoing(rng.choice(topics), b"k%d" % rng.randrange(5), b"%d-%d" % (number, at)) for at in range(rng.randint(1, 12))
+            OutgoingRecord(rng.choice(topics), b"k%d" % rng.randrange(5), b"%d-%d" % (number, at))
+            for at in range(rng.randint(1, 12))
         ]
         began = loop.time()
         outcomes = await producer.send(records)

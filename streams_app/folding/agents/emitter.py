@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from streams_app.codec import canonical_bytes
 from streams_app.delivery.clocks import ReaderView, TrustedClock
 from streams_app.delivery.dead_letters import DeadLetters
-from streams_app.delivery.producer import TOO_LARGE, Outgoing, Producer
+from streams_app.delivery.producer import TOO_LARGE, OutgoingRecord, Producer
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.delivery.scripts import FencedError
 from streams_app.folding.agents.record_tracing import RecordTracing
@@ -274,10 +274,10 @@ class Emitter:
         if self.renderer is None or (self.renderer.shape, self.renderer.lost) != (shard.definition.stored, shard.lost):
             self.renderer = Renderer(shard.definition.stored, *shard.tp, shard.lost)
         new, output = tuple.__new__, shard.fold.output
-        records: list[Outgoing] = []
+        records: list[OutgoingRecord] = []
         owner: list[int] = []
         for position, name, key, value in self.renderer.records(entries):
-            records.append(new(Outgoing, (output, key, value, [("fold-id", name)], None, None)))
+            records.append(new(OutgoingRecord, (output, key, value, [("fold-id", name)], None, None)))
             owner.append(position)
         spans = [] if self.tracing is None else await self.tracing.begin(entries, records, owner)
         started = self.clock.monotonic_ms()
@@ -298,7 +298,7 @@ class Emitter:
                 unsent.add(position)
         return [entry for position, entry in enumerate(entries) if position not in unsent], failed
 
-    async def _dead_letter_too_large(self, record: Outgoing) -> BaseException | None:
+    async def _dead_letter_too_large(self, record: OutgoingRecord) -> BaseException | None:
         """Send a dead letter for a folded record that is too large for the broker, which would otherwise block its shard forever.
 
         The dead letter has the key and the id of the record, and no value. Return the error, or None once it is acknowledged.

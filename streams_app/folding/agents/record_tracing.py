@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streams_app.codec import canonical_bytes
 from streams_app.delivery.batch import TP
-from streams_app.delivery.producer import Outcomes, Outgoing
+from streams_app.delivery.producer import Outcomes, OutgoingRecord
 from streams_app.events.trace_contexts import MAX_LINKS, sampled_context
 from streams_app.folding.core.event import Event
 from streams_app.folding.core.record import SealedGroup
@@ -113,7 +113,7 @@ class RecordTracing:
                 self._contexts.add(self._shard, event[2], context, event[0])
             yield event
 
-    async def begin(self, entries: Sequence[SealedGroup], records: Sequence[Outgoing], owner: Sequence[int]) -> list[Span]:
+    async def begin(self, entries: Sequence[SealedGroup], records: Sequence[OutgoingRecord], owner: Sequence[int]) -> list[Span]:
         """Begin and return a span for each record, and add its trace context to the headers of the record.
 
         Args:

@@ -15,7 +15,7 @@ from aiokafka.structs import ConsumerRecord
 from prometheus_client import CollectorRegistry
 
 from streams_app import Catalogue, Event, Events, Received, Settings
-from streams_app.delivery.producer import Outcomes, Outgoing
+from streams_app.delivery.producer import Outcomes, OutgoingRecord
 from streams_app.errors import BadEventError, ConfigurationError, NotPublishedError
 from streams_app.health.metrics import Metrics
 from streams_app.kafka.producer import AckedProducer
@@ -108,7 +108,7 @@ async def test_concurrent_publications_share_few_requests(place: Place, monkeypa
     requests: list[int] = []
     send = AckedProducer.send
 
-    async def counted(self: AckedProducer, outgoing: Sequence[Outgoing]) -> Outcomes:
+    async def counted(self: AckedProducer, outgoing: Sequence[OutgoingRecord]) -> Outcomes:
         requests.append(len(outgoing))
         return await send(self, outgoing)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from streams_app.delivery.producer import Outgoing
+from streams_app.delivery.producer import OutgoingRecord
 from streams_app.kafka.producer import AckedProducer
 from streams_app.settings.sections import KafkaSettings
 from tests.checker import event
@@ -72,11 +72,11 @@ async def test_missing_topic_does_not_block_others_and_is_not_created(site: Site
     there, missing = site.names.topic("there"), site.names.topic("missing")
     producer = acked_producer(site)
     try:
-        waiting = asyncio.create_task(producer.send([Outgoing(missing, b"k", b"v")]))
-        fine = [await producer.send([Outgoing(there, b"k", b"v")]) for _ in range(5)]
+        waiting = asyncio.create_task(producer.send([OutgoingRecord(missing, b"k", b"v")]))
+        fine = [await producer.send([OutgoingRecord(there, b"k", b"v")]) for _ in range(5)]
         has_waited = not waiting.done()
         (error,) = await waiting
-        mixed = await producer.send([Outgoing(missing, b"k", b"v"), Outgoing(there, b"k", b"v")])
+        mixed = await producer.send([OutgoingRecord(missing, b"k", b"v"), OutgoingRecord(there, b"k", b"v")])
     finally:
         await producer.stop()
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from aiokafka.errors import ProducerClosed
 
-from streams_app.delivery.producer import TOO_LARGE, Outgoing
+from streams_app.delivery.producer import TOO_LARGE, OutgoingRecord
 from streams_app.kafka.producer import AckedProducer
 from streams_app.settings.sections import KafkaSettings
 from tests.conftest import KafkaServer, Names
@@ -25,7 +25,7 @@ async def test_any_number_of_large_records_for_one_partition_is_acknowledged(
     topic = names.topic("out")
     await create_topics(kafka.bootstrap_servers, [topic], 2)
     producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
-    records = [Outgoing(topic, b"one key", b"%d " % number + b"x" * 250_000) for number in range(count)]
+    records = [OutgoingRecord(topic, b"one key", b"%d " % number + b"x" * 250_000) for number in range(count)]
     try:
         outcomes = await asyncio.gather(*(producer.send(records) for _ in range(senders)))
     finally:
@@ -42,10 +42,10 @@ async def test_stopped_producer_opens_no_connection(kafka: KafkaServer, names: N
     topic = names.topic("out")
     await create_topics(kafka.bootstrap_servers, [topic], 1)
     producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
-    assert [None] == await producer.send([Outgoing(topic, b"key", b"before")])
+    assert [None] == await producer.send([OutgoingRecord(topic, b"key", b"before")])
     await producer.stop()
 
-    assert [ProducerClosed] == [type(outcome) for outcome in await producer.send([Outgoing(topic, b"key", b"after")])]
+    assert [ProducerClosed] == [type(outcome) for outcome in await producer.send([OutgoingRecord(topic, b"key", b"after")])]
 
 
 @pytest.mark.apache
@@ -63,7 +63,7 @@ async def test_one_oversized_record_does_not_prevent_acknowledgement_of_others(k
     topic = names.topic("out")
     await create_topics(kafka.bootstrap_servers, [topic], 2, {"max.message.bytes": "10000"})
     producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
-    waiting = [Outgoing(topic, b"k%d" % number, b"x" * (20_000 if number == 7 else 900)) for number in range(40)]
+    waiting = [OutgoingRecord(topic, b"k%d" % number, b"x" * (20_000 if number == 7 else 900)) for number in range(40)]
     rejected: set[bytes | None] = set()
     try:
         for _ in range(3):
@@ -80,7 +80,7 @@ async def test_records_of_several_topics_reach_their_own_topics(kafka: KafkaServ
     topics = [names.topic("one"), names.topic("two")]
     await create_topics(kafka.bootstrap_servers, topics, 2)
     producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
-    records = [Outgoing(topics[number % 2], b"k%d" % (number // 2), b"%d" % number) for number in range(40)]
+    records = [OutgoingRecord(topics[number % 2], b"k%d" % (number // 2), b"%d" % number) for number in range(40)]
     try:
         outcomes = await producer.send(records)
     finally:
@@ -99,7 +99,7 @@ async def test_record_is_written_to_its_named_partition(kafka: KafkaServer, name
     await create_topics(kafka.bootstrap_servers, [topic], 4)
     producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
     try:
-        outcomes = await producer.send([Outgoing(topic, b"one key", b"%d" % each, partition=each % 4) for each in range(20)])
+        outcomes = await producer.send([OutgoingRecord(topic, b"one key", b"%d" % each, partition=each % 4) for each in range(20)])
     finally:
         await producer.stop()
     found = await read_topic(kafka.bootstrap_servers, topic, until=lambda found: len(found) >= 20, timeout_seconds=LIMIT_SECONDS)

@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent, dead_letter_of, without_content
-from streams_app.delivery.producer import Outgoing
+from streams_app.delivery.producer import OutgoingRecord
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.reasons import REASONS, RECORD_TOO_LARGE, Reason
 from tests.manual_clock import ManualClock
@@ -22,11 +22,13 @@ from tests.servers.cache import ROOT
 FOLD = RejectingComponent("fold", "f", "social", "dead")
 
 
-def dead_letter(detail: str = "why", *, key: bytes | None = b"k", value: bytes | None = b"v", addressee: str = "") -> Outgoing:
+def dead_letter(
+    detail: str = "why", *, key: bytes | None = b"k", value: bytes | None = b"v", addressee: str = ""
+) -> OutgoingRecord:
     return dead_letter_of(FOLD, TP("s", 3), RejectedEvent(Raw(7, 1, key, value), "user-error", detail, addressee), 99)
 
 
-def headers_of(record: Outgoing) -> dict[str, bytes]:
+def headers_of(record: OutgoingRecord) -> dict[str, bytes]:
     return dict(record.headers)
 
 
@@ -65,9 +67,9 @@ class Broker:
 
     def __init__(self, *answers: list[BaseException | None]) -> None:
         self.answers = list(answers)
-        self.sent: list[list[Outgoing]] = []
+        self.sent: list[list[OutgoingRecord]] = []
 
-    async def send(self, records: Sequence[Outgoing]) -> list[BaseException | None]:
+    async def send(self, records: Sequence[OutgoingRecord]) -> list[BaseException | None]:
         self.sent.append(list(records))
         return self.answers.pop(0)
 

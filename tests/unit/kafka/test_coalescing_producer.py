@@ -10,7 +10,7 @@ import pytest
 from aiokafka.errors import KafkaTimeoutError, MessageSizeTooLargeError, ProducerClosed
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.producer import Outcomes, Outgoing
+from streams_app.delivery.producer import Outcomes, OutgoingRecord
 from streams_app.kafka.coalescing_producer import CoalescingProducer
 from streams_app.kafka.producer import AckedProducer
 
@@ -27,10 +27,10 @@ class StubSender:
         self.answers = asyncio.Event()
         self.raises: Exception | None = None
 
-    def next_partition(self, record: Outgoing) -> TP | None:
+    def next_partition(self, record: OutgoingRecord) -> TP | None:
         return TP(record.topic, int(record.key or b"0"))
 
-    async def send(self, records: Sequence[Outgoing]) -> Outcomes:
+    async def send(self, records: Sequence[OutgoingRecord]) -> Outcomes:
         self.requests.append([record.value for record in records])
         if {record.partition for record in records} & self.silent:
             await asyncio.Event().wait()
@@ -48,7 +48,7 @@ def coalescing(sends: StubSender, seconds: float = LIMIT_SECONDS) -> CoalescingP
 
 
 def sent(producer: CoalescingProducer, value: bytes, partition: int = 0) -> asyncio.Task[Outcomes]:
-    return asyncio.create_task(producer.send([Outgoing("t", b"%d" % partition, value)]))
+    return asyncio.create_task(producer.send([OutgoingRecord("t", b"%d" % partition, value)]))
 
 
 async def turns() -> None:

@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
 
-from streams_app.delivery.producer import Outgoing
+from streams_app.delivery.producer import OutgoingRecord
 from streams_app.kafka.fetching import stable_offset
 from streams_app.kafka.producer import AckedProducer
 from streams_app.kafka.topic_producer import OpenProducer, ProducerBatch, TopicProducer
@@ -132,7 +132,7 @@ async def test_unresponsive_broker_fails_unacknowledged_records_only() -> None:
             broker.tried.append("ended")
 
     topic = Packed("t", opened, reports.report, send_seconds=0.1)
-    first, second = await topic.send([Outgoing("t", b"a", b""), Outgoing("t", b"b", b"")])
+    first, second = await topic.send([OutgoingRecord("t", b"a", b""), OutgoingRecord("t", b"b", b"")])
 
     assert (None, KafkaTimeoutError) == (first, type(second))
     assert "ended" == broker.tried[-1]
@@ -143,7 +143,7 @@ async def test_unreachable_broker_fails_every_record() -> None:
     async def unreachable() -> AIOKafkaProducer:
         raise KafkaConnectionError("away")
 
-    outcomes = await TopicProducer("t", unreachable, TopicReports().report).send([Outgoing("t", b"a", b"")] * 2)
+    outcomes = await TopicProducer("t", unreachable, TopicReports().report).send([OutgoingRecord("t", b"a", b"")] * 2)
 
     assert [KafkaConnectionError] * 2 == [type(outcome) for outcome in outcomes]
 
@@ -156,7 +156,7 @@ async def test_every_replica_must_acknowledge_a_record_and_none_is_appended_twic
         raise KafkaConnectionError("enough is known")
 
     monkeypatch.setattr("streams_app.kafka.producer.AIOKafkaProducer", record_options)
-    await AckedProducer(KafkaSettings(), client_id="test").send([Outgoing("t", b"a", b"")])
+    await AckedProducer(KafkaSettings(), client_id="test").send([OutgoingRecord("t", b"a", b"")])
 
     assert ("all", True) == (opened["acks"], opened["enable_idempotence"])
 

@@ -6,7 +6,7 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import RejectingComponent, dead_letter_of
-from streams_app.delivery.producer import Outgoing
+from streams_app.delivery.producer import OutgoingRecord
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.kafka.producer import AckedProducer
 from streams_app.reasons import Reason
@@ -57,7 +57,7 @@ async def test_interrupted_event_stays_unless_explicitly_selected(orders: Orders
     ]  # fmt: skip
     producer = AckedProducer(KafkaSettings(bootstrap_servers=orders.site.bootstrap), client_id="letters")
 
-    def written(offset: int, reason: Reason) -> Outgoing:
+    def written(offset: int, reason: Reason) -> OutgoingRecord:
         event_id = f"e{offset}".encode()
         own = (("event-id", event_id), ("source-timestamp-ms", b"5"), ("received-headers", b"1"), ("ce_id", event_id))
         record = Raw(offset, 5, b"o1", b'{"order_id": "o1"}')

@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from streams_app.codec import TEXT_TAG
 from streams_app.delivery.batch import TP
-from streams_app.delivery.producer import Outgoing
+from streams_app.delivery.producer import OutgoingRecord
 from streams_app.events.trace_contexts import MAX_LINKS, sampled_context
 from streams_app.folding.agents.record_tracing import EventContexts, RecordTracing
 from streams_app.folding.core.record import SealedGroup
@@ -106,8 +106,8 @@ def test_number_of_contexts_is_bounded_and_consistent_in_any_order(steps: list[t
 # Records
 
 
-def records_of(*entries: SealedGroup) -> list[Outgoing]:
-    return [Outgoing("out", entry.member[1:], b"{}", [("fold-id", b"f:t:0:%d-%d" % entry[1:3])]) for entry in entries]
+def records_of(*entries: SealedGroup) -> list[OutgoingRecord]:
+    return [OutgoingRecord("out", entry.member[1:], b"{}", [("fold-id", b"f:t:0:%d-%d" % entry[1:3])]) for entry in entries]
 
 
 def test_events_of_a_range_are_kept_with_their_groups_and_passed_on_unchanged() -> None:

@@ -13,7 +13,7 @@ import pytest
 from streams_app import Event, Received, Retry, subscriber
 from streams_app.delivery.batch import TP
 from streams_app.delivery.processor import ImpossibleClaimError, LogBounds
-from streams_app.delivery.producer import Outgoing
+from streams_app.delivery.producer import OutgoingRecord
 from streams_app.subscribers.guarantees.at_most_once import AtMostOnceGuarantee
 from streams_app.subscribers.running.processor import SubscriberProcessor
 from streams_app.testing import SubscriberTester
@@ -61,7 +61,7 @@ def test_events_of_two_sources_with_one_id_are_both_called_and_their_duplicates_
 
     def publish(order_id: str, source: bytes) -> None:
         headers = [("ce_id", b"1"), ("ce_type", b"order.paid"), ("ce_source", source)]
-        kit._workers.broker.append(Outgoing("order.paid", None, b'{"order_id": "%s"}' % order_id.encode(), headers))
+        kit._workers.broker.append(OutgoingRecord("order.paid", None, b'{"order_id": "%s"}' % order_id.encode(), headers))
         kit.advance("1s")
 
     with SubscriberTester(one) as kit:
