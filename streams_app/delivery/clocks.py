@@ -38,9 +38,9 @@ class ReaderView:
 class AcknowledgedUntil:
     """Tracks the time until which all acknowledged records are applied, including those that open transactions hide.
 
-    While transactions hide records, it stores the current high watermark and time. Once all records below that high watermark are
-    applied, it advances to the stored time, and stores the next high watermark. So the time lags by at most two such rounds
-    while transactions open and close, and does not advance while one transaction stays open.
+    While transactions hide records, this class stores the current high watermark and time. Once all records below the stored high
+    watermark are applied, the result becomes the stored time, and the next high watermark and time are stored. So while transactions
+    open and close, the result lags by at most two such steps; while one transaction stays open, it does not advance.
     """
 
     def __init__(self) -> None:
@@ -48,12 +48,15 @@ class AcknowledgedUntil:
         self._known_ms = 0
 
     def at(self, fence: int, view: ReaderView, known_ms: int) -> int:
-        """Return the time until which all acknowledged records are applied; that time decreases only if ``known_ms`` does.
+        """Return the time until which all records that the broker has acknowledged are applied.
+
+        These include the records that an open transaction still hides, so the result may be earlier than ``known_ms``. It decreases
+        only if ``known_ms`` does.
 
         Args:
             fence: Highest applied offset.
             view: End offsets in the last fetch reply.
-            known_ms: Time until which all readable records are applied.
+            known_ms: Time until which all readable records, those below the last stable offset, are applied.
         """
         end = view.high_watermark
         if end is None or end <= fence + 1:
@@ -81,7 +84,7 @@ def is_caught_up(fence: int, view: ReaderView, now_ms: int) -> bool:
 def is_close(fetched_ms: int, at_ms: int) -> bool:
     """Return whether a fetch was sent at most :data:`FRESH_MS` before or after a time.
 
-    A fetch that seems to have been sent long after that time is not accepted either, because a clock was wrong.
+    If the fetch seems to have been sent long *after* the time, a clock was wrong, so the result is False as well.
     """
     return abs(fetched_ms - at_ms) <= FRESH_MS
 
@@ -91,7 +94,7 @@ def advanced(clock_ms: int, now_ms: int, *, caught_up: bool) -> int:
 
     Args:
         clock_ms: Partition clock so far.
-        now_ms: Wall-clock time; all records that had arrived by then are known.
+        now_ms: Wall-clock time; if the reader has caught up, it has read all records that had arrived by then.
         caught_up: Whether the reader is at the end of the partition; if not, the clock is returned unchanged.
     """
     return max(clock_ms, now_ms) if caught_up else clock_ms

@@ -137,7 +137,8 @@ class Commits:
         Args:
             positions: Offsets and metadata to commit.
             member: Generation and member id under which the partitions were claimed.
-            is_last: Whether this is the last commit of a claim, which starts no work.
+            is_last: Whether this is the last commit of a claim. Because it starts no work, it is sent even if an earlier commit of
+                this member had no answer.
 
         Raises:
             NotOwnerError: Kafka rejected the commit. Or an earlier commit of this member had no answer: nothing was sent, and the

@@ -35,7 +35,8 @@ class RejectingComponent(NamedTuple):
     """The component that rejects records, as the headers of its dead letters identify it.
 
     Attributes:
-        kind: Kind of the component: ``fold``, ``store``, ``subscriber`` or ``view``. It is the key of the header with the name.
+        kind: Kind of the component: ``fold``, ``store``, ``subscriber`` or ``view``. A dead letter has a header of this name, whose
+            value is the name of the component.
         name: Name of the component. It is recorded because other components may have accepted the same record.
         app_id: Application of the component. Other applications may use the same names and the same dead-letter topic.
         topic: Dead-letter topic of the component.
@@ -89,7 +90,7 @@ class DeadLetters:
             logger.info("dead letters acknowledged again %s=%s source=%s", self.component.kind, self.component.name, self.source)
 
     async def send_once(self, rejected: Sequence[RejectedEvent]) -> BaseException | None:
-        """Send dead letters once; return None if all are acknowledged, else an error of the producer."""
+        """Send dead letters once; return None if all are acknowledged, else the error of one that is not."""
         _, failed = await self._send(self._encoded(rejected))
         return failed
 
@@ -101,7 +102,7 @@ class DeadLetters:
         """Send dead letters. One that is too large for its topic is sent without its content: its headers still locate the record.
 
         Returns:
-            The dead letters to retry, because they are not acknowledged, and an error of the producer for one of them.
+            The dead letters that were not acknowledged, so that the caller sends them again; and the error of one of them.
         """
         waiting, unsent = list(dead_letters), list[EncodedDeadLetter]()
         failed: BaseException | None = None
@@ -148,7 +149,8 @@ def dead_letter_of(component: RejectingComponent, source: TP, rejected: Rejected
 def without_content(dead_letter: OutgoingRecord) -> OutgoingRecord:
     """Return a dead letter without its value or, if it has none, without its key.
 
-    This is for a topic with a lower size limit than the source. A header and the detail give the size of the removed part.
+    Use it if the topic has a lower size limit than the source. The size of the removed part is added to the header ``detail``, and
+    is the value of an additional header (see :data:`.NOT_KEPT`).
     """
     what, dropped = ("value", dead_letter.value) if dead_letter.value else ("key", dead_letter.key or b"")
     suffix = f"; {what} of {len(dropped)} bytes not kept".encode()

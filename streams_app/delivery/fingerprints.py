@@ -26,8 +26,8 @@ MAX_NEAR: Final = 8
 SPREAD: Final = 3
 """Controls how many older fingerprints are retained; a higher value retains more.
 
-An older fingerprint is dropped if the distance between its two neighbours is at most 1/``SPREAD`` of the distance from there to the
-newest fingerprint.
+An older fingerprint is dropped if the offsets of its two neighbours are close to each other, compared with their distance from the
+newest fingerprint: their difference is at most 1/``SPREAD`` of the difference between the newer neighbour and the newest one.
 """
 
 _SHAPE: Final = re.compile(r"(?:[0-9]+:[0-9a-f]{8}(?:,|$))*", re.ASCII)

@@ -15,8 +15,8 @@ from streams_app.errors import TryAgainError
 class GroupConsumer(Protocol):
     """A member of a consumer group: Faust's consumer, a bare aiokafka consumer, or one in memory.
 
-    Each has its own :class:`streams_app.delivery.ownership.Ownership`, so that a rebalance of one group never delays another group.
-    An implementation has three duties towards the ownership:
+    Each member has its own :class:`streams_app.delivery.ownership.Ownership`, so that a rebalance of one group never delays another
+    group. An implementation must do three things for its ownership:
 
     * **Membership.** After each assignment it pauses the assigned partitions and calls ``ownership.assigned(generation)``, even
       if nothing changed. In the revocation callback it awaits ``ownership.revoked(tps)`` before the group continues: the last
@@ -27,12 +27,12 @@ class GroupConsumer(Protocol):
       ``ownership.deliver``. ``begin`` is the reader's position before the records were taken, ``end`` its position afterwards,
       ``seek_number`` the number of the last seek. No await may separate reading these three, because a seek could intervene. A
       fetch that moved the position without a record also becomes a batch. ``fetched_at_ms`` is when the request was *sent*. A
-      batch may be dropped at any time, which the chain rule detects, but must not be delivered twice or changed.
+      batch may be lost: the chain rule detects the gap. It must not be delivered twice, nor changed.
     * **Timers.** It calls ``ownership.tick_once()`` every ``worker.tick`` and ``ownership.commit_once()`` every
       ``worker.commit_every``, on the event loop on which it calls all methods of the ownership.
 
-    :mod:`streams_app.kafka.member_requests` implements requests to the broker for any aiokafka consumer: committed offsets, the
-    commit under a claim, bounds of the log.
+    :mod:`streams_app.kafka.member_requests` implements requests to the broker for any aiokafka consumer: reading committed offsets,
+    and committing as the member and generation of a claim.
 
     The ownership calls the methods below on its event loop. The watchdog's thread also calls ``generation``, ``assignment`` and
     ``reader_view``.
@@ -109,7 +109,7 @@ class GroupConsumer(Protocol):
         """Seek a partition to an offset.
 
         Returns:
-            The number of this seek. Batches that were fetched before this seek have another number.
+            The number of this seek. Batches that were fetched before it have another number, which shows that they are outdated.
 
         Raises:
             NotOwnerError: The partition is not assigned to this member.
@@ -133,7 +133,7 @@ class NotOwnerError(Exception):
 
 
 class InDoubtError(TryAgainError):
-    """A commit had no answer. While this member stays in the group, the broker may still execute that commit after a newer one."""
+    """The broker did not answer a commit. While this member stays in the group, the broker may still apply it after a newer one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ in this worker are retained, because a newer or older worker of the application 
 as the embedded broker, the committed offset applies to all processors.
 
 The commit metadata is JSON, ``{"<name>": offset, …}``. The key ``"@notes"`` contains the metadata of each processor by name. If the
-JSON exceeds the limit of a broker, a compact form is written: ``~<lowest offset>;<name>=<difference>,…``. In this form, names are
-sorted; the name ``17*eu`` stands for the first 17 characters of the previous name followed by ``eu``. If a processor has metadata,
-its entry ends with a slash and the percent-encoded metadata.
+JSON exceeds the limit of a broker, a compact form is written: ``~<lowest offset>;<name>=<difference>,…``. The offset of a processor
+is the lowest offset plus its difference. Names are sorted; the name ``17*eu`` stands for the first 17 characters of the previous
+name followed by ``eu``. If a processor has metadata, its entry ends with a slash and the percent-encoded metadata.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ _ENTRY: Final = re.compile(r"(?:([0-9]+)\*)?([a-z0-9_-]*)=([0-9]+)(?:/([^,;/=]+)
 
 
 def packed(positions: Mapping[str, int], metadata_by_name: Mapping[str, str]) -> str:
-    """Return commit metadata in the compact form ``~<lowest offset>;<name>=<difference>,…``.
+    """Return commit metadata in the compact form, which the docstring of this module defines.
 
     Args:
         positions: Offset of each processor by name; at least one.

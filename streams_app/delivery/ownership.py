@@ -36,7 +36,7 @@ LAST_COMMIT_SECONDS: Final = 2.0
 """Part of the timeout of a revocation that is reserved for the last commit."""
 
 CHECK_LOGS_MS: Final = 2_000
-"""Minimum interval of checks whether a log was replaced. Without them, a client would read the new log without an error."""
+"""Minimum interval between two checks whether a log was replaced by another one, which a client would read without an error."""
 
 
 class Ownership:
@@ -108,7 +108,10 @@ class Ownership:
             self._is_stopping = False
 
     def _release_partition(self, tp: TP, seconds: float = 0.0, *, is_handed_over: bool = False) -> None:
-        """Cancel the running claim of a partition; if it is claimed, start its release by :meth:`.PartitionReleases.begin`."""
+        """Cancel the running claim of a partition. If the partition is claimed, start its release.
+
+        For ``seconds`` and ``is_handed_over``, see :meth:`.PartitionReleases.begin`.
+        """
         claim = self._claims.pop(tp, None)
         if claim is not None and claim is not asyncio.current_task():
             claim.cancel()
@@ -230,8 +233,8 @@ class Ownership:
     def deliver(self, batch: Batch) -> None:
         """Deliver a fetched range to its partition; after a gap, claim the partition again.
 
-        After a reconnection, buffer the range until the log is compared. If the partition is not claimed, drop the range; it is
-        fetched again after the claim.
+        After a reconnection to the broker, buffer the range until the log is verified, see :mod:`.reconnection`. If the partition
+        is not claimed, drop the range; it is fetched again after the claim.
         """
         partition = self.partitions.get(batch.tp)
         if partition is None:
@@ -254,7 +257,7 @@ class Ownership:
             self._apply_back_pressure(partition)
 
     def _apply_back_pressure(self, partition: Partition) -> None:
-        """Pause the reader of a partition while records wait for a processor or a comparison of the log; resume it afterwards."""
+        """Pause the reader of a partition while records wait for a processor, or until the log is verified; then resume it."""
         is_full = partition.ranges.in_flight > 0 or partition.reconnection.is_waiting
         if is_full == partition.is_paused or self.partitions.get(partition.tp) is not partition:
             return
@@ -268,7 +271,10 @@ class Ownership:
         self.resync(partition, ResyncCause(cause, CAUSES[cause], "deliver"))
 
     def in_flight(self) -> int:
-        """Return the number of records that are delivered to processors but not applied; stuck partitions do not count."""
+        """Return the number of records that are delivered to processors but not applied, without those of stuck partitions.
+
+        A partition counts as stuck if it has made no progress for a second; it must not keep other partitions from reading.
+        """
         now_ms = self._config.clock.monotonic_ms()
         claimed = (partition.ranges for partition in self.partitions.values())
         return sum(ranges.in_flight for ranges in claimed if not ranges.is_stuck(now_ms))
@@ -283,9 +289,10 @@ class Ownership:
         return {tp: claimed[tp].ranges.done if tp in claimed else UNCLAIMED for tp in assigned}
 
     def progress(self, ends: Mapping[TP, int], monotonic_ms: int) -> dict[Hashable, Progress]:
-        """Return the progress of each partition (key: the partition) and of each processor's own work (key: name and partition).
+        """Return the progress of each partition, and of the other work of each processor (see :meth:`.Processor.progress`).
 
-        Topics and work that are paused for a known reason are left out. Safe to call from any thread.
+        The key is the partition; for other work, the name of the processor and the partition. Topics that are paused for a known
+        reason are left out, and so is paused work. Safe to call from any thread.
 
         Args:
             ends: End offsets of partitions. For a partition that is missing here, the end offset in its last fetch reply is used.
@@ -324,8 +331,9 @@ class Ownership:
     def tick_once(self) -> None:
         """Call :meth:`.Processor.tick` of all processors, and claim again each partition whose reader is at a wrong position.
 
-        The timers of partitions are spread evenly over the tick: if all ran at once, they would wait for each other. A partition
-        that was claimed since the last tick also runs now, because its turn may be a tick away.
+        The calls are spread evenly over the time until the next tick: if all timers ran at once, processors would wait for each
+        other. Processors of a partition that was claimed since the last tick are also called now, so that their first call is not
+        delayed.
         """
         now_ms = self._config.clock.monotonic_ms()
         loop, tick_seconds = asyncio.get_running_loop(), self._config.tick_seconds

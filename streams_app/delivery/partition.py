@@ -67,9 +67,9 @@ class Partition:
         offsets: Committed and pending offsets of its processors.
         resync_cause: Why the partition must be claimed again, if a processor reported that during the claim; else None.
         read: Fingerprints of records that were read before and since the claim.
-        incarnation: Topic id and leader epoch as of the last comparison of the log; None if the broker does not report them.
-        reconnection: Buffers batches of a new connection until the log is compared.
-        is_paused: Whether its reader is paused because records wait for a processor, or for a comparison of the log.
+        incarnation: Topic id and leader epoch when the log was last verified; None if the broker does not report them.
+        reconnection: Buffers batches of a new connection until the log is verified.
+        is_paused: Whether its reader is paused because records wait for a processor, or until the log is verified.
         is_over: Whether it is being released: reports of its processors are ignored, except commits and fatal errors.
         is_ended: Whether its processors have ended; only the last commit remains.
     """
@@ -97,14 +97,15 @@ class Partition:
                 served.processor.tick(now_ms)
 
     def remember(self, batch: Batch) -> None:
-        """Add the fingerprint of a batch's last record to :attr:`read`, unless that contains the record or a later one."""
+        """Add the fingerprint of a batch's last record to :attr:`read`, unless a fingerprint of that or a later record is there."""
         if batch.records and (not self.read or self.read[-1].offset < batch.records[-1].offset):
             self.read = fingerprints.followed_by(self.read, batch.records[-1])
 
     async def resync_if_log_changed(self, now: Incarnation) -> None:
         """Check whether the log was replaced since the last check; if so, claim the partition again.
 
-        A changed topic id proves this. If only the leader epoch changed, the log is compared with the records that were read.
+        If the topic id has changed, the log was replaced. If only the leader epoch has changed, the log is compared with the
+        fingerprints of records that were read.
 
         Args:
             now: Topic id and leader epoch as the broker reports them now.
@@ -205,7 +206,7 @@ class Partition:
         return common
 
     async def broker_keeps_metadata(self) -> bool:
-        """Return whether the commit of the partition has metadata; False also if there is no commit."""
+        """Return whether the broker stores commit metadata, judged by the commit of the partition; False if there is none."""
         committed = await self._group_consumer.committed(self.tp)
         return committed is not None and committed.metadata != ""
 

@@ -50,7 +50,10 @@ class LogBounds(NamedTuple):
 
 
 class ClaimedPartition(Protocol):
-    """The partition of a :class:`Claim`, to which the claim passes its calls; ``name`` is the name of the claim's processor."""
+    """A claimed partition, as its processors use it by way of their :class:`Claim`.
+
+    Each method implements the method of the same name of :class:`Claim`. The argument ``name`` is the name of the processor.
+    """
 
     def resync(self, cause: str, why: str, script: str) -> None:
         """Claim the partition again, unless it is being released."""
@@ -75,7 +78,7 @@ class ClaimedPartition(Protocol):
         """Query the broker for the current first offset and last stable offset of the partition."""
 
     async def broker_keeps_metadata(self) -> bool:
-        """Return whether the commit of the partition has metadata; False also if there is no commit."""
+        """Return whether the broker stores commit metadata, judged by the commit of the partition; False if there is none."""
 
     async def rewind_if_truncated(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
         """Compare the log with fingerprints of records that were read; if it was truncated, lower the offset of the processor.
@@ -145,7 +148,10 @@ class Claim:
         self._partition.fatal(error)
 
     def on_progress(self) -> None:
-        """Report that :attr:`Processor.in_flight` has fallen; at 0, a paused reader continues. Call it once per script."""
+        """Report that :attr:`Processor.in_flight` has fallen; once it is 0, the reader of the partition is resumed.
+
+        Call it after each step that applies records, not for each record.
+        """
         self._partition.on_progress()
 
     async def commit_now(self, position: OffsetAndMetadata) -> None:
@@ -203,7 +209,9 @@ class Claim:
         return await self._partition.rewind_if_truncated(self.name, kept, read_to) if self.topic_id else None
 
     async def broker_keeps_metadata(self) -> bool:
-        """Return whether the commit of the partition has metadata; the embedded broker stores none. False without a commit.
+        """Return whether the broker stores commit metadata, judged by the commit of the partition; False if there is no commit.
+
+        The embedded broker stores none; the committed offset then applies to all processors.
 
         Raises:
             KafkaError, TimeoutError: The broker does not answer; try again.
@@ -236,7 +244,7 @@ class Processor(Protocol):
     def in_flight(self) -> int:
         """Number of records that are delivered but not applied; the reader of the partition is paused while it is not 0.
 
-        It must fall during a long range: the watchdog considers a partition stuck if it does not.
+        An implementation must lower it while it processes a long range; otherwise the watchdog considers the partition stuck.
         """
 
     async def claim(self, claim: Claim) -> int:
@@ -290,7 +298,11 @@ class Processor(Protocol):
         return
 
     async def on_commit_rejected(self) -> None:
-        """Handle the rejection of the last commit after :meth:`revoke`: the next owner does not see the metadata of that commit."""
+        """Handle the rejection of the last commit by Kafka; called after :meth:`revoke`.
+
+        The next owner does not receive the metadata of that commit. So a subscriber, for example, sends dead letters for events
+        whose success only that metadata would have shown.
+        """
         return
 
 

@@ -17,13 +17,14 @@ CAUSES: Final = {
 """Explanation of each cause of a resync that this module detects, for logs."""
 
 IDLE_MS: Final = 10_000
-"""Time without progress, in ms, after which a reader that is ahead of an idle processor counts as being at a wrong position.
+"""Time without progress, in ms, after which a reader that is ahead of its processors is considered to be at a wrong position.
 
-A fetch takes a fraction of this time.
+While a fetch is delivered, the reader is ahead for a fraction of this time. If it is ahead for longer and no processor has work, a
+fetched batch was lost.
 """
 
 STUCK_MS: Final = 1_000
-"""Time without progress, in ms, after which a partition counts as stuck. One step of a processor takes a fraction of it."""
+"""Time without progress, in ms, after which a partition counts as stuck. A processor that works normally needs less per step."""
 
 
 @dataclass(slots=True)
@@ -46,7 +47,7 @@ class Ranges:
     Attributes:
         served: The partition's processors by their names.
         seek_number: Number of the last seek; batches with another number were fetched before that seek.
-        position: Offset at which the next range begins.
+        position: Offset at which the next range should begin: the end of the last one, or the offset of the last seek.
         applied: Offset below which all records are applied.
         progress_ms: When records were last delivered or applied.
     """

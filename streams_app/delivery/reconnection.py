@@ -1,8 +1,9 @@
 """Buffers batches that were fetched after a reconnection until the log is known to be the one that was read before.
 
 A broker that restarts on an older copy of its disk may have the same topic id and leader epoch as before, but its connections are
-closed. So the log is compared with fingerprints of the records that were read. Without that comparison, a reader beyond the lost
-events would continue after them. The records that it reads there would hide the loss from every later comparison.
+closed. So after each reconnection, the log is compared with fingerprints of the records that were read. Without that comparison, a
+reader whose position is above the lost events would continue after them. Fingerprints of the records that it reads there would
+match the new log, so that no later comparison would show the loss.
 """
 
 from __future__ import annotations

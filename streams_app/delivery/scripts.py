@@ -36,7 +36,7 @@ def with_included(text: str, shared: Callable[[str], str] = lambda _: "") -> str
 
     Args:
         text: The text of the script file.
-        shared: Returns the text of a Lua file of the processor's layer by its name. Used if ``delivery/lua`` has no such file.
+        shared: Returns the text of an included file by its name, if ``delivery/lua`` has no file of that name.
     """
     return _INCLUDE.sub(lambda found: with_included(delivery_lua(found[1]) or shared(found[1]), shared), text)
 
@@ -46,7 +46,7 @@ class FencedError(Exception):
 
     Attributes:
         script: Name of the script or step.
-        cause: The cause, one word; those of ``delivery_lua.lua`` are ``no-state``, ``token`` and ``fence``.
+        cause: The cause, one word; those of ``fenced.lua`` are ``no-state``, ``token`` and ``fence``.
     """
 
     def __init__(self, script: str, cause: str) -> None:

@@ -33,10 +33,10 @@ class SkewWatch:
         self._is_unanswered = False
 
     async def check_once(self) -> None:
-        """Compare the wall clock with that of Redis once, and update the status if they begin or cease to agree.
+        """Compare the wall clock with that of Redis once. Update the status if they agree now but did not before, or vice versa.
 
-        The worker calls it before its first claim: a wall clock that is ahead would close every group, and the next owner would
-        inherit the advanced partition clocks.
+        The worker calls this method before its first claim, because a wall clock that is ahead would close every group. The
+        advanced partition clocks would be stored, so that the next owner would use them, too.
 
         Raises:
             RedisError, OSError: Redis does not answer.
