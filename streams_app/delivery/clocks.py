@@ -39,8 +39,8 @@ class AcknowledgedUntil:
     """Tracks the time until which all acknowledged records are applied, including those that open transactions hide.
 
     While transactions hide records, this class stores the current high watermark and time. Once all records below the stored high
-    watermark are applied, the result becomes the stored time, and the next high watermark and time are stored. So while transactions
-    open and close, the result lags by at most two such steps; while one transaction stays open, it does not advance.
+    watermark are applied, the result becomes the stored time, and the next high watermark and time are stored. So while
+    transactions open and close, the result lags by at most two such steps; while one transaction stays open, it does not advance.
     """
 
     def __init__(self) -> None:

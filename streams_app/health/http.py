@@ -215,7 +215,7 @@ class HttpServer:
         return json_reply(fields, status=503 if reasons else 200)
 
     async def _page(self, request: web.Request) -> web.Response:
-        """Answer ``/events`` and ``/asyncapi.json``, which describe the catalogue and the status of its subscribers here."""
+        """Answer ``/events`` and ``/asyncapi.json``: the catalogue, and the status of its subscribers in this worker."""
         page = self._status.pages.get(request.path)
         if page is None:
             return json_reply({"error": "this worker has no catalogue: events.catalogue names none"}, status=404)

@@ -202,7 +202,10 @@ class Metrics:
         return rejected
 
     def is_first_misrouted(self, fold: str) -> bool:
-        """Return True at the first call for a fold, so that the warning about its misrouted events is logged once."""
+        """Return True at the first call for a fold, so that the warning about its misrouted events is logged once.
+
+        An event is misrouted if its record key is not its group key.
+        """
         is_first = fold not in self._misrouted
         self._misrouted.add(fold)
         return is_first

@@ -52,7 +52,8 @@ class Topic:
 def topics_of(settings: Settings) -> list[Topic]:
     """Return the topics of the folds, read stores, live views and journals in the settings, each topic once.
 
-    A topic with several roles has the first of them, with the names of all its users.
+    A topic with several roles is returned with one of them and the names of all its users. In order of preference, the roles are
+    ``source``, ``output`` and ``dead letters`` of folds, then those of the other components.
     """
     found: dict[str, tuple[str, list[str]]] = {}
     for role, attribute in (("source", "source"), ("output", "output"), ("dead letters", "dead_letters")):
@@ -214,7 +215,7 @@ async def _topic_names(client: AIOKafkaAdminClient, node_id: int) -> set[str]:
 
 
 async def require(kafka: KafkaSettings, topics: Sequence[Topic]) -> None:
-    """Check that topics exist, because a broker that creates them on demand gives them its own number of partitions.
+    """Check that topics exist, because a broker that creates a topic on demand uses its own default number of partitions.
 
     Raises:
         ConfigurationError: Topics are missing; the message names all of them and the command that creates them. Or a right is

@@ -57,8 +57,8 @@ class CoalescingProducer:
     async def send(self, records: Sequence[OutgoingRecord]) -> Outcomes:
         """Send records and return an outcome for each: None if the broker has acknowledged the record, else the error.
 
-        If there is one record and its partition is known, it shares a request with the records of other calls. Otherwise, the
-        records are sent on their own.
+        A call with a single record whose partition is known shares a request with other such calls. Otherwise, the records of the
+        call are sent by themselves.
         """
         tp = self._producer.next_partition(records[0]) if len(records) == 1 else None
         if tp is None:

@@ -112,7 +112,11 @@ class FoldingConsumer(Consumer):
         self._thread.wake()
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
-        """Handle an assignment. Report an empty one to the ownership, because Faust calls :meth:`perform_seek` only for others."""
+        """Handle an assignment of partitions by Kafka.
+
+        An empty assignment is reported to the ownership here. Any other is reported by :meth:`perform_seek`, which Faust does not
+        call for an empty one.
+        """
         await super().on_partitions_assigned(assigned, generation_id)
         if not assigned:
             self.on_seek(generation_id)

@@ -136,7 +136,7 @@ class FoldingThread(AIOKafkaConsumerThread):
     async def run(self, work: Callable[[aiokafka.AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine in this thread and await its result, for at most :data:`.queries.CALL_SECONDS`.
 
-        mode's method queue is not used, because its two workers may be busy with a fetch and a slow commit.
+        The method queue of Faust's thread is not used, because its two workers may be busy with a fetch and a slow commit.
 
         Raises:
             TimeoutError: The coroutine took too long; its outcome is unknown.

@@ -98,10 +98,10 @@ async def _ask(kafka: KafkaSettings, server: str) -> ServerFinding | None:
 
 
 async def _knock(kafka: KafkaSettings, host: str, port: int) -> list[str] | None:
-    """Connect to a server with the configured options. If they have no password, check whether the server requires one.
+    """Connect to a server with the configured options. If no password is configured, check whether the server requires one.
 
     Returns:
-        The mechanisms that the server offers if it requires a password and none is configured; else None.
+        If the server requires a password and none is configured, the SASL mechanisms that the server offers; else None.
 
     Raises:
         KafkaError, OSError, TimeoutError: The server denies access or does not answer.

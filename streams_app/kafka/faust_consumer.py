@@ -47,7 +47,10 @@ class FaustGroupConsumer(KafkaQueries):
         return await self._consumer().thread.run(question)
 
     async def seek(self, tp: TP, offset: int) -> int:
-        """Seek a partition and return the number of this seek. Batches that were fetched before have another number.
+        """Seek a partition to an offset.
+
+        Returns:
+            The number of this seek. Batches that were fetched before it have another number, which shows that they are outdated.
 
         Raises:
             NotOwnerError: The partition is not assigned to this member.

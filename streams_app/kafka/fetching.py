@@ -117,7 +117,7 @@ def seek_and_count(consumer: AIOKafkaConsumer, seek_numbers: MutableMapping[TP, 
     """Seek a partition to an offset, and count the seek.
 
     Returns:
-        The number of this seek. Batches that were fetched before have another number.
+        The number of this seek. Batches that were fetched before it have another number, which shows that they are outdated.
 
     Raises:
         NotOwnerError: The partition is not assigned to this member.

@@ -121,7 +121,11 @@ def _commit_request(group: str, positions: Mapping[TP, PartitionCommit], member:
 
 
 def _check(response: Any, coordinator: Any, member: Member) -> None:
-    """Raise the first error of a commit response, if there is one; before that, let the coordinator react to the error."""
+    """Raise the first error of a commit response; return normally if the broker has accepted all offsets.
+
+    Before the error is raised, aiokafka's coordinator is made to act on it as after a commit of its own: it looks for the group's
+    new coordinator, or rejoins the group.
+    """
     rejected = [(code, topic) for topic, partitions in response.topics for _, code in partitions if code]
     if not rejected:
         return

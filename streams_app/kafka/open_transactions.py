@@ -24,7 +24,7 @@ REPORTED_MS: Final = 10_000
 """Minimum age of an open transaction that is reported; shorter ones are normal."""
 
 FRESH_MS: Final = 30_000
-"""Maximum age of a fetch reply that counts as current; after that, the reader is paused or disconnected."""
+"""Maximum age of a fetch reply whose end offsets are used. If it is older, the reader is paused or disconnected."""
 
 ADVICE: Final = "its producer has neither committed nor aborted it: kafka-transactions.sh find-hanging names it"
 

@@ -50,7 +50,13 @@ def _of_one_length(keys: list[bytes], length: int) -> tuple[int, ...]:
 
 
 def _shifted(lanes: int, bits: int, one: int) -> int:
-    """Shift every 64-bit lane of ``lanes`` to the right, and clear the bits that come from the next higher lane."""
+    """Shift every 64-bit lane of ``lanes`` to the right, and clear the bits that come from the next higher lane.
+
+    Args:
+        lanes: One integer that contains a value below 2**32 in each lane.
+        bits: Number of bits to shift by.
+        one: An integer with the value 1 in each lane.
+    """
     return lanes >> bits & one * (_MASK >> bits)
 
 

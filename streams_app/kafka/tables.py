@@ -12,7 +12,7 @@ class EmptyTableManager(TableManager):
     """
 
     async def on_start(self) -> None:
-        """Report at once that all tables are registered, and start the service that resumes after a rebalance."""
+        """Report at once that all tables are registered, and start Faust's service that resumes partitions after a rebalance."""
         self._tables_finalized.set()
         self._tables_registered.set()
         await self.recovery.start()

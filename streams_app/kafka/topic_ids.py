@@ -166,6 +166,11 @@ async def _asked(client: Client, topics: Sequence[str]) -> dict[str, tuple[str, 
 async def described(client: Client, topics: Sequence[str], *, with_rights: bool = False) -> list[Any] | None:
     """Return a tuple with the fields of ``_TOPIC`` for each topic; None before Kafka 2.8. The query creates no topic.
 
+    Args:
+        client: A connected client.
+        topics: Names of the topics.
+        with_rights: Whether the broker also returns the operations on each topic that this user may perform.
+
     Raises:
         KafkaError: The broker is not available.
     """

@@ -248,8 +248,9 @@ class TopicProducer:
     async def _send_in_order(self, opened: OpenProducer, queue: Sequence[ProducerBatch], outcomes: Outcomes) -> None:
         """Send the batches of one partition in order, and set the outcome of each record.
 
-        Only one batch of the process waits for buffer space of a partition at a time. If many waited, aiokafka would count the time
-        of each one against all that follow, and give up after a few megabytes (``add_batch`` in its ``message_accumulator.py``).
+        Only one batch of a partition waits for buffer space at a time. If several waited, aiokafka (``add_batch`` in its
+        ``message_accumulator.py``) would subtract the time waited so far from their timeouts whenever a batch before them is sent,
+        so that they would time out after a few megabytes.
         """
         acks: list[asyncio.Future[Any]] = []
         for number, batch in enumerate(queue):

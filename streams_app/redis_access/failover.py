@@ -21,14 +21,18 @@ from redis.exceptions import TimeoutError as SilentError
 T = TypeVar("T")
 
 REPLIES_OF_NO_PRIMARY: Final = ("NOREPLICAS", "READONLY")
-"""Error codes for which redis-py has no class, or which are wrapped in the error of a script."""
+"""Error codes of a server that is not the primary, or has too few replicas to accept writes.
+
+They are searched for in the text of an error: redis-py has no class for the first one, and the error of a script may contain the
+second one.
+"""
 
 CLIENT_ERRORS: Final = (AttributeError, LookupError, RuntimeError, TypeError)
 """Errors of the cluster client while its nodes change, such as ``'NoneType' object has no attribute 'writelines'``."""
 
 
 def is_no_primary(error: BaseException) -> bool:
-    """Return whether an error is the reply of a server that is not the primary, or has lost its replicas."""
+    """Return whether an error is the reply of a server that is not the primary, or has too few replicas to accept writes."""
     return isinstance(error, ReadOnlyError | MasterDownError) or (
         isinstance(error, ResponseError) and any(code in str(error) for code in REPLIES_OF_NO_PRIMARY)
     )

@@ -58,7 +58,7 @@ Run = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 
 @dataclass(slots=True)
 class Components:
-    """Prepares, starts and stops the components besides the folds of a worker; created by :func:`assemble`.
+    """Prepares, starts and stops all components of a worker other than its folds; created by :func:`assemble`.
 
     Attributes:
         selection: The read stores, subscribers, live views and journals to run.

@@ -44,7 +44,7 @@ BUFFERED_BATCHES = 4
 REQUEST_SECONDS = 40.0
 REJECTED_EVERY_SECONDS = 60.0
 REVOKED_SECONDS = 6.0
-"""Minimum time for members to commit and rejoin in a rebalance."""
+"""Minimum of the rebalance timeout, within which each member must commit and rejoin its group during a rebalance."""
 
 
 class NoProducerStrategy(BootStrategy):

@@ -40,7 +40,7 @@ def serve(declared: Settings | FoldingApp, only: Collection[str] = ()) -> None:
     Raises:
         ConfigurationError: A name is unknown, topics or rights are missing, or a topic was recreated.
         TryAgainError: A dependency is not available at the start, no port is free, or another worker owns the partitions.
-        InternalError: An unexpected error, or one of the catalogue's lifespan, has ended the worker.
+        InternalError: An unexpected error has ended the worker, for example an error of the catalogue's lifespan function.
     """
     settings = declared if isinstance(declared, Settings) else declared.settings
     tracing_of(settings)  # before any connection: no retry can resolve a missing package

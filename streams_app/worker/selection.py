@@ -17,7 +17,7 @@ class Selection(NamedTuple):
 
     Attributes:
         stores: Read stores.
-        subscribers: Names of subscribers; None: all enabled ones of the catalogue, if the settings name one.
+        subscribers: Names of subscribers. None: all enabled subscribers of the catalogue, or none without a catalogue.
         views: Live views.
         journals: Journals.
     """

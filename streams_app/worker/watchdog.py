@@ -2,8 +2,8 @@
 
 Faust can stop consuming while it sends heartbeats (faust-streaming #175, #523, #629), a client can retry forever silently, and a
 main loop can hang. So this thread has its own event loop and its own connections to Kafka and Redis, and queries both every second.
-An outage is shown by ``/health/ready`` and ``streams_app_up``, and logged once. If only one of the two servers is down,
-``streams_app_lag_events`` still changes by the answers of the other one.
+An outage is shown by ``/health/ready`` and the metric ``streams_app_up``, and logged once. If only one of the two servers is down,
+the metric ``streams_app_lag_events`` is still updated with the answers of the other one.
 
 If a component with pending work makes no progress for half a minute without a known pause, the worker is not ready (see
 :mod:`streams_app.health.progress`). After a minute, the process ends with exit code 75. A supervisor starts another one, and no
@@ -194,7 +194,11 @@ class Watchdog:
             self._transactions.observe(name, ownership.reader_views(), self._clock.now_ms())
 
     def _report_lag(self, folding: FoldingState, now_ms: int, *, has_begun: bool) -> dict[TP, int]:
-        """Set the lag of every fold up to the high watermarks; return the last stable offset of each source partition."""
+        """Set the metric of each fold's lag behind the high watermarks; return the last stable offset of each source partition.
+
+        If ``has_begun`` is False, partitions were never assigned to this worker. Only ends that the watchdog has queried are then
+        used, because there are no fetch replies with newer ones.
+        """
         read = {tp: folding.ownership.read_end(tp) for tp in self._ends} if has_begun else {}
         is_answering = not self._health[KAFKA].is_away
         high = self._known_ends.combined(self._high, read, now_ms, is_answering=is_answering)

@@ -27,7 +27,7 @@ def _closing(send: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def expect_losses() -> None:
-    """Patch the connections of this process: a write after a loss raises ``KafkaConnectionError``, not ``RuntimeError``.
+    """Patch aiokafka in this process: a write to a connection that was lost raises ``KafkaConnectionError``, not ``RuntimeError``.
 
     Further calls have no effect.
     """

@@ -1,4 +1,4 @@
-"""Patch of a fetcher: the time of a fetch reply is that of its request.
+"""Patch of aiokafka's fetcher: it records at which time the request of each fetch reply was sent.
 
 aiokafka records when it *processed* a reply. If the process was suspended (SIGSTOP, a frozen machine), a reply may have waited for
 minutes: the end offset in the reply was current when the broker sent it, not when the process handled it.
@@ -17,7 +17,7 @@ _clock: Final = SystemClock()
 
 
 def watch(fetcher: Any) -> None:
-    """Patch a fetcher to record the time of the request with each reply. Further calls have no effect."""
+    """Patch a fetcher to record when the request of each reply was sent, for :func:`asked_ms`. Further calls have no effect."""
     if _ASKED in vars(fetcher):
         return
     setattr(fetcher, _ASKED, True)

@@ -20,7 +20,8 @@ LEAST_BUFFER_BYTES: Final = 256 * 1024
 KEPT_BUFFER_BYTES: Final = 8 * 1024 * 1024
 """Buffers of at least this size are not reused.
 
-They come from replies that exceed the requested size (KIP-74), or whose length field says so.
+A buffer grows to this size only if a reply is larger than requested, which Kafka allows (KIP-74), or if its length field is wrong
+because the server is no Kafka broker.
 """
 
 KEPT_BUFFERS: Final = 2

@@ -24,7 +24,10 @@ _PAUSE = "streams_app_pause"
 
 
 def ask_politely() -> None:
-    """Patch the clients of this process to forbid creation and to pause between requests. Further calls have no effect."""
+    """Patch the clients of this process: their metadata requests create no topic, and there is a pause between two of them.
+
+    Further calls have no effect.
+    """
     if hasattr(MetadataRequest.build, "__wrapped__"):
         return
     ask, update = MetadataRequest.build, AIOKafkaClient._metadata_update

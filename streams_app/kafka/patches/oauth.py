@@ -16,9 +16,10 @@ END_OF_EXCHANGE = b"\x01"
 
 
 def answer_rejections() -> None:
-    """Patch the clients of this process to end the exchange after a challenge, so that the broker sends its error.
+    """Patch aiokafka in this process so that a connection whose OAuth token is rejected fails with the broker's error.
 
-    The token provider also discards the rejected token. Further calls of this function have no effect.
+    The patched client answers the broker's SASL challenge, upon which the broker sends the error, and tells the token provider to
+    discard the token. Further calls of this function have no effect.
     """
     step = OAuthAuthenticator.step
     if hasattr(step, "__wrapped__"):

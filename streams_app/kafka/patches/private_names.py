@@ -104,9 +104,10 @@ TOUCHED: Final[dict[str, tuple[str, ...]]] = {
     "mode.services:Service": ("_crashed",),
     "mode.threads:ServiceThread": ("_start_thread(self)", "_stopped_set(self)", "thread_loop"),
 }
-"""For each ``module:class``, the names that the project relies on: private ones, and public ones whose use in the library matters.
+"""For each ``module:class``, or ``module:`` without a class, the names in it that the project relies on.
 
-The parentheses after a name contain the parameters with which the project calls or replaces it; further ones must have defaults.
+They are private, or public but not meant for users of the library, so any release may change them. The parentheses after the name
+of a function contain the parameters that the project uses; any further parameter must have a default.
 """
 
 _NOT_THERE: Final = object()

@@ -3,7 +3,7 @@
 aiokafka computes CRC-32C in portable C: 2 µs for an event of 4 kB, a tenth of the cost of folding it. The CPU instruction for it
 takes a twelfth of that. Besides, the parser of aiokafka (0.14) fails at a header whose name is not UTF-8, which Kafka accepts. One
 record with that header would end every consumer of its topic for good. Here, a batch with an invalid name is parsed a second time,
-by a slower parser. Only the header of a replay matters to this project, so the event is folded like any other.
+by a slower parser. The event is then processed like any other, with the invalid name escaped.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class RecordBatches:
         return None if batch is None else WholeBatch(batch, self.reopened)
 
     def reopened(self) -> ForgivingBatch:
-        """Return the batch that was opened last again, with a parser that accepts header names that are not UTF-8."""
+        """Return the most recently opened batch once more, with a parser that accepts header names that are not UTF-8."""
         return ForgivingBatch(self._data[self._begin : self._end])
 
     def open_batch(self) -> Any:
@@ -136,7 +136,7 @@ class RecordBatches:
         return bool(crc32c(checked, gil_release_mode=_NOT_RELEASED) == self._batch.crc)
 
     def _end_of_next(self) -> int:
-        """Return the end of the next batch; beyond the end of the data if it is not complete."""
+        """Return the position after the next batch, which is beyond the end of the data if the batch is not complete."""
         if len(self._data) - self._end < _PREFIX.size:
             return len(self._data) + 1
         _, length = _PREFIX.unpack_from(self._data, self._end)
