@@ -1,4 +1,4 @@
-"""Checks who may read the HTTP pages of a worker, by its settings (pure). Each subject of a check has its own module."""
+"""Checks, by its settings, who may read the HTTP pages of a worker (pure). Each module of this package checks one subject."""
 
 from __future__ import annotations
 

@@ -55,7 +55,8 @@ def record_schemas(fold: Fold, event: Event[Any, Any] | None = None) -> dict[str
 
     Args:
         fold: The fold.
-        event: The event that the fold reads; it determines the types of group fields and of last values. None: it is unknown.
+        event: The event that the fold reads. It determines the types of the group fields and, with ``keep = "last"``, of the values
+            in the changed field. None: the event is unknown, and so are these types.
     """
     declared = _DeclaredEvent(event) if event is not None and fold.format == "json" and not fold.is_by_functions else None
     groups: dict[str, Schema] = {}
@@ -118,7 +119,7 @@ class _DeclaredEvent:
         return tuple(kind for kind in SCALARS if kind in found)
 
     def last_values(self, field: str) -> Schema:
-        """Return the schema of the last values in the changed field of a record."""
+        """Return the schema of the values in the changed field of a record, for a fold with ``keep = "last"``."""
         kinds: set[str] = set()
         for one in self._variants(field):
             if "object" in _types(one):

@@ -54,7 +54,7 @@ async def redis_findings(settings: Settings, clock: Clock) -> AsyncGenerator[Fin
 
 
 async def warn_of_servers(redis: Redis, settings: Settings) -> None:
-    """Log those findings about Redis servers that are errors, because a worker may lose its state in Redis.
+    """Check the Redis servers, and log each finding that is an error: it means that a worker may lose its state in Redis.
 
     Raises:
         RedisError, OSError: Redis does not answer, and nothing was logged.

@@ -131,7 +131,10 @@ def type_findings(
 
 
 def id_findings(subscriptions: Sequence[Subscription]) -> Iterator[Finding]:
-    """Estimate the memory for event ids, and report subscribers for which an id does not identify duplicates (pure)."""
+    """Estimate the memory for remembered event ids, and warn of subscribers that an event may reach under a second id (pure).
+
+    Only subscribers that remember event ids are checked, those with ``idempotent = "unknown"`` or ``"no"``.
+    """
     for one in subscriptions:
         declared = one.subscriber
         if declared.is_repeatable:
@@ -145,7 +148,10 @@ def id_findings(subscriptions: Sequence[Subscription]) -> Iterator[Finding]:
 
 
 def retention_findings(subscriptions: Sequence[Subscription], retention: Mapping[str, int]) -> Iterator[Finding]:
-    """Check whether topics keep an event for as long as all its attempts and the patience of the subscriber can take (pure)."""
+    """Check whether topics retain an event for as long as a subscriber may take for it (pure).
+
+    This is the time for all its attempts and the setting ``patience`` together.
+    """
     for one in subscriptions:
         rule = one.subscriber.retry
         span_ms = max(each.total_ms for each in (rule, *rule.by.values())) + one.subscriber.patience_ms

@@ -49,7 +49,7 @@ class _LazyGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command with a name. If there is none, fail, and suggest the command with the most similar name."""
+        """Return the command that the first argument names. If there is none, fail, and suggest the most similar name."""
         if args[0] not in COMMANDS:
             from streams_app.settings.base import suggestion  # imported here, because `--help` should not load pydantic
 

@@ -99,7 +99,7 @@ def _kind(fold: str | None, chosen: dict[str, Any]) -> str:
 
 
 def _subscription(settings: Settings, chosen: dict[str, Any]) -> Subscription:
-    """Return the chosen subscriber. With ``--refused-by``, its dead-letter topic is that of its former name."""
+    """Return the chosen subscriber; with ``--refused-by``, it has the dead-letter topic of its former name."""
     from streams_app.subscribers.declaration.loading import subscription_named
     from streams_app.subscribers.declaration.subscription import dead_letter_topic
 

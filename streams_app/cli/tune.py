@@ -177,7 +177,7 @@ def _replayed(
         of: The fold.
         when: Functions that return the begin and the end of the range from the current time; None: the range has no end.
         file: File to read; None: a journal or the source topic is read.
-        windows: Candidates for the quiet period, in ms; None: they are chosen by the events.
+        windows: Candidates for the quiet period, in ms; None: they are derived from the events.
         clock: Wall clock.
         time: Field with the time of an event in the file.
         key: Field with the record key of an event in the file.
@@ -290,7 +290,11 @@ def _read_topic(
     from_ms: int | None,
     to_ms: int | None,
 ) -> str:
-    """Read the source topic into ``columns``. Return the error message that applies if ``columns`` is empty afterwards."""
+    """Read the source topic into ``columns``.
+
+    Returns:
+        The error message for the case that ``columns`` is still empty; the caller ignores it otherwise.
+    """
     from streams_app.formatting import time_text
     from streams_app.kafka.patches.frames import ReceivingLoop
     from streams_app.tuning.topic import read_topic
@@ -313,7 +317,11 @@ def _read_journal(
     progress: ReadProgress,
     range_ms: tuple[int | None, int | None],
 ) -> str:
-    """Read a journal into ``columns``. Return the error message that applies if ``columns`` is empty afterwards."""
+    """Read a journal into ``columns``.
+
+    Returns:
+        The error message for the case that ``columns`` is still empty; the caller ignores it otherwise.
+    """
     from streams_app.tuning.journal import read_journal
 
     from_ms, to_ms = range_ms
@@ -338,7 +346,11 @@ def _read_file(
     time: str | None,
     key: str | None,
 ) -> str:
-    """Read a file into ``columns``. Return the error message that applies if ``columns`` is empty afterwards."""
+    """Read a file into ``columns``.
+
+    Returns:
+        The error message for the case that ``columns`` is still empty; the caller ignores it otherwise.
+    """
     from streams_app.tuning.file import LineReader
     from streams_app.tuning.input_file import size_of
 

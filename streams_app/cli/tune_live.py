@@ -1,4 +1,4 @@
-"""``streams-app tune --live``: computes the effect of each candidate from the gaps that workers have counted, without Kafka."""
+"""``streams-app tune --live``: computes the folding ratio for each candidate from the gaps that workers have counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], windows: Sequence[int] | None, now_ms: int) -> Curve:
-    """Compute the effect of each candidate quiet period from the gaps that workers have counted. Print remarks to stderr.
+    """Compute the folding ratio for each candidate quiet period from the metrics of workers, which count gaps between events.
+
+    Kafka is not read. Remarks on the result are printed to stderr.
 
     Args:
         settings: The section ``[http]`` has the address and the token of a worker.

@@ -59,7 +59,14 @@ def show(
 
 
 def report_unused(tally: ReadCounts, unit: str) -> None:
-    """Report unusable events on stderr: for each reason, the number of events and the position of the first one; then remarks."""
+    """Report on stderr which events could not be used: for each reason, their number and the position of the first one.
+
+    Then report the other remarks of ``tally``, which affect how reliable the curve is.
+
+    Args:
+        tally: Counts of the events that were read.
+        unit: ``events`` or ``lines``.
+    """
     rejected = tally.rejected.total()
     if rejected:
         click.echo(f"{rejected:,} of {tally.read:,} {unit} were rejected and are not in the curve:", err=True)
@@ -102,7 +109,7 @@ def _legend(curve: Curve, recommended_ms: int | None, configured_ms: int, signs:
 
 
 LEAST_MS: Final = 200
-"""Time, in ms, after which the read rate is shown; before, it is too inaccurate."""
+"""Time, in ms, for which reading must have lasted before its rate is shown; an earlier rate would be too inaccurate."""
 
 
 class ReadProgress:
@@ -128,7 +135,12 @@ class ReadProgress:
         self._show(f"{tally.read:,} {self._unit} read{rate}", tally.done, tally.total)
 
     def replaying(self, done: int, total: int) -> None:
-        """Show how many candidates were replayed. The first step, which is no candidate, counts in both numbers."""
+        """Show how many candidates were replayed.
+
+        Args:
+            done: Number of finished steps. The first step sorts the events, and each further step replays one candidate.
+            total: Number of all steps.
+        """
         self._show(f"candidates replayed: {max(0, done - 1)} of {total - 1}", done, total)
 
 

@@ -81,7 +81,7 @@ class FirstEvents:
         self._file.close()
 
     def lines(self) -> list[str]:
-        """Copy the files to :data:`FOLDER`, and return lines with the effect of some quiet periods and a ``tune`` command.
+        """Copy the files to :data:`FOLDER`; return lines with the folding ratio of some quiet periods, and a ``tune`` command.
 
         Without usable events, nothing is copied, and no lines are returned.
         """

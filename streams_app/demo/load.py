@@ -22,7 +22,7 @@ HOT_SHARE: Final = 0.15
 BURST_MEAN: Final = 28.0
 WAVE_MS: Final = 12_000
 SILENT_PART: Final = 0.15
-"""Fraction of each wave of 12 s, at its end, in which no burst begins."""
+"""The load is divided into waves of 12 s. In the last part of each wave no burst begins; this is its share of the wave."""
 
 
 @dataclass(frozen=True, slots=True)

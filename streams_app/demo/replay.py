@@ -30,7 +30,7 @@ class EventReplay:
 
     Attributes:
         head: The first events of the file, to be checked before any event is produced.
-        fault: Why the rest of the file cannot be read; None: there was no error so far.
+        fault: Why the rest of the file cannot be read; None if no error has occurred so far.
     """
 
     def __init__(self, path: Path, *, group_key: str, rate: float, speed: float = 1.0) -> None:

@@ -66,12 +66,15 @@ class ListedDeadLetter:
 
     @property
     def event_source(self) -> str:
-        """The ``ce_source`` of a subscriber's event; event ids are unique within a source. Empty if the event has none."""
+        """The header ``ce_source`` of a subscriber's event, within which its event id is unique. Empty if the event has none."""
         return source_of(self.received).decode("utf-8", "backslashreplace")
 
     @property
     def identity(self) -> str:
-        """Id that all duplicates of the dead letter share. A worker that dies before the acknowledgement causes a duplicate."""
+        """Id that all duplicates of the dead letter have in common.
+
+        A duplicate arises if a worker dies before the broker has acknowledged the dead letter: the next worker writes it again.
+        """
         return self.headers.get("letter-id") or f"{self.partition}/{self.offset}"
 
     @property
@@ -126,8 +129,8 @@ class DeadLetterSelection:
         reasons: Only dead letters with these reasons.
         positions: Only events at these partitions and offsets of the source.
         keys: Only events with these record keys.
-        kind: Kind of the component: ``fold``, ``store``, ``subscriber`` or ``view``. The header of this name has the name of the
-            component.
+        kind: Kind of the component: ``fold``, ``store``, ``subscriber`` or ``view``. In a dead letter, the header of this name
+            contains the name of the component.
         event_ids: Only events with these ids.
         event_sources: Only events with these ``ce_source`` values.
         since_ms: Only dead letters that were written at this time or later; 0: all.
@@ -163,7 +166,7 @@ class DeadLetterSelection:
         ]  # fmt: skip
 
     def concerns(self, dead_letter: ListedDeadLetter) -> bool:
-        """Return whether the selected component has written a dead letter, because it rejected the event."""
+        """Return whether a dead letter was written by the selected component."""
         headers = dead_letter.headers
         return headers.get(self.kind) == self.component and headers.get("app-id", self.app_id) == self.app_id
 

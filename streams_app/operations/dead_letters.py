@@ -24,7 +24,8 @@ from streams_app.settings import Settings
 
 PAGE_RECORDS: Final = 500
 BEFORE_MS: Final = 3_600_000
-"""Reading begins this much, in ms, before the requested start, because ``finished-late`` may be written before ``interrupted``."""
+"""How much before the requested start reading begins, in ms. A dead letter ``finished-late`` may be written some time before
+the dead letter ``interrupted`` of the same event, so it may lie before the requested start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class EventFacts:
         offset: Offset of the event.
         begin: First offset of the log.
         end: Last stable offset of the log.
-        high: High watermark; an open transaction hides the records between ``end`` and it.
+        high: High watermark of the log. If it is above ``end``, an open transaction hides the records between the two.
         committed: Committed offset of the group; None: the group has no commit.
         metadata: Decoded metadata of that commit; None: it cannot be decoded, or there is no commit.
         event_id: Id of the event; "": the log has no record at this offset.
@@ -109,7 +109,7 @@ class SearchedOffsets:
         below: Number of searched offsets below the committed offsets.
         since_ms: Time at which the search below the committed offsets began; None: only offsets above were searched.
         unseen: Number of offsets that were not searched because of the limit.
-        is_complete: Whether all offsets were searched whose events may be unfinished.
+        is_complete: Whether the search included all offsets whose events may be unfinished.
     """
 
     topic: str

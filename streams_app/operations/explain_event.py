@@ -186,7 +186,7 @@ class EventLog:
         return EventFacts(tp, offset, begin, offset + 1, committed=self._committed.get(tp), event_id=wanted)
 
     def _from(self, tp: TP) -> int:
-        """Return the first offset of a partition whose event may be unfinished."""
+        """Return the offset from which events of a partition may be unfinished: the later of committed offset and log start."""
         position = self._committed.get(tp)
         return max(self._log_bounds[tp][0], 0 if position is None else position.offset)
 
@@ -227,7 +227,7 @@ class EventLog:
         )
 
     def _attributes(self, record: Any) -> Headers:
-        """Return the headers of an event, with the attributes of a CloudEvent in structured mode."""
+        """Return the headers of an event. If it is a CloudEvent in structured mode, add its attributes, which are in the value."""
         source = self._one.subscriber.source
         return attributes_of(source.format, record.headers, record.value) if isinstance(source, Event) else record.headers
 

@@ -91,7 +91,7 @@ class Fill:
         self._on_progress = on_progress
 
     async def run(self, lines: Iterable[bytes]) -> FillResult:
-        """Write the current values that lines name. Newer values in the store are not overwritten, so a run may be repeated.
+        """Write the current values of the groups and names in the lines. A run may be repeated, as it overwrites no newer value.
 
         Invalid lines are counted and passed to ``on_rejected``.
 

@@ -64,7 +64,7 @@ class RawEvent:
 
 @dataclass(slots=True)
 class _JournalRecord:
-    """Journal entry with the attributes that the reader of a fold needs of a consumer record."""
+    """Journal entry in the form of a consumer record, so that the fold can read it as an event."""
 
     offset: int
     timestamp: int | None

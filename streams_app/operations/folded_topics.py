@@ -87,14 +87,16 @@ class FoldedTopics:
         return {TP(*tp): (begins[tp], ends[tp]) for tp in tps}
 
     async def read(self, ranges: Mapping[TP, tuple[int, int]], former: Mapping[TP, int]) -> AsyncGenerator[AnnouncedChanges, None]:
-        """Read ranges of offsets, and yield the cell changes of their records, in parts of the size of one sync.
+        """Read ranges of offsets, and yield the cell changes of their records.
 
-        The parts of a partition arrive in the order of their offsets.
+        The result comes in parts, each with at most as many records as a worker writes into the store at once. The parts of a
+        partition are yielded in the order of their offsets.
 
         Args:
             ranges: First offset to read in each partition, and the offset after the last one.
-            former: Offset in each partition below which records are older than the last reset of their fold. Such records are
-                skipped if they carry values. Otherwise their cells have a version below that of every record folded since.
+            former: For each partition, the offset below which records are older than the last reset of their fold. If records
+                carry the values, these older records are skipped. Otherwise their changes get the version ``BEFORE_RESET``,
+                which is lower than that of every record folded since the reset.
 
         Raises:
             TryAgainError: Kafka stops answering.
@@ -136,7 +138,12 @@ class FoldedTopics:
 
 
 def _parts(batch: Batch, end: int) -> Iterator[Batch]:
-    """Split a batch into parts of the size of one sync. The last part extends to ``end``, even if the last records are lower."""
+    """Split a batch into parts, each with at most as many records as a worker writes into the store at once.
+
+    Args:
+        batch: The batch.
+        end: Offset at which the last part ends. It may be well above the last record, because not every offset has a record.
+    """
     begin, taken = batch.begin, list(steps(batch.records)) or [[]]
     for at, records in enumerate(taken):
         until = taken[at + 1][0].offset if at + 1 < len(taken) else end

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SHOWN_NAMES: Final = 8
 STALLED_MS: Final = 10_000
-"""Difference between partition clock and wall clock, in ms, from which the text mentions it."""
+"""Minimum difference between partition clock and wall clock, in ms, for the text to mention the difference."""
 
 WIDEST: Final = 120
 """Maximum width of the text in columns, because longer lines are hard to read."""
@@ -39,7 +39,7 @@ class FoundGroup:
         shard: The shard.
         member: The group key, as stored in Redis.
         row: Row of the group, see :func:`streams_app.operations.groups.rows_of`; None if the group is not open.
-        names: Changed names of the group. They mean nothing if the fold keeps whole events.
+        names: Changed names of the group. Ignore them if the fold keeps whole events.
         waiting: Number of records of the group among the first 10 000 in the outbox.
     """
 
@@ -204,7 +204,10 @@ def _events(found: FoundGroup) -> str:
 
 
 def _ahead_ms(found: FoundGroup, now_ms: int) -> int:
-    """Return how long, in ms, the partition clock stands still until the wall clock reaches it; 0 if less than 10 s."""
+    """Return how far, in ms, the partition clock is ahead of the wall clock; 0 if less than 10 s.
+
+    The partition clock does not advance until the wall clock has reached it, so groups close that much later.
+    """
     ahead_ms = found.shard.clock_ms - now_ms
     return ahead_ms if ahead_ms >= STALLED_MS else 0
 

@@ -29,8 +29,8 @@ MAX_SCANNED: Final = 100_000
 """Maximum number of groups of one shard that are read if Redis has no index for the sort order."""
 
 WORKER_SCANNED: Final = 10_000
-"""Maximum number of groups of one shard that a worker reads for its page. More groups are read than shown, because the stored
-timers of busy groups may be too early."""
+"""Maximum number of groups of one shard that a worker reads for its page. Groups are read in the order of their timers. An event
+moves the end of the quiet period but not the timer, so busy groups may come too early; hence more groups are read than shown."""
 
 PAGE: Final = 1_000
 PARTITIONS_ASKED: Final = 1_000
@@ -98,7 +98,7 @@ async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[byte
     Args:
         redis: Client of the application's Redis.
         shard: The shard of the groups.
-        members: Group keys as stored in Redis, with their timers.
+        members: Group keys as stored in Redis, each with its timer (the score in the Redis key ``due``), which is ignored.
 
     Returns:
         One dict for each group that is still open, with the fields:
@@ -148,7 +148,15 @@ async def groups_of_worker(
 ) -> list[dict[str, Any]]:
     """Return rows of the open groups in this worker's partitions, ordered by the end of their quiet period.
 
-    To bound the cost, only the groups of each shard with the earliest timers are read.
+    To bound the cost, only a limited number of groups of each shard is read, those with the earliest timers. So the result may lack
+    a group whose quiet period ends earlier than that of some group in the result.
+
+    Args:
+        shards: The shards of this worker.
+        settings: Settings of the application.
+        redis: Client of the application's Redis.
+        fold: Name of the fold; None: all folds.
+        limit: Maximum number of rows.
 
     Raises:
         UnknownFoldError: The fold is not declared.
@@ -264,8 +272,9 @@ _Pages = AsyncIterator[tuple[list[tuple[bytes, float]], float]]
 async def _by_timer(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
     """Yield pages of group keys with their timers, the earliest timer first.
 
-    Each page comes with a time in ms: no group of a later page becomes due sooner. Pages are read by score, not by rank, because
-    the owner moves timers meanwhile, which shifts ranks.
+    Each page comes with a time in ms within which no group of a later page becomes due. A caller that has enough groups that become
+    due within that time can stop. Pages are read by score and not by rank, because the owner changes timers meanwhile, and the
+    ranks with them.
     """
     after, ties = float("-inf"), 0
     seen: set[bytes] = set()
@@ -283,7 +292,10 @@ async def _by_timer(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
 
 
 async def _by_opening(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
-    """Yield pages of group keys with their timers, in the order in which the groups were opened. The time of each page is 0."""
+    """Yield pages of group keys with their timers, in the order in which the groups were opened.
+
+    Each page comes with 0 instead of the time that :func:`_by_timer` yields, because this order does not show when groups are due.
+    """
     for begin in range(0, scanned, PAGE):
         members: Any = await redis.zrange(shard.keys.first, begin, min(begin + PAGE, scanned) - 1)
         timers: Any = await redis.zmscore(shard.keys.due, members) if members else []
@@ -302,7 +314,7 @@ async def open_groups(settings: Settings, fold: str, columns: Collection[str]) -
     Args:
         settings: Settings of the application.
         fold: Name of the fold.
-        columns: Groups, as in the column ``group_key`` of a read store.
+        columns: The groups, each as the text that the column ``group_key`` of a read store has for it.
 
     Raises:
         TryAgainError: Redis does not answer.

@@ -25,7 +25,8 @@ from streams_app.settings import JournalSettings, Settings
 DAY_EXAMPLE: Final = "2026-08-20"
 
 MAX_CLAIMS: Final = 5
-"""Maximum number of claims of a partition in a row that are in vain, because the worker claims the partition back at once."""
+"""Number of successive claims of a partition after which the command gives up, if after each of them a worker claims the partition
+back before a segment is removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,10 @@ async def journal_status(settings: Settings, journal: JournalSettings) -> Journa
 
 
 async def statuses_of(redis: Redis, app_id: str, journal: JournalSettings) -> dict[int, ShardStatus | None]:
-    """Return the status of each partition. Without state of partition 0, which stores their number, return only None for it."""
+    """Return the status of each partition; None for a partition without state.
+
+    The state of partition 0 has the number of partitions. If it is missing, the result is None for partition 0, and nothing else.
+    """
     reader = JournalShardReader(JournalScripts(redis))
     first = await reader.status(journal_keys(app_id, journal.name, journal.source, 0))
     found = {0: first}

@@ -95,7 +95,7 @@ def _as_shown(view: LiveView, pages: Sequence[ShardPage]) -> list[ShardPage]:
 
 
 async def shards_of(redis: Redis, app_id: str, view: LiveView) -> list[ViewKeys]:
-    """Return the Redis keys of each shard of a live view. Until a worker has stored the number of shards, only shard 0 counts."""
+    """Return the Redis keys of each shard of a live view; only those of shard 0 until a worker has stored the number of shards."""
     first = view_keys(app_id, view.name, view.source, 0)
     _, (head,) = await heads_of(redis, [first])
     count = 1 if head is None else max(1, head.partitions)
@@ -165,10 +165,14 @@ async def stored_sources(settings: Settings) -> dict[str, set[str]]:
 
 
 async def remove_keys(settings: Settings, keys: Sequence[bytes]) -> None:
-    """Remove the keys of a view. Workers that run the view rebuild it from its source.
+    """Remove the state of a view. Workers that run the view rebuild it from its source.
 
-    The whole state of each shard is removed, by the script with which workers claim it, because workers may have added keys since
-    the keys were listed.
+    Workers may have added keys after ``keys`` were listed. Therefore each shard is claimed, which fences its worker, and the claim
+    removes the whole state of the shard. Other keys, such as those of presence, are removed one by one.
+
+    Args:
+        settings: Settings of the application.
+        keys: Keys of the view, from :func:`keys_of_view`.
 
     Raises:
         TryAgainError: Redis does not answer. The call may be repeated.

@@ -29,7 +29,8 @@ from streams_app.subscribers.declaration.subscription import subscriptions_of
 SHOWN_FAULTS: Final = 20
 PARALLEL: Final = 500
 ATTEMPTS: Final = 5
-"""Maximum number of attempts to send a line that the broker rejects only because of an earlier line."""
+"""Maximum number of attempts to send a line. A line is sent again if the broker did not append it only because it had rejected an
+earlier one, so that the sequence numbers of the producer have a gap."""
 
 FIELDS: Final = frozenset({"key", "time", "value", "headers"})
 LOG_APPEND_TIME: Final = "LogAppendTime"
@@ -41,7 +42,7 @@ ANY_AGE: Final = 2**63 - 1
 
 @dataclass(slots=True)
 class ImportPlan:
-    """Effect of an import into a live view, known before anything is sent.
+    """What an import into a live view will send, and what the view will show of it.
 
     Attributes:
         lines: Number of records to send.
@@ -128,7 +129,7 @@ class _ImportRecord:
 
 
 async def plan_import(settings: Settings, name: str, path: Path, clock: Clock) -> ImportPlan:
-    """Check every line and the topic; return the effect of the import.
+    """Check every line and the topic, and return what the import will send. Nothing is sent yet.
 
     Raises:
         ConfigurationError: The view or its topic does not exist, the view has no topic, the values of the topic are framed, or the

@@ -39,7 +39,8 @@ from streams_app.read_store.sync.current_values import CurrentValues
 from streams_app.settings import ReadStoreSettings, Settings
 
 MAX_ATTEMPTS: Final = 100
-"""Maximum number of attempts to switch; an attempt fails only if a worker is ahead at that moment."""
+"""Maximum number of attempts to switch. An attempt fails only if, at that moment, the store in use has applied something that the
+new store has not applied yet."""
 
 FREE_ATTEMPTS: Final = 3
 """Number of attempts to switch that do not block workers. Later attempts block the writes of workers if the database can."""
@@ -232,7 +233,11 @@ class Rebuild:
         raise TryAgainError(f"read store {self._declared.name}: workers stay ahead of the new table; nothing was switched")
 
     async def _try_to_switch(self, topics: FoldedTopics) -> Collection[TP]:
-        """Apply new records, then switch. Do not switch if a worker is ahead in some partitions; return these partitions."""
+        """Apply new records to the new store, then switch to it, unless the store in use has applied more.
+
+        Returns:
+            The partitions in which the store in use has applied more; empty if the switch is done.
+        """
         # Progress first, then the ends: progress above an end is from another log, so the topic was created again.
         taken = {} if self.done.is_alone else await with_retries(self._old.progress)
         log_bounds = await topics.log_bounds()
@@ -242,18 +247,23 @@ class Rebuild:
 
 
 def is_kept(old: StoredCell, new: StoredCell | None, *, is_level: bool, is_carried: bool) -> bool:
-    """Return whether the new store takes a cell over from the store in use (pure).
+    """Return whether a rebuild copies a cell from the store in use to the new store (pure).
 
-    The new store does so if it lacks the cell or has an older version. Otherwise, ``is_level`` and ``is_carried`` decide.
+    It does if the new store lacks the cell or has an older version of it. If the new store has a newer version, the cell is copied
+    only if the store in use should have that version, too (``is_level``), but does not. There are two possible causes:
+
+    * The versions in the store in use were reset. Then the cell is copied: its value is current, and with the version of ``new``,
+      the new store would reject everything that is folded from now on.
+    * The record with the newer version became a dead letter. If values come from a source, the cell is copied all the same, because
+      the rebuild then reads its current value. If records carry the values, it is not copied, because ``new`` has the newer value.
+
+    So if records carry the values, an older version is copied only if it is below 0, which proves that it was reset.
 
     Args:
         old: The cell in the store in use.
         new: The cell in the new store, which has read the topics; None: it does not have the cell.
-        is_level: Whether the store in use has applied everything that the new one has. If ``old`` nevertheless has an older
-            version, then the versions were reset, or the newer record became a dead letter. In both cases ``old`` has the current
-            value. After a reset, the version of ``new`` would also reject everything that is folded later.
-        is_carried: Whether records carry the values. If so, and the newer record became a dead letter, ``old`` has an older value.
-            Only a version below 0 proves that the versions were reset.
+        is_level: Whether the store in use has applied everything that the new one has.
+        is_carried: Whether records carry the values.
     """
     if new is None or old.version > new.version:
         return True

@@ -6,7 +6,8 @@ rejected an event receives it again.
 Receipts record what was replayed. After each page the replay appends receipts to the dead-letter topic. A receipt is a record
 without ``reason``. Its header ``streams-app-put-back`` names the application and the fold or subscriber, and its value has a digest
 of each replayed event, one per line. A receipt follows its dead letters in their partition, so retention removes it after them. A
-committed offset could not replace receipts: replays select events, and a broker deletes the offset after a week without a member.
+committed offset could not replace receipts: a replay may skip dead letters that a later one sends, and the broker deletes the
+offset of a group that had no member for a week.
 
 If a replay is killed after the acknowledgement of a page and before that of its receipts, the next replay sends this page again: a
 duplicate is better than a loss. Concurrent replays would not see each other's receipts, so :mod:`.replay_lease` allows one at a
@@ -41,14 +42,15 @@ class ReplayProgress:
     Attributes:
         is_begun: Whether the replay has found its topics and begun.
         offsets: Number of offsets in the dead-letter topic, including those without a record.
-        searched: Number of records that the first pass has searched for receipts; 0 in the replay of a read store.
-        read: Number of records that were read as dead letters, after the first pass.
+        searched: Number of records that were read in the first pass over the topic, which searches for receipts; 0 in the replay
+            of a read store, which has no such pass.
+        read: Number of records that were read in the pass that replays the dead letters.
         replayed: Number of events that were replayed; in a dry run, of those that would be replayed.
         rejected: Number of events that the present definition would reject again, by reason.
         not_replayable: Number of events that cannot be replayed, by the cause as text.
         already_replayed: Number of selected events that an earlier replay has sent.
         duplicates: Number of dead letters that were skipped, because another dead letter has the same event.
-        unselected: Number of dead letters that were not selected. Events that were replayed before do not count.
+        unselected: Number of dead letters that were not selected, without those whose event was replayed before.
         unacknowledged: Number of events that were sent without an acknowledgement, so that they may have arrived.
         unrecorded: Number of events that were replayed without an acknowledged receipt.
         is_limited: Whether the limit has ended the replay.
@@ -234,10 +236,11 @@ class DeadLetterReplay:
         return self.done.is_limited or self.done.is_stopped
 
     async def _receipts(self, topic: DeadLetterTopic) -> set[str]:
-        """Read the whole topic once, and return the digests of events that were replayed before.
+        """Read the whole dead-letter topic, and return the digests of the events that earlier replays have sent.
 
-        This needs a pass of its own, because receipts follow their dead letters. In this pass the destination observes every dead
-        letter of its component, because a dead letter ``finished-late`` may follow the one that it concerns.
+        A replay writes a receipt after the dead letters of the events that it has sent. So all receipts must be read before the
+        first event is chosen. This pass also gives each dead letter of the component to :meth:`.Destination.observe`: a dead letter
+        ``finished-late`` may come after that of the interrupted event whose late finish it reports.
         """
         found: set[str] = set()
         async for page in topic.pages():

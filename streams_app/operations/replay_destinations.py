@@ -43,10 +43,16 @@ class Destination(Protocol):
     address: bytes
 
     def observe(self, dead_letter: ListedDeadLetter) -> None:
-        """Collect facts from a dead letter. Call it once for each dead letter of the component, before any is replayed."""
+        """Take a dead letter into account for the decisions of :meth:`obstacle`, which may depend on other dead letters.
+
+        Call this once for each dead letter of the component, before any of them is replayed.
+        """
 
     def obstacle(self, dead_letter: ListedDeadLetter, partitions: int) -> str:
-        """Return why a dead letter cannot or should not be replayed as the original event; empty if it can be replayed.
+        """Return why a dead letter cannot or should not be replayed; empty if it can be.
+
+        Possible reasons: the dead letter does not have the complete event, the fold or subscriber does not read such events any
+        more, or the event may have been handled already.
 
         Args:
             dead_letter: A dead letter of this fold or subscriber.
@@ -82,7 +88,7 @@ class FoldDestination(Destination):
         """Do nothing, because the dead letters of a fold are independent of each other."""
 
     def obstacle(self, dead_letter: ListedDeadLetter, partitions: int) -> str:
-        """Return why a dead letter cannot or should not be replayed as the original event; empty if it can be replayed."""
+        """Return why a dead letter cannot be replayed; empty if it can be."""
         topic = dead_letter.headers.get("source-topic")
         if not dead_letter.is_event:
             return "a folded record that was too large for the broker: no event"
@@ -156,7 +162,7 @@ class SubscriberDestination(Destination):
             self._sources[event_id].add(dead_letter.event_source)
 
     def obstacle(self, dead_letter: ListedDeadLetter, partitions: int) -> str:
-        """Return why a dead letter cannot or should not be replayed as the original event; empty if it can be replayed."""
+        """Return why a dead letter cannot or should not be replayed; empty if it can be."""
         if why := self._unconfirmed(dead_letter):
             return why
         if dead_letter.dropped_part:

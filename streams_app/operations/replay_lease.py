@@ -52,7 +52,7 @@ class ReplayLease:
         self._lock: Lock = redis.lock(key, timeout=seconds, blocking=False, thread_local=False)
 
     async def require(self) -> None:
-        """Renew the lease for its whole lifetime. Call it right before events are sent.
+        """Renew the lease, or fail if this replay does not hold it any more. Call it right before events are sent.
 
         Raises:
             TryAgainError: The lease has expired, so that another replay may have begun. Or Redis does not answer for some seconds.

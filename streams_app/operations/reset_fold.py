@@ -60,7 +60,8 @@ class ResetPlan:
         keys: Keys in Redis to remove.
         open_groups: Number of open groups, which are lost unless they are emitted first.
         outbox: Number of records in the outbox, which may not have been sent.
-        emittable: Partitions whose open groups and records can be emitted, each with the fold that names the output topic.
+        emittable: Partitions whose open groups and records can be emitted. Each has the fold that determines output topic and form
+            of the records, see :func:`emittable_shards`.
         partitions: Number of partitions of each source, derived from the highest partition with state.
         is_stranded: Whether there are groups or records that no worker can emit, because their source log is gone or no declared
             fold reads it.
@@ -175,7 +176,10 @@ async def carry_out(settings: Settings, fold: str, planned: ResetPlan) -> None:
 
 
 async def members(settings: Settings) -> int:
-    """Return the number of members in the largest consumer group of the folds and read stores; 0 if the broker does not report it.
+    """Return at least how many workers run folds or read stores; 0 if there are none, or if the broker does not report it.
+
+    The folds have a consumer group, and so has each read store. A worker may be a member of several groups, so only the members of
+    the largest group are counted.
 
     Raises:
         TryAgainError: Kafka does not answer.
@@ -269,7 +273,8 @@ async def emittable_shards(redis: Redis, settings: Settings, name: str, tps: Col
         tps: Partitions with state of the fold.
 
     Returns:
-        The partition of each such shard, with the fold that names the output topic: as declared, or else as stored in Redis.
+        The partition of each such shard, with the fold that determines output topic and form of its records. This is the declared
+        fold or, if the settings declare no fold of this name and source, the fold as it is stored in Redis.
     """
     scripts = FoldScripts(redis)
     declared = {fold.source: fold for fold in settings.folds if fold.name == name}

@@ -3,8 +3,8 @@
 Versions come from source offsets. If a source topic was deleted and created again, its offsets start at 0, and the version guard
 would reject everything folded from it as stale. To prevent this, the versions of the fold's values are reset, while the values
 stay. Before that, the store applies the remaining records of the output topic: if applied later, their high versions would block
-new values again. The end offsets of the output topic at the reset are stored as well, because older records do not prove what the
-store should contain.
+new values again. The end offsets of the output topic at the reset are stored as well, so that ``verify`` and ``rebuild`` recognize
+records that were folded before the reset: what these contain may not be what the store should contain now.
 """
 
 from __future__ import annotations

@@ -27,8 +27,9 @@ class TopicChanges:
     Attributes:
         created: Topics that were created.
         existing: Topics that existed.
-        started: Number of partitions that got an initial offset, for each new subscriber.
-        extended: Added partitions in which it starts with the first record, for each existing subscriber.
+        started: For each new subscriber with ``idempotent = "no"``, the number of partitions that got an initial offset.
+        extended: For each existing subscriber with ``idempotent = "no"``, the partitions that were added to its topics. It reads
+            them from their first record. A subscriber without added partitions is omitted.
         faults: Descriptions of what failed, one sentence each.
     """
 

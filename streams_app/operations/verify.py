@@ -272,7 +272,9 @@ class Verification:
             await asyncio.sleep(0.1)
 
     async def _repair(self, found: Sequence[Difference]) -> dict[Cell, str]:
-        """Write the correct values into the store. Without a request for repair, only try it, and roll back.
+        """Write the correct values into the store. If no repair is requested, roll the writes back.
+
+        Even then the writes are tried, because only the store itself can show which values it can never hold.
 
         Returns:
             The cells whose values the store can never hold, each with the reason.

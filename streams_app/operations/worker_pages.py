@@ -50,7 +50,15 @@ def metrics_url(url: str) -> str:
 
 
 def page_of(url: str, text: str, app_id: str) -> Page:
-    """Return the page of some metrics; if they are not from a worker of this application, a page whose fault says so (pure)."""
+    """Return a page with metrics that were read (pure).
+
+    If the text does not come from a worker of this application, the page has no metrics, and its fault says so.
+
+    Args:
+        url: Address of the worker.
+        text: The answer to the request.
+        app_id: Name of the application.
+    """
     found = _BUILD_INFO.search(text)
     if found is None:
         return Page(url, None, "is not a worker of streams_app")
