@@ -87,7 +87,7 @@ def database_of(url: str) -> RegisteredDatabase | None:
 
 
 def open_store(declared: ReadStoreSettings) -> ReadableStore:
-    """Return the read store that the setting ``url`` names, without opening it.
+    """Return the read store that the setting ``url`` names; it does not connect to the database yet.
 
     Raises:
         ConfigurationError: The URL or the name of the table cannot be used, or the driver is not installed.
@@ -96,7 +96,7 @@ def open_store(declared: ReadStoreSettings) -> ReadableStore:
 
 
 def open_rebuilding(declared: ReadStoreSettings) -> tuple[Rebuilding, ReadableStore]:
-    """Return the object that rebuilds a store, and the new store to be filled, without opening either.
+    """Return the object that rebuilds a store, and the new store to be filled; neither connects to the database yet.
 
     Raises:
         ConfigurationError: The URL or the name of the table cannot be used, the name is too long for the suffixes of a rebuild, or
@@ -110,7 +110,7 @@ def open_rebuilding(declared: ReadStoreSettings) -> tuple[Rebuilding, ReadableSt
 
 
 def open_source(declared: ReadStoreSettings) -> ValueSource:
-    """Return the source of current values that the setting ``source`` names, without opening it.
+    """Return the source of current values that the setting ``source`` names; it does not connect yet.
 
     Raises:
         ConfigurationError: The URL cannot be used, or the driver is not installed.

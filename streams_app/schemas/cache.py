@@ -30,8 +30,8 @@ class SchemaEntry(NamedTuple):
     Attributes:
         type: Type of the schema; empty if it cannot be used.
         schema: The parsed schema; None if it cannot be used.
-        reason: If the schema cannot be used: the reason of the dead letters that events with this schema become.
-        detail: If the schema cannot be used: the explanation in these dead letters.
+        reason: If the schema cannot be used, events with this schema become dead letters with this reason.
+        detail: The explanation in these dead letters.
     """
 
     type: str

@@ -57,8 +57,8 @@ def schema_ids(values: Iterable[bytes | None]) -> set[int]:
 def message_indexes(body: bytes) -> tuple[Sequence[int], bytes]:
     """Split the body of a Protobuf value into the message indexes and the encoded message.
 
-    The indexes identify the type of the message in its schema: the first is that of a type at the top level of the schema, each
-    further one that of a type nested in the previous one.
+    The indexes identify the type of the message in its schema: the first index selects a type at the top level of the schema, each
+    further index selects a type nested in the previous one.
 
     Raises:
         ValueError: The body ends within the indexes, or the number of indexes is invalid.

@@ -45,7 +45,7 @@ class ValueReader:
         self._is_registered = declared in REGISTERED
 
     def framed_parts(self, records: Iterable[KeyedValue]) -> Iterator[bytes | None]:
-        """Yield the values of records, and for ``debezium`` also the keys, whose schemas :meth:`event` may need.
+        """Yield the values of records whose schemas :meth:`event` may need; for ``debezium``, also the keys.
 
         Yields nothing for the formats ``json`` and ``json-schema``, which need no schemas.
         """

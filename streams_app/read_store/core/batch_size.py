@@ -27,13 +27,13 @@ class BatchSize:
     _too_many: int = 0
 
     def exceeded(self, cells: int) -> bool:
-        """Halve the maximum size, because a batch exceeded the timeout.
+        """Lower the maximum size of batches to half of a batch that exceeded the timeout.
 
         Args:
             cells: Number of cells in that batch.
 
         Returns:
-            Whether the size of batches was not limited before.
+            Whether there was no maximum before this call.
         """
         is_first = self.most is None
         self._too_many = cells if is_first else max(cells, self._too_many)
@@ -41,14 +41,14 @@ class BatchSize:
         return is_first
 
     def finished(self, cells: int, took_ms: int) -> bool:
-        """Record that a batch finished within the timeout. If it was fast and had the maximum size, the maximum grows.
+        """Record that a batch finished within the timeout. If it was fast and had the maximum size, raise the maximum.
 
         Args:
             cells: Number of cells in the batch.
             took_ms: Duration of the batch, in ms.
 
         Returns:
-            Whether the limit was removed, because it has grown beyond the size that once exceeded the timeout.
+            Whether the maximum was removed. This happens when it has grown beyond the largest batch that exceeded the timeout.
         """
         if self.most is None or cells < self.most or 2 * took_ms >= self.timeout_ms:
             return False
@@ -59,6 +59,6 @@ class BatchSize:
         return True
 
     def parts(self, items: Sequence[T]) -> list[Sequence[T]]:
-        """Split a batch into parts of at most the current size; an empty batch becomes one empty part."""
+        """Split a batch into parts of at most the maximum size; an empty batch becomes one empty part."""
         size = max(1, self.most or len(items))
         return [items[begin : begin + size] for begin in range(0, len(items), size)] or [items]

@@ -171,7 +171,7 @@ def _moment(value: Value, column: ColumnType) -> Value | Misfit:
 
 
 def _number(value: Value) -> Decimal | Misfit:
-    """Convert a number, or a text that is a number, to a decimal number; a float is converted by its shortest representation."""
+    """Convert a number, or a text that is a number, to a decimal number; a float keeps the digits that ``repr`` shows."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)) or isinstance(value, JsonText):
         return Misfit("is not a number")
     if isinstance(value, str) and (len(value) > MAX_DIGITS or not NUMBER.fullmatch(value)):

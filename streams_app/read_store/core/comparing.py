@@ -45,16 +45,15 @@ class Difference:
 
 
 def difference(change: CellChange, stored: StoredCell | None, *, is_carried: bool) -> Difference | None:
-    """Compare the stored value of a cell with the expected one; return None if they are equal.
+    """Compare the stored value of a cell with the expected one; return None if the stored value is correct.
 
     A cell that is not stored equals a cell without a value.
 
     Args:
         change: The expected value, as the store would hold it, and its version.
         stored: The stored version and value; None means that the cell is not stored.
-        is_carried: Whether the expected value comes from a folded record. If so, another stored value is correct if its version is
-            newer than that of the record. It also counts as correct if its version was reset (is below 0), because it is then
-            unknown which of the two values is newer.
+        is_carried: Whether the expected value comes from a folded record. If so, a stored value of a newer version is also correct.
+            A stored value whose version was reset (is below 0) counts as correct, because it is unknown which value is newer.
     """
     if stored is None:
         return None if change.value is None else Difference(DifferenceKind.MISSING, change, None)

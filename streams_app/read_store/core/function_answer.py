@@ -47,10 +47,12 @@ def group_of(column: str) -> Group:
 
 
 def calls_for(changes: Sequence[CellChange]) -> list[dict[Pair, CellChange]]:
-    """Distribute changes over calls of the function. One call suffices, unless different groups are equal in Python (1 and True).
+    """Distribute changes over calls of the function, usually one.
+
+    Groups that are equal in Python, such as 1 and True, need separate calls, because a dict cannot contain both as keys.
 
     Returns:
-        For each call, a dict of the changes by their pair of group and name.
+        For each call, its changes by group and name.
     """
     calls: list[dict[Pair, CellChange]] = []
     columns: list[dict[Group, str]] = []
@@ -88,7 +90,7 @@ def with_answer(asked: Mapping[Pair, CellChange], answer: object) -> list[CellCh
 
 
 def _gone(asked: Mapping[Pair, CellChange], answer: Mapping[Any, Any]) -> dict[Group, tuple[Group, None]]:
-    """Return the requested groups that the answer reports as deleted, each with its key ``(group, None)`` of the answer.
+    """Return the requested groups that the answer reports as deleted, each with the key ``(group, None)`` that reports it.
 
     Raises:
         BadValueError: The answer has a value for a group that it reports as deleted.

@@ -77,8 +77,8 @@ class Verdict(StrEnum):
 
 
 BEFORE_RESET: Final = 0
-"""Version that replaces that of a record from before the last reset of its fold. It is newer than a version that was reset, and
-older than that of any record that was folded since."""
+"""Version of the changes of a record that was folded before the last reset of its fold. It is newer than the version -1 of a value
+that was reset, and older than the version of any record that was folded since the reset."""
 
 
 @dataclass(slots=True)
@@ -87,8 +87,8 @@ class MergeResult:
 
     Attributes:
         written: Changes whose cell is not stored, or whose version is newer and whose value differs from the stored one.
-        confirmed: Changes with a newer version and the stored value. Only the version is written: without it, a record with a
-            version in between would be accepted, and an older value would overwrite the newer one.
+        confirmed: Changes that have a newer version but the same value as the stored cell. Only the version is written. Otherwise,
+            a record with a version in between would be accepted, and an older value would overwrite the newer one.
         stale: Number of changes that the version guard rejects.
         unchanged: Number of changes whose value is stored already, including ``confirmed``.
     """
@@ -117,7 +117,7 @@ def newest(changes: Iterable[CellChange]) -> list[CellChange]:
 
 
 def with_the_rest(changes: Sequence[CellChange], stored_cells: Iterable[Cell]) -> list[CellChange]:
-    """Add deletions of the cells of deleted groups that are stored but not among the changes.
+    """Complete the deletion of groups: add a deletion for each stored cell of a deleted group that ``changes`` lacks.
 
     Args:
         changes: At most one change per cell.

@@ -121,9 +121,9 @@ def _plain(column: str) -> str:
 
 
 def _by_text(pairs: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str | None], tuple[str, str | None]]:
-    """Index pairs of group and name by the text of the group and the name, to find a group that the source has in another type.
+    """Index pairs of group and name by the group as text and the name, so that the group 7 is found if the source returns "7".
 
-    If several pairs have the same text and name, they are omitted, because they are ambiguous.
+    If several pairs have the same text and name, they are omitted, because any of them could be meant.
     """
     found: dict[tuple[str, str | None], list[tuple[str, str | None]]] = {}
     for column, name in pairs:

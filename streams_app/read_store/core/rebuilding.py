@@ -19,7 +19,8 @@ NEW_SUFFIX: Final = "_new"
 FORMER_SUFFIX: Final = "_old"
 
 OWNER: Final = TP("", -2)
-"""Pseudo-partition of the new store, whose progress is the token of the rebuild that owns the store. The switch removes it."""
+"""Pseudo-partition of the new store. Instead of an offset, its progress is the token of the rebuild that owns the new store. The
+switch removes it."""
 
 
 class OvertakenError(StreamsAppError):
@@ -89,8 +90,9 @@ class Rebuilding(Protocol):
             Sentences for the operator: what was removed or changed, and which columns will not be copied.
 
         Raises:
-            ConfigurationError: The table has an addition, such as a policy, that the switch cannot transfer to the new table, or a
-                foreign table has the name of the new or the former table.
+            ConfigurationError: Users have added something to the table, such as a row security policy, that :meth:`switch` cannot
+                transfer to the new table; or a table that does not belong to this store has the name of the new or the former
+                table.
         """
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
@@ -106,7 +108,7 @@ class Rebuilding(Protocol):
 
         Raises:
             OvertakenError: The new store is not the one that this rebuild prepared.
-            ConfigurationError: Since :meth:`prepare`, the table has got an addition that cannot be transferred.
+            ConfigurationError: Since :meth:`prepare`, users have added something to the table that cannot be transferred.
         """
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
@@ -134,14 +136,16 @@ def behind(old: Mapping[TP, int], new: Mapping[TP, int], recreated: Collection[T
 
 
 def check_table_names(declared: ReadStoreSettings, tables: Collection[str]) -> None:
-    """Check that no foreign table has the name of the new or the former table. A table without a progress table is foreign.
+    """Check that no table outside this store has the name of the new or the former table.
+
+    A table belongs to this store if there is also a progress table with its name and the suffix ``_progress``.
 
     Args:
         declared: Settings of the current store.
         tables: Names of existing tables.
 
     Raises:
-        ConfigurationError: A foreign table has one of these names.
+        ConfigurationError: A table that does not belong to this store has one of these names.
     """
     names = [f"{declared.table}{suffix}" for suffix in (NEW_SUFFIX, FORMER_SUFFIX)]
     why = "so it is not the store's; rename it, or name another table"

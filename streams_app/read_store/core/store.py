@@ -64,7 +64,7 @@ def replays_of(dead_letters: str) -> TP:
 
 
 class ProgressError(TryAgainError):
-    """The store does not have the progress that a transaction continues; the progress was not changed and must be read again."""
+    """The progress of a partition is not the one that a transaction expects. It was not changed, and must be read again."""
 
     def __init__(self, what: str, tp: TP, found: int | None, expected: int | None) -> None:
         """Build the message from the store, and the progress that was found and expected."""
@@ -77,10 +77,10 @@ class NotStorableError(StreamsAppError):
     The progress was not changed. A store with transactions has written nothing. OpenSearch may have written the other changes.
 
     Attributes:
-        cells: Rejected cells and the reason for each.
-        written: Number of cells that a repair by a store without transactions has written. None after a repair by a store with
-            transactions, which has written nothing and reports all cells, because any of them may be the cause. None after calls
-            other than a repair.
+        cells: Rejected cells and the reason for each. If a repair fails in a store with transactions, these are all its cells,
+            because any of them may be the cause.
+        written: Number of cells that a repair has written in a store without transactions. None after other calls, and in a store
+            with transactions.
     """
 
     def __init__(self, cells: Mapping[Cell, str], written: int | None = None) -> None:
@@ -130,7 +130,8 @@ class ReadStore(Protocol):
             now_ms: Wall clock, for the column ``updated_ms``.
 
         Raises:
-            ProgressError: The store has another progress, which was not changed. A store with transactions has written nothing.
+            ProgressError: The progress is not the one that ``step`` expects, and was not changed. A store with transactions has
+                written nothing.
             NotStorableError: The store can never hold some of the changes; the call may be repeated without them.
         """
 
@@ -195,7 +196,7 @@ class ReadableStore(ReadStore, Protocol):
         """
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write cells whose version has not changed since they were read. The versions to be written may be older.
+        """Write values into cells whose version has not changed since they were read, even if the new version is older.
 
         A store with transactions writes all cells in one transaction.
 
@@ -208,5 +209,6 @@ class ReadableStore(ReadStore, Protocol):
             The number of cells that were written, or would be written; 0 for a trial of a store without transactions.
 
         Raises:
-            NotStorableError: The store can never hold some of the values; the attribute ``written`` says what was written.
+            NotStorableError: The store can never hold some of the values. Its attribute ``written`` tells how many cells a store
+                without transactions has written nevertheless.
         """

@@ -1,7 +1,7 @@
 """Conversion of values (pure): from a record or a source to a value, and to the representation of each kind of store.
 
-No conversion loses more than the store itself does: PostgreSQL holds every JSON value unchanged; SQLite has numbers, text and
-bytes.
+The conversions keep as much of a value as the store can hold: PostgreSQL holds every JSON value unchanged; SQLite has only numbers,
+text and bytes.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _plain(value: str | int | float | bytes | None) -> Value:
 
 
 def _unescaped(text: JsonText) -> str:
-    """Decode escaped surrogates in JSON, so that an unpaired one is found.
+    """Decode escaped surrogates in JSON, so that :func:`surrogate_fault` finds an unpaired one.
 
     JSON that has no escaped surrogates, or cannot be parsed, is returned unchanged.
     """

@@ -15,5 +15,5 @@ def open_store(declared: ReadStoreSettings) -> ReadableStore:
 
 
 def open_rebuilding(declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
-    """Return the object that rebuilds a store, without connecting."""
+    """Return the object that prepares the store ``new`` and replaces the store ``declared`` by it; it does not connect yet."""
     return OpenSearchRebuilding(declared, new)

@@ -28,8 +28,8 @@ class BulkOutcome:
     """The outcome of each item of a batch.
 
     Attributes:
-        taken: Accepted items, each with three numbers: of written, of stale and of unchanged cells.
-        rejected: Items that can never be stored as they are, unless the store itself is misconfigured.
+        taken: Accepted items, each with the number of its cells that were written, that were stale, and that were unchanged.
+        rejected: Items with an error of :data:`NEVER`: the document can never be stored, or the store is misconfigured.
         delayed: Items with a temporary error.
     """
 
@@ -38,7 +38,7 @@ class BulkOutcome:
     delayed: list[tuple[DocumentRequest, Fault]] = field(default_factory=list)
 
     def add(self, item: DocumentRequest, result: Any) -> None:
-        """Add an item to the list that the answer of the server for this item determines."""
+        """Add an item to :attr:`taken`, :attr:`rejected` or :attr:`delayed`, according to the answer of the server for it."""
         if "error" not in result:
             # The answer has no counts if the document does not exist and was not created.
             self.taken.append((item, result.get("get", {}).get("_source", {}).get("counts", (0, 0, 0))))

@@ -129,16 +129,17 @@ class Shape:
         return [self._group(each, now_ms) for each in groups.values()]
 
     def without_fields(self, items: Sequence[DocumentRequest], now_ms: int) -> list[DocumentRequest]:
-        """Build a request for each change that stores the value in the object that is not indexed, instead of in a field.
+        """Build a request for each change that stores the value in the object ``other`` instead of in a field.
 
-        Returns an empty list for the shape ``cells``, in which names have no fields.
+        The object is not indexed, so it accepts values that the server rejects in a field. The list is empty for the shape
+        ``cells``, in which names have no fields.
         """
         if self.name == "cells":
             return []
         return [self._group([change], now_ms, item.more, has_no_fields=True) for item in items for change in item.changes]
 
     def probe(self) -> DocumentRequest:
-        """Build an update that has no effect, of a document that never exists."""
+        """Build an update without effect, which tests whether the server accepts writes. Its document is never created."""
         return self._item("probe", (), {"names": {}})
 
     def rejection(self, change: CellChange) -> str | None:

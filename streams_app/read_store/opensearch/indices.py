@@ -3,8 +3,8 @@
 The indices are called ``<table>-000001`` and ``<table>-progress-000001``. Stores read them through the aliases ``<table>`` and
 ``<table>-progress``, so that another index can be filled, and then replace the first one in one step. Writes to ``<table>`` use a
 further alias, ``<table>-cells`` or ``<table>-groups``, so that a worker of one shape never writes to an index of the other shape.
-The template applies to later indices, and users may add settings to it. Once the template exists, only its fields are replaced, if
-the shape has changed.
+The template applies to later indices, and users may add settings to it. If the shape changes, a rebuild replaces only the fields in
+the template.
 
 The write block prevents workers from writing to the current indices while other indices replace them. Otherwise a write might be
 acknowledged by an index that is no longer read. The block is a setting of the indices, so it remains if the rebuild is killed.
@@ -29,7 +29,7 @@ _SECONDS: Final = 60.0
 """Time limit for creating an index, in seconds. It is long, because the whole cluster takes part."""
 
 _OWN: Final = "streams_app"
-"""Key in the metadata of a mapping, by which an index that a read store has created is recognised."""
+"""Key in the metadata of a mapping. If an index has it, a read store has created the index."""
 
 _SETTINGS: Final = {"index.mapping.depth.limit": MAX_DEPTH}
 
@@ -116,7 +116,7 @@ class Indices:
         return f"created {what}"
 
     async def reshape(self) -> list[str]:
-        """Replace the fields of the template if they are of another shape. Otherwise, a new index would have the fields of both.
+        """Replace the fields of the template if they are of another shape. Otherwise, an index would have the fields of both shapes.
 
         Returns:
             A sentence if the fields were replaced; otherwise an empty list.
@@ -156,10 +156,12 @@ class Indices:
         return f"alias {alias} already exists"
 
     async def _created_meanwhile(self, alias: str, mapping: Mapping[str, Any]) -> str:
-        """Handle an index that exists although its alias was missing; return a sentence about the alias.
+        """Check again an alias that was missing although its index exists; return a sentence about the alias.
+
+        If the alias exists now, another worker has just created both.
 
         Raises:
-            ConfigurationError: The alias is still missing: someone has removed it. Otherwise, another worker has just created both.
+            ConfigurationError: The alias is still missing, because someone has removed it.
         """
         if await self._client.found(f"/{alias}/_mapping") is None:
             raise ConfigurationError(

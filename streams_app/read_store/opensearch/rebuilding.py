@@ -113,7 +113,7 @@ class OpenSearchRebuilding:
         await self._client.close()
 
     async def _disown(self) -> None:
-        """Remove the token of the rebuild. Workers that read it meanwhile ignore it, because it belongs to no partition."""
+        """Remove the token of the rebuild after the switch. Until then, workers ignore it, because it belongs to no partition."""
         path = f"/{self._table}-progress/_doc/{quote(document_id(OWNER), safe='')}"
         if await self._client.found(path) is not None:
             await self._client.ask("DELETE", path)

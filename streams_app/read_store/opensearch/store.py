@@ -51,7 +51,7 @@ _WHOLE: Final = {"allow_partial_search_results": "false"}
 COUNT_VERSIONED: Final = {"cells": "version", "groups": "guarded"}
 
 CELLS_A_GROUP: Final = 50
-"""Assumed number of cells of a group, from which the number of documents of a page of cells is derived."""
+"""Assumed number of cells in a document of the shape ``groups``, to convert a number of cells to a number of documents."""
 
 PAGE: Final = 1_000
 """Number of documents of one group that are requested at once."""
@@ -143,7 +143,7 @@ class OpenSearchStore:
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, StoredCell]]:
         """Return a page of the cells of a fold, in the order of the key.
 
-        The first page makes everything visible that was written before.
+        The index is refreshed before the first page, so the pages contain everything that was written before.
         """
         keys = _SORT[self._shape.name]
         body: dict[str, Any] = {
@@ -197,7 +197,7 @@ class OpenSearchStore:
         return self._shape.rejection(change)
 
     async def count_versioned(self, fold: str) -> int | None:
-        """Count the values of a fold whose version was not reset; None if an object is missing that the store needs."""
+        """Count the values of a fold whose version was not reset; None if a script, a template or an alias is missing."""
         if await self.missing():
             return None
         await self._ask("POST", f"/{self._table}/_refresh")
@@ -227,11 +227,11 @@ class OpenSearchStore:
         another index meanwhile, which does not have the batch.
 
         Returns:
-            The index of the progress; the parameters of a request that overwrites only this progress; and the stored offset, or
-            None if there is no progress.
+            The index of the progress; the parameters with which a write fails if the progress has changed since it was read; and
+            the stored offset, or None if there is no progress.
 
         Raises:
-            ProgressError: The store has another progress.
+            ProgressError: The progress is not the one that ``step`` expects.
         """
         found: dict[str, Any] | None
         try:
@@ -269,11 +269,11 @@ class OpenSearchStore:
             raise self._away(error.fault) from error
 
     async def _retry_rejected(self, outcome: BulkOutcome, now_ms: int) -> None:
-        """Check whether the store itself is the cause of the rejections; if not, write the rejected values outside of fields.
+        """Write rejected values again, into the object ``other`` instead of a field, and update the outcome.
 
-        If the script is missing, or an alias has two indices, the server rejects every document as a bad request. If a name cannot
-        have a field, because the index has too many fields or its field has another type, the value is stored in the object that is
-        not indexed. The outcome is updated accordingly.
+        The server rejects a value if the index has too many fields, or if the field has another type. The object ``other`` accepts
+        the value, because it is not indexed. The server also rejects every document if the script is missing, or if an alias has
+        two indices; therefore the store is probed first.
 
         Raises:
             TryAgainError: The store is misconfigured.

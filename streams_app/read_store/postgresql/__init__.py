@@ -18,7 +18,7 @@ def open_store(declared: ReadStoreSettings) -> ReadableStore:
 
 
 def open_rebuilding(declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
-    """Return the object that rebuilds the table of a store, without connecting."""
+    """Return the object that prepares the store ``new`` and replaces the store ``declared`` by it; it does not connect yet."""
     return PostgresRebuilding(declared, new)
 
 

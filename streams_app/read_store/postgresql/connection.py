@@ -39,7 +39,7 @@ FAULTS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Timeout
 
 
 class PostgresPool:
-    """Runs functions, each on a connection of a small pool; calls are independent of each other.
+    """Runs functions on the connections of a small pool; different calls may use different connections.
 
     Attributes:
         what: Name of the store or source, and its URL without credentials, for messages.

@@ -33,7 +33,7 @@ async def bisecting_rejected(
 
     Raises:
         NotStorableError: The server rejects some of the changes, which the error names; nothing was written.
-        asyncpg.PostgresError: The statement fails for another reason, or even without changes.
+        asyncpg.PostgresError: The changes are not the cause; for example, the statement also fails for an empty batch.
     """
     try:
         return await run(changes)

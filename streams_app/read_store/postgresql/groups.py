@@ -146,9 +146,10 @@ class PostgresGroupStore(PostgresStore):
         return await super().progress()
 
     def rejection(self, change: CellChange) -> str | None:
-        """Return a reason if the name has no column, the value does not fit its column, or the key can never be stored.
+        """Return the reason why the table can never hold a change, or None if no reason is known.
 
-        Values are not checked before the types of the columns were loaded, which :meth:`progress` and other methods do.
+        Either the name has no column, the value does not fit its column, or the key is invalid. Values are checked only once the
+        types of the columns are loaded; :meth:`progress`, among others, loads them.
         """
         return rejection_of(change, self._columns, self._types) or key_fault(row_key(change))
 
@@ -210,7 +211,7 @@ class PostgresGroupStore(PostgresStore):
         return await self._pool.call(run)
 
     def _tables(self) -> list[tuple[str, dict[str, str], str]]:
-        """Return name, columns and primary key of each table whose columns do not depend on the settings."""
+        """Return name, columns and primary key of the progress table, whose columns do not depend on the settings."""
         return [(f"{self._settings.table}_progress", PROGRESS_COLUMNS, "topic, partition")]
 
     async def _initialise(self, connection: Connection) -> list[str]:
@@ -303,7 +304,7 @@ class PostgresGroupStore(PostgresStore):
 
 
 def _object(key: RowKey, row: RowState) -> dict[str, Any]:
-    """Build the JSON object of a row. A deleted value is omitted, because a null of JSON would be a value in a column of JSON."""
+    """Build the JSON object of a row. A deleted value is omitted: a column of JSON would store ``null`` as a value."""
     texts = {column: json_text(value) for column, value in row.values.items()}
     given = {column: orjson.Fragment(text.encode()) for column, text in texts.items() if text is not None}
     return {"fold": key.fold, "group_key": key.group_key, "versions": row.versions, **given}
@@ -321,7 +322,7 @@ def _layout(table: str, types: Mapping[str, ColumnType]) -> Layout:
 
     Args:
         table: Name of the table, quoted.
-        types: Type of each column of a changed name. The columns are letters, digits and ``_``.
+        types: Type of each column of a changed name. The names of the columns consist of letters, digits and ``_``.
     """
     columns = ", ".join(f'"{column}"' for column in types)
     return Layout(
@@ -353,7 +354,7 @@ def _assignment(column: str, known: ColumnType) -> str:
 
 
 def _is_written(column: str, known: ColumnType) -> str:
-    """Return an SQL condition under which the value of a column is written. It is false for a column that the batch lacks."""
+    """Return an SQL condition under which the value of a column is written. It is false if the batch does not set the column."""
     is_same = _is_same(column, known, "excluded", "stored")
     guard = is_value_written(_version(column, "excluded"), _version(column, "stored"), is_same)
     return f"(excluded.versions ? '{column}' AND {guard})"

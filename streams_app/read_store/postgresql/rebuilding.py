@@ -139,8 +139,8 @@ class PostgresRebuilding:
             Sentences for the operator, about removed tables and about columns that will not be copied.
 
         Raises:
-            ConfigurationError: The tables have an addition that cannot be transferred to the new ones, or a foreign table has the
-                name of the new or the former table.
+            ConfigurationError: Users have added something to the tables that cannot be transferred to the new ones, or a table that
+                does not belong to this store has the name of the new or the former table.
         """
         await self._pool.call(self._check)
         check_table_names(self._declared, await self._pool.call(self._named))
@@ -281,7 +281,7 @@ class PostgresRebuilding:
         """Return statements that create the views and triggers of the tables again after the switch.
 
         Raises:
-            ConfigurationError: The tables have an addition that cannot be transferred to the new ones.
+            ConfigurationError: Users have added something to the tables that cannot be transferred to the new ones.
         """
         faults, current = [], list[str]()
         for part in PARTS:

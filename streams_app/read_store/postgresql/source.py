@@ -98,7 +98,7 @@ class PostgresSource:
 
 
 def _plain(value: Any) -> Any:
-    """Convert ranges and bit strings to text as PostgreSQL writes them; the driver's classes would be written otherwise."""
+    """Convert ranges and bit strings to text as PostgreSQL writes them; the driver returns them as objects of its own classes."""
     if isinstance(value, asyncpg.Range):
         return _range_text(value)
     if isinstance(value, asyncpg.BitString):

@@ -161,7 +161,7 @@ class PostgresStore:
         If the reply is lost, the outcome is unknown. The call can then be repeated, which does not change what was written before.
 
         Raises:
-            ProgressError: The store has another progress than the step continues; nothing was written.
+            ProgressError: The progress is not the one that ``step`` expects; nothing was written.
             NotStorableError: The server rejects some of the values, for example a number beyond its range, or a value that violates
                 a user's constraint; nothing was written.
         """
@@ -173,7 +173,11 @@ class PostgresStore:
         await self._with_tables(lambda connection: connection.execute(sql, *tp, offset, now_ms))
 
     def rejection(self, change: CellChange) -> str | None:
-        """Return a reason for U+0000, unpaired surrogates, infinite or too long numbers, and keys too long for an index."""
+        """Return the reason why the table can never hold a change, or None if no reason is known.
+
+        Either a text contains U+0000 or an unpaired surrogate, a number is infinite or too long, or the key is too long for an
+        index.
+        """
         if fault := key_fault(change.cell):
             return fault
         fault = json_fault(change.value)
@@ -241,7 +245,10 @@ class PostgresStore:
         return await self._pool.call(run)
 
     async def _try(self, changes: Sequence[CellChange]) -> None:
-        """Write changes with the progress of a partition that does not exist, and roll the transaction back."""
+        """Write changes and roll the transaction back, to find out whether writes succeed.
+
+        The progress in the transaction is that of a partition that does not exist.
+        """
 
         async def run(connection: Connection) -> None:
             transaction = connection.transaction()

@@ -21,7 +21,7 @@ def open_store(declared: ReadStoreSettings) -> ReadableStore:
 
 
 def open_rebuilding(declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
-    """Return the object that rebuilds the table of a store, without opening the file."""
+    """Return the object that prepares the store ``new`` and replaces the store ``declared`` by it; no file is opened yet."""
     return SqliteRebuilding(declared, new)
 
 

@@ -91,9 +91,10 @@ class SqliteGroupStore(SqliteStore):
         self._types: dict[str, ColumnType] = {}
 
     def rejection(self, change: CellChange) -> str | None:
-        """Return a reason if the name has no column, the value does not fit its column, or a text has an unpaired surrogate.
+        """Return the reason why the table can never hold a change, or None if no reason is known.
 
-        Values are not checked before the types of the columns were loaded, which :meth:`apply` and other methods do.
+        Either the name has no column, the value does not fit its column, or a text has an unpaired surrogate. Values are checked
+        only once the types of the columns are loaded; :meth:`apply`, among others, loads them.
         """
         return rejection_of(change, self._columns, self._types) or super().rejection(change)
 
@@ -164,7 +165,7 @@ class SqliteGroupStore(SqliteStore):
         return await self._thread.call(run)
 
     def _tables(self) -> tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...]:
-        """Return name, CREATE statement, columns and key of each table whose columns do not depend on the settings."""
+        """Return name, CREATE statement, columns and key of the progress table, whose columns do not depend on the settings."""
         return ((self._progress_table, CREATE_PROGRESS, PROGRESS_COLUMNS, PROGRESS_KEY),)
 
     def _make(self, connection: sqlite3.Connection) -> list[str]:

@@ -62,7 +62,7 @@ class SqliteRebuilding:
             Sentences for the operator, about removed tables and about columns that will not be copied.
 
         Raises:
-            ConfigurationError: A foreign table has the name of the new or the former table.
+            ConfigurationError: A table that does not belong to this store has the name of the new or the former table.
         """
         check_table_names(self._declared, await self._thread.call(_tables, mode="rwc"))
         found = await self._thread.call(self._drop_left, mode="rwc")

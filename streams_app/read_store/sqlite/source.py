@@ -19,8 +19,8 @@ from streams_app.read_store.sqlite.connection import SqliteThread, sqlite_path
 from streams_app.settings import ReadStoreSettings
 
 DATA_ERRORS: Final = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
-"""Error codes of SQLite that a single value can cause, such as invalid JSON. The first one is also that of a query that fails for
-every group."""
+"""Error codes of SQLite that a single value can cause, such as invalid JSON. ``SQLITE_ERROR`` is also the code of a query that
+fails for every group, for example because a table is missing."""
 
 
 class SqliteSource:

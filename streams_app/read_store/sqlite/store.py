@@ -148,7 +148,7 @@ class SqliteStore:
         """Merge changes and write the progress in one transaction.
 
         Raises:
-            ProgressError: The store has another progress than the step continues; nothing was written.
+            ProgressError: The progress is not the one that ``step`` expects; nothing was written.
             NotStorableError: A user's constraint or trigger rejects some of the values; nothing was written.
             TooSlowError: The timeout was exceeded; nothing was written, unless it expired during the commit.
         """
@@ -174,7 +174,10 @@ class SqliteStore:
         await self._thread.call(lambda connection: self._begin(connection, tp, offset, now_ms))
 
     def rejection(self, change: CellChange) -> str | None:
-        """Return a reason only for unpaired surrogates, which UTF-8 cannot encode; SQLite holds any other value."""
+        """Return the reason why the table can never hold a change, or None if no reason is known.
+
+        The only reason is an unpaired surrogate in a text, because UTF-8 cannot encode it.
+        """
         if fault := next(filter(None, map(surrogate_fault, change.cell)), None):
             return f"group or name {fault}"
         fault = surrogate_fault(change.value) if isinstance(change.value, str) else None

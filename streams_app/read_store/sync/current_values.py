@@ -25,7 +25,8 @@ from streams_app.settings import ReadStoreSettings
 logger = logging.getLogger(__name__)
 
 MAX_REMEMBERED: Final = 4
-"""Maximum number of groups per fold that are remembered as groups for which the source has answered."""
+"""Maximum number of groups per fold that are remembered because the source has answered for them. If a batch fails, these groups
+are requested to find out whether the source itself works."""
 
 MAX_SAMPLES: Final = 8
 """Maximum number of groups of a failing batch that are requested one by one, to find one for which the source answers."""
@@ -128,7 +129,7 @@ class CurrentValues:
         """Find a request that the source answers although it fails for a batch, which shows that the source itself works.
 
         Returns:
-            The change to be requested; or no change, for an empty request.
+            The changes of this request: a single change, or none if the source answers only an empty request.
 
         Raises:
             SourceFailedError: The source answers none of the requests that were tried.

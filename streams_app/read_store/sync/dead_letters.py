@@ -57,7 +57,7 @@ def as_not_storable(
 ) -> list[RejectedEvent]:
     """Return a rejected event for each record that announced unstorable or failed changes.
 
-    If several records announced a change, it counts only for the first of them.
+    If several records announced the same change, only the first of them is rejected because of it.
 
     Args:
         read: Records of one batch.

@@ -1,7 +1,8 @@
 """The age of the oldest record that is not synced (pure).
 
 The age of a fetched record follows from its timestamp. If the store was unavailable when a partition was claimed, the records of
-the partition are not fetched. Such a record has existed at least since an end offset beyond it was first observed.
+the partition are not fetched, so their timestamps are unknown. Their age is then derived from the end offset of the log: a record
+has existed at least since the end offset was first observed to be beyond the offset of the record.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class ObservedEnds:
         self._observed: list[tuple[int, int]] = []
 
     def observe(self, end: int, now_ms: int) -> None:
-        """Record the current end offset of the log. If it is below the previous one, the log was replaced: drop earlier ones."""
+        """Record the current end offset of the log. If it is below the previous one, the log was replaced: drop all others."""
         if self._observed and end < self._observed[-1][0]:
             self._observed.clear()
         if not self._observed or end > self._observed[-1][0]:

@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RECENT_FINGERPRINTS: Final = 3
-"""Number of recent records that all have a fingerprint in the metadata of a commit. Only few older records have one, because the
-size of the metadata is limited."""
+"""Number of the newest fingerprints that the metadata of a commit always contains. Of older fingerprints it contains only a few,
+because its size is limited."""
 
 CHECK_SECONDS: Final = 10.0
 """Interval at which a partition without new records checks the stored progress."""
@@ -79,7 +79,7 @@ class StoreProcessors(Processors):
         cause of a failure.
 
         Raises:
-            ProgressError: The store is available, but does not have the progress that the step continues.
+            ProgressError: The store is available, but the progress of the partition is not the one that the step expects.
         """
         while True:
             try:
@@ -141,8 +141,8 @@ class StoreProcessor(Processor):
         """Wait for the store, and return the offset from which the partition is read.
 
         Usually, this is the progress of the store; :func:`start_offset` describes the exceptions. If the log may have been restored
-        from an older copy, reading begins at a lower offset, from which the records may differ. If the returned offset is lower
-        than the progress of the store, the progress is lowered to it.
+        from an older copy, the offset is lower: from there on, the log may contain other records than those that were synced. If
+        the returned offset is lower than the progress of the store, the progress is lowered to it.
 
         Raises:
             NotOwnerError: Kafka rejects the first commit of the partition, because another worker owns the partition.
@@ -187,7 +187,8 @@ class StoreProcessor(Processor):
     async def position_to_commit(self) -> OffsetAndMetadata | None:
         """Return the offset after the last synced record, with the metadata of the commit.
 
-        Returns None before the claim, and after the progress of the store was not as expected.
+        Returns None before the claim, and once the store was found to have another progress than expected, so that no offset is
+        committed that the store does not have.
         """
         return None if self._next is None else self._offset_and_metadata(self._next)
 
@@ -284,8 +285,8 @@ def start_offset(stored: int | None, claim: Claim) -> int:
 
     Returns:
         The beginning of the log, if the store has never synced the partition, if the topic was recreated, or if retention has
-        removed the records after ``stored``; otherwise ``stored``. A recreated topic is recognised by its other id, or because its
-        log ended below ``stored``, so that the client was reset.
+        removed the records after ``stored``; otherwise ``stored``. A recreated topic is recognised by its id, which has changed, or
+        by ``claim.was_reset``: the log ended below the committed offset, so the client has reset its position.
     """
     begin = claim.log_bounds.begin
     if stored is None:

@@ -45,8 +45,8 @@ class SyncResult:
     Attributes:
         records: Number of records that were read.
         rejected: Number of records that are not folded records of the fold of their topic; they became dead letters.
-        cells: Number of distinct cells to be written: those that the records announce, without those for which the source fails,
-            and with the other stored cells of deleted groups.
+        cells: Number of distinct cells to be written. They include all stored cells of deleted groups, but no cells for which the
+            source fails.
         written: Number of cells that were written.
         stale: Number of cells of which the store had a newer version, or another value of the same version.
         unchanged: Number of cells that already had the value.
@@ -149,7 +149,7 @@ class StoreSync:
             The result; records from its ``next_offset`` on were not synced.
 
         Raises:
-            ProgressError: The store has another progress; some of the values and dead letters may be written.
+            ProgressError: The progress is not the one that ``step`` expects; some of the values and dead letters may be written.
             TooSlowError: Source or store exceeded the timeout; the next call uses smaller batches.
             TryAgainError: Source, store or broker is unavailable; some of the values and dead letters may be written.
         """
@@ -294,14 +294,16 @@ class StoreSync:
         failed: Mapping[tuple[Cell, int], str],
         keep: Callable[[list[RejectedEvent]], Awaitable[None]],
     ) -> tuple[Counts, dict[tuple[Cell, int], str]]:
-        """Write the changes that the store can hold, and the progress. Before each attempt, ``keep`` is awaited for the others.
+        """Write the changes that the store can hold, and the progress.
+
+        Before each attempt, ``keep`` is awaited with the rejected events for all other changes.
 
         Args:
             step: The progress that the store must have, and the progress after the last transaction.
             read: The records that announced the changes.
             current: The changes, with their values.
             failed: Cell and version of each change for which the source fails, with the error.
-            keep: Receives a rejected event for each record with changes that cannot be written.
+            keep: Called with a rejected event for each record with changes that cannot be written.
 
         Returns:
             Numbers of cells; and the cell and version of each change that the store can never hold, with the reason.
