@@ -42,7 +42,7 @@ class JournalSettings(Section):
     keep: Duration = timedelta(days=30)
     """Retention: older events are removed in whole segments, at most a UTC day later; 1m to 3650d."""
     max_bytes: Annotated[int, Field(ge=MIN_BYTES)] = 8_000_000_000
-    """Maximum size in Redis in bytes. Each partition has an equal share, best at least 1 MB; the oldest events are removed first."""
+    """Maximum size in Redis in bytes. Each partition has an equal share, best 1 MB or more; the oldest events are removed first."""
     compress_after: Duration = timedelta(0)
     """A segment (a day, or a part of a large one) is compressed this long after its newest event."""
     compress_rate: Annotated[int, Field(ge=0)] = 8_000_000

@@ -116,7 +116,7 @@ class Indices:
         return f"created {what}"
 
     async def reshape(self) -> list[str]:
-        """Replace the fields of the template if they are of another shape. Otherwise, an index would have the fields of both shapes.
+        """Replace the fields of the template if they are of another shape. Otherwise, an index would get fields of both shapes.
 
         Returns:
             A sentence if the fields were replaced; otherwise an empty list.

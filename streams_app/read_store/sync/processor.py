@@ -286,7 +286,7 @@ def start_offset(stored: int | None, claim: Claim) -> int:
     Returns:
         The beginning of the log, if the store has never synced the partition, if the topic was recreated, or if retention has
         removed the records after ``stored``; otherwise ``stored``. A recreated topic is recognised by its id, which has changed, or
-        by ``claim.was_reset``: the log ended below the committed offset, so the client has reset its position.
+        by ``claim.was_reset``: the log ended below the position of the client, so the client has reset it.
     """
     begin = claim.log_bounds.begin
     if stored is None:
