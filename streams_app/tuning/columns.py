@@ -65,7 +65,7 @@ class Columns:
         late: For each of :data:`LATE_STEPS_MS`, the number of events that are at least that many ms older than an earlier event of
             their partition.
         future: Number of events with a time in the future.
-        at_midnight: Number of events at the beginning of a day, which is the time of a date without a time.
+        at_midnight: Number of events whose time is midnight in UTC, as it is for a date without a time of day.
         own_periods: Number of events that set their own quiet period; None if no event of the fold can set one.
     """
 
@@ -181,7 +181,7 @@ class Columns:
         self._scores = scores
 
     def _after_ms(self, block: slice | NDArray[np.uint32]) -> Times:
-        """Return scores in ms after the lowest score of the range."""
+        """Return the scores of these events, in ms after the lowest score of the range."""
         if self._scores.itemsize == _LONG_BYTES:
             return self._scores[block] - self.from_ms
         return self._scores[block] - np.uint32(self.from_ms & MAX_SHORT_MS)
@@ -216,7 +216,11 @@ class Columns:
             self._make_room_for_names()
 
     def _make_room_for_names(self) -> None:
-        """Replace sets of names by their sizes if that is enough; otherwise remove unused sets, and drop groups if necessary."""
+        """Reduce the memory of the sets of names.
+
+        If their sizes suffice, see :attr:`.NameSets.may_be_counted`, only these are kept. Otherwise unused sets are removed, and
+        groups are dropped if necessary.
+        """
         if self.sets.may_be_counted:
             sizes = self.sets.sizes()
             for block in self._blocks():

@@ -47,8 +47,8 @@ class LineReader:
     """Reads the events in the lines of one file into columns.
 
     Attributes:
-        fields: First value of each of the first fields that occur in events, by field name, for an error message about a wrong
-            field name.
+        fields: The fields that occur in the first events, each with its first value, for an error message about a wrong field
+            name.
     """
 
     def __init__(

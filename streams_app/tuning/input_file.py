@@ -81,7 +81,7 @@ def _is_on_disk(file: Any) -> bool:
 
 
 def size_of(path: Path) -> int | None:
-    """Return the size of a file, if the position function of :func:`opened` works for it; else None."""
+    """Return the size of a file in bytes; None if :func:`opened` cannot tell how much of it was read, or if it cannot be opened."""
     if not path.is_file():  # a pipe can be opened only once
         return None
     try:

@@ -1,4 +1,4 @@
-"""Computes the effect of each candidate quiet period from the histograms of gaps that running workers have counted (pure).
+"""Computes the folding ratio of each candidate quiet period, from the gaps that running workers have counted (pure).
 
 If silence alone closes groups, a quiet period X gives one record for each group, and one more for each gap that is longer than X.
 Workers count the gaps in the buckets of a histogram: the number of longer gaps is exact at the bound of a bucket, and interpolated
@@ -30,7 +30,7 @@ class LiveMetrics:
         events: Number of folded events.
         emitted: Number of folded records, for all reasons.
         begun: Number of groups seen for the first time.
-        split: Number of folds that opened within the quiet period after the previous fold of their group had closed.
+        split: Number of times that a group reopened within the quiet period after it had closed.
         gaps: Pairs of an upper bound in ms, and the number of gaps up to this bound. The bounds rise, and the last one is infinite.
         share: Fraction of the groups that are watched, from 0 to 1.
         error: Relative standard error of the number of records; 0 if every group is watched.
@@ -93,7 +93,7 @@ def combined(workers: Sequence[LiveMetrics], quiet_ms: int) -> LiveMetrics:
 
     Args:
         workers: Metrics of at least one worker.
-        quiet_ms: Quiet period for whose records the error is computed.
+        quiet_ms: The combined error is that of the number of records that this quiet period gives.
 
     Raises:
         ValueError: The workers use different buckets.
@@ -113,7 +113,10 @@ def combined(workers: Sequence[LiveMetrics], quiet_ms: int) -> LiveMetrics:
 
 
 def live_windows(metrics: LiveMetrics, quiet_ms: int) -> tuple[int, ...]:
-    """Return candidates: the bounds of the histogram up to the first that folds all events, and the configured quiet period."""
+    """Return candidates: the bounds of the histogram up to the first that no gap exceeds, and the configured quiet period.
+
+    The configured quiet period is limited to the range of the bounds.
+    """
     bounds = [int(bound) for bound, _ in metrics.gaps[:-1]]
     wanted = [bounds[0], *(bound for before, bound in pairwise(bounds) if metrics.longer(before) > 0)]
     return tuple(sorted({*wanted, min(max(quiet_ms, bounds[0]), bounds[-1])}))
@@ -142,10 +145,10 @@ def live_curve(fold: str, metrics: LiveMetrics, windows: Iterable[int], now_ms: 
 
 
 def widest_interval(metrics: LiveMetrics, curve: Curve) -> tuple[int, float] | None:
-    """Return the candidate between two bounds with the least certain folding ratio, and the width of the uncertainty.
+    """Return the candidate whose folding ratio is least certain, and the width of the uncertainty; None if no ratio is uncertain.
 
-    Such a ratio is interpolated. The width is the difference between the ratios if all gaps of the bucket lie at its lower bound,
-    and if all lie at its upper bound. None if no ratio is uncertain.
+    The ratio is uncertain for a candidate between two bounds, because it is interpolated. The width is the difference between two
+    extremes: the ratio if all gaps of the bucket are as short as its lower bound, and if all are as long as its upper bound.
     """
     bounds = [bound for bound, _ in metrics.gaps]
     widest: tuple[int, float] | None = None

@@ -107,7 +107,10 @@ class NameSets:
 
     @property
     def may_be_counted(self) -> bool:
-        """Whether sizes may replace the sets: ``max_changed`` is so high that an upper limit of the names of a group is enough."""
+        """Whether sizes may replace the sets, so that a name that occurs in several events of a group counts several times.
+
+        This is accurate enough if ``max_changed`` is high.
+        """
         return self.max_changed >= FEW_NAMES
 
     @property
@@ -172,13 +175,13 @@ NAMES_CACHED: Final = 2_000
 
 
 def limit_names(numbers: NDArray[np.uint32], ends: Sequence[int], sets: NameSets, following: NDArray[np.int32]) -> bool:
-    """Lower the positions in ``following`` so that no record has more changed names than ``max_changed``.
+    """Make records end earlier where they would have more different changed names than ``sets.max_changed``.
 
     Args:
-        numbers: Set numbers of the events of some groups.
-        ends: For each of these groups, the position after its last event.
-        sets: The sets with these numbers.
-        following: For each event, the position of the first later event that a record beginning with it cannot include.
+        numbers: For each event, the number of its set of changed names in ``sets``. The events are sorted by group.
+        ends: For each group, the position after its last event.
+        sets: The sets of changed names.
+        following: For each event, the position after the last event of a record that begins with this event. Lowered in place.
 
     Returns:
         Whether any position was lowered.

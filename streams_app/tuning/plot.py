@@ -207,7 +207,7 @@ class Canvas:
             self._dot(*points[0])
 
     def draw_sign(self, x: float, y: float, char: str) -> None:
-        """Draw a character over the line; the first character at a position is not overwritten."""
+        """Place a character at a position, in front of any drawn line; a character that is already there is kept instead."""
         self._signs.setdefault((self.row_of(y), self.column_of(x)), char)
 
     def column_of(self, x: float) -> int:

@@ -1,4 +1,4 @@
-"""Results of ``tune``: the effect of each candidate quiet period (together the curve), and the recommended one (pure)."""
+"""Results of ``tune``: records, latency and memory for each candidate quiet period, and the recommended one (pure)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The effect of one candidate for the quiet period; a value is None if it is unknown.
+    """Records, latency and memory that one candidate quiet period gives; a value is None if it is unknown.
 
     Attributes:
         quiet_ms: The candidate.
@@ -56,7 +56,7 @@ class CurveSample:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The effect of each candidate quiet period on the same events.
+    """Records, latency and memory that each candidate quiet period gives for the same events.
 
     Attributes:
         fold: Name of the fold.

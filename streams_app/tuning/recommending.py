@@ -16,7 +16,10 @@ KNEE_GAIN: Final = 0.01
 """Minimum gain: doubling the quiet period is worthwhile if it saves at least this many records, as a fraction of the events."""
 
 KNEE_SHARE: Final = 0.5
-"""Minimum folding ratio of a knee, as a fraction of the best ratio: a curve is also flat before any group has two events."""
+"""Minimum folding ratio of a knee, see :func:`recommend`, as a fraction of the best ratio.
+
+The curve is also flat where the candidates are too short for any record to have two events; no knee is there.
+"""
 
 FEW_EVENTS: Final = 100
 """With fewer events, the recommendation warns that it is unreliable."""
@@ -43,7 +46,7 @@ def recommend(
     doubling the quiet period would save less than one record per hundred events.
 
     Args:
-        curve: The effect of each candidate.
+        curve: The candidates, each with the records and latency that it gives.
         target_ratio: Folding ratio to reach; None if there is no such target.
         max_latency_ms: Time that 99 of 100 events may wait at most; None if there is no limit.
         longest_ms: Maximum quiet period that the settings permit, in ms; None if there is none. Longer candidates are chosen only

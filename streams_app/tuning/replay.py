@@ -1,10 +1,11 @@
-"""Computes the effect of each candidate quiet period on past events (pure).
+"""Computes the records, latency and memory that each candidate quiet period would have given for past events (pure).
 
-The rules are those of :class:`streams_app.folding.core.model.MemoryShard` with ``sessions``, applied to columns: a gap that is
-longer than the candidate ends a session, and within a session the other bounds end records. A test compares every number with a
-replay event by event.
+A candidate is evaluated by the rules of :class:`streams_app.folding.core.model.MemoryShard` with the backlog policy ``sessions``. A
+*session* is the events of a group between two gaps that are longer than the candidate. It becomes one record, or several if
+``max_hold`` or a bound on its contents closes the group earlier. The rules are applied to arrays instead of single events; a test
+compares every number with a replay event by event.
 
-If events set their own quiet period, a candidate is the default, which applies to events that set none.
+If events set their own quiet period, the candidate applies only to events that set none.
 """
 
 from __future__ import annotations
@@ -45,17 +46,17 @@ def curve_of(
     *,
     prefix_bytes: int = PREFIX_BYTES,
 ) -> Curve:
-    """Replay the events once for each candidate quiet period; return the effect of each candidate.
+    """Replay the events once for each candidate quiet period; return the records, latency and memory that each one gives.
 
-    Each group that is open at the end of the range counts as one record, which closes when it is due.
+    A group that is still open at the end of the range counts as one record, which closes when it is due.
 
     Args:
         fold: Name of the fold.
         columns: The events; this function sorts them.
         bounds: The bounds that close groups; their quiet period is ignored.
-        windows: Candidates for the quiet period, or for its default if events set their own, in ms.
-        progress: Called with the number of finished steps and of all steps.
-        prefix_bytes: Length of the prefix before the member in the Redis key of a group.
+        windows: Candidates for the quiet period, in ms. If events set their own, candidates for the default.
+        progress: Called with the number of finished steps and the total number of steps.
+        prefix_bytes: Length of the part of a group's Redis key that precedes the group key, for the estimate of memory.
     """
     candidates = sorted(set(windows))
     columns.sort()
@@ -93,7 +94,7 @@ class _Replay:
         self.groups = int(np.count_nonzero(self._firsts))
 
     def point(self, quiet_ms: int) -> Point:
-        """Replay the events with one candidate quiet period; return its effect."""
+        """Replay the events with one candidate quiet period; return the records, latency and memory that it gives."""
         columns = self.columns
         if not len(self._after_ms):
             return Point(quiet_ms, 0, 0.0, None, None, None, None, None, 0, 0)
@@ -165,7 +166,7 @@ class _Replay:
         return self._with_early(starts) if self.bounds.leading else (starts, None)
 
     def _split_sessions(self) -> Positions:
-        """Return the positions of events before which their group was closed or full; without ``leading``, records begin there."""
+        """Return the beginnings of all sessions, and of their parts if bounds split them; without ``leading``, each is a record."""
         starts, following = self._sessions, self._following
         if following is None:
             return starts
@@ -178,11 +179,11 @@ class _Replay:
         return found
 
     def _with_early(self, starts: Positions) -> tuple[Positions, NDArray[np.bool_]]:
-        """Split each record after its first event, unless that event closes its group.
+        """Apply ``leading``: make the first event of each part a record of its own, which is early unless it closes its group.
 
         Args:
-            starts: Beginnings of records, each the first event of a quiet group. :func:`next_starts` ensures that two
-                events share a record only if the group is still open at the second one.
+            starts: Beginnings of the parts, which :meth:`_split_sessions` returns; the group is not open before any of them.
+                :func:`next_starts` ensures that two events are in one part only if the group is still open at the second one.
 
         Returns:
             The beginnings of all records, and which of the records are early.
@@ -286,7 +287,10 @@ class _Replay:
 
 
 def _first_sessions(firsts: NDArray[np.bool_], after_ms: Times) -> Positions:
-    """Return the positions of events that begin a group, or have a higher score than the event before them in their group."""
+    """Return the beginnings of sessions for a quiet period of 0 ms, of which those for longer quiet periods are a part.
+
+    They are the events that begin a group, or have a higher score than the event before them in their group.
+    """
     found = np.empty(len(after_ms), np.int32)
     used = min(1, len(after_ms))
     found[:used] = 0

@@ -1,8 +1,8 @@
 """Splits the events of a group by bounds other than the quiet period: hold, events, names, bytes, closing events (pure).
 
-A record ends before the first event that a bound excludes. The position of this event depends on the first event of the record, and
-not on the quiet period, so it is computed once for every event. The records of a candidate are found by following these positions
-within its sessions.
+Where a record ends by these bounds depends on its first event, and not on the quiet period. So for each event, the end of a record
+that begins with this event is computed once. For a candidate quiet period, the records are then found without reading all events:
+the first record begins with its session, and each further one where the record before ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streams_app.tuning.name_sets import limit_names
 Positions = NDArray[np.int32]
 
 FEW: Final = 64
-"""Number of chains below which a plain loop is faster than numpy."""
+"""If at most this many sessions remain to be split, a plain loop is faster than numpy."""
 
 _BLOCK: Final = 1 << 19
 
@@ -43,17 +43,17 @@ def blocks(firsts: NDArray[np.bool_]) -> Iterator[slice]:
 
 
 def next_starts(columns: Columns, bounds: Bounds) -> Positions | None:
-    """Return, for each event, the position of the first later event that a record beginning with it cannot include.
+    """Return, for each event, the end of a record that begins with this event: the position after the last event of the record.
 
-    With ``leading``, a record that begins with the first event of a group that is not open consists of this event alone. Then the
-    position that is returned for this event is the end of the record after it, because silence may follow either of them.
+    With ``leading``, an event that opens a group becomes an early record of its own, which a second record may follow. The returned
+    position is then the end of the second record; :mod:`streams_app.tuning.replay` separates the two.
 
     Args:
         columns: Sorted columns.
         bounds: The bounds that close groups; the quiet period is ignored.
 
     Returns:
-        Positions up to the end of the group; None if the bounds split no group.
+        The positions, none of them after the end of the group of its event; None if the bounds split no group.
     """
     found = np.empty(len(columns.after_ms), np.int32)
     is_any = False
@@ -78,10 +78,10 @@ def next_starts(columns: Columns, bounds: Bounds) -> Positions | None:
 
 
 def _after_early(columns: Columns, bounds: Bounds, following: Positions) -> None:
-    """With ``leading``, set the position of each event to the end of the record that would follow its early record.
+    """Apply ``leading``: replace the end of each event's record by the end of the record that would follow the early record.
 
-    No such record follows if the next event belongs to another group, if the hold or the number of names closes the group before
-    the next event, or if the early event itself closes the group. Then the position is that of the next event.
+    No record follows if the next event belongs to another group, if the hold or the number of names closes the group before the
+    next event, or if the early event itself closes the group. Then the end is the position after the early event.
     """
     events, closing, sets = len(following), columns.closing, columns.sets
     for begin in range(0, events, _BLOCK):

@@ -1,4 +1,4 @@
-"""Shows the effect of each candidate quiet period as a table in the terminal (pure)."""
+"""Shows the records, latency and memory that each candidate quiet period gives, as a table in the terminal (pure)."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ def timestamp_faults(columns: Columns, tally: ReadCounts, unit: str, quiet_ms: i
         columns: The read events.
         tally: Counts that include the rejected records or lines.
         unit: Unit of the counts: ``events`` or ``lines``.
-        quiet_ms: The quiet period that would be recommended, in ms. An event counts as late if it is late by at least the largest
-            of :data:`LATE_STEPS_MS` that is not above this; smaller delays are usual in a log.
+        quiet_ms: The quiet period that would be recommended, in ms. It sets the threshold from which an event counts as late: the
+            largest of :data:`LATE_STEPS_MS` that does not exceed it. Smaller delays are usual in a log.
 
     Returns:
         Sentences that state each fault and its remedy, separated by semicolons.

@@ -25,7 +25,7 @@ def is_recreated(folded: str, present: str) -> bool:
     """Return whether a topic was recreated since its events were folded, by comparing two topic ids (pure).
 
     Args:
-        folded: Id of the topic whose events were folded; "" if the state contains no id, so that it gets the present one.
+        folded: Id of the topic whose events were folded; "" if the state contains no id yet, so that it is unknown.
         present: Id of the present topic; "" if the broker provides none, so that a recreated topic cannot be detected.
     """
     return bool(folded and present and folded != present)
@@ -109,8 +109,8 @@ async def rewind_to_common_offset(shard: Shard, emitter: Emitter, common: int) -
     """Emit the open groups of a shard, then move the fence back below ``common``, the first offset at which the log has changed.
 
     Open groups cannot stay: it is unknown which of their events the broker has lost, and new events at offsets below the last
-    offset of a group would count as folded. Ids and versions of later records include the number of lost offsets, because records
-    with the same offsets may have been produced.
+    offset of a group would count as folded. From then on, ids and versions of records include the number of lost offsets: otherwise
+    a new record might have the same id as a record of the lost events.
     """
     folded = shard.fence if shard.in_progress is None else shard.in_progress.to
     await emitter.drain()
@@ -152,22 +152,22 @@ async def _skip_lost(shard: Shard, emitter: Emitter, position: int, begin: int, 
 
 
 def partitions_at_first_start(partition: int, in_others: Mapping[int, OffsetAndMetadata | None], present: int) -> int:
-    """Return how many partitions the source had when a fold began; a partition with this number or a higher one was added later.
+    """Return how many partitions the source had when a fold with ``start = "latest"`` started for the first time.
 
-    ``start = "latest"`` applies to the partitions that exist when a fold starts for the first time; a partition that is added later
-    is read from its beginning. Partitions are numbered and never removed, so a partition was added later if its number is not below
-    the count at the first start. That count is stored as metadata of each position.
+    The fold reads the partitions that existed then from their ends, and a partition that was added later from its beginning.
+    Partitions are numbered from 0 and never removed, so a partition existed then if its number is below the returned count. The
+    count is stored as metadata of each position of the fold.
 
     Args:
-        partition: Number of the partition that is claimed.
+        partition: Number of the claimed partition, in which the fold has no position.
         in_others: Positions of the fold in the other partitions, see
             :meth:`streams_app.delivery.processor.Claim.offsets_in_other_partitions`.
         present: Number of partitions the source has now.
 
     Returns:
-        The count. It is at most ``partition`` if that partition was added later. It is 0 if the fold began before counts were
-        stored, or with ``earliest``: then every partition without a position counts as added later. The present count is returned
-        if no other partition has a position, or if the broker keeps no metadata.
+        The stored count; 0 if a position has none, because the fold first started with ``earliest`` or before counts were stored:
+        then the claimed partition counts as added later. If no other partition has a position, or if the broker keeps no metadata,
+        the claimed partition counts as one that existed, and the present number of partitions is returned.
     """
     none_added = max(present, partition + 1)
     if None in in_others.values():

@@ -35,7 +35,7 @@ class FoldContext:
         settings: Settings of the application.
         scripts: The Lua scripts of shards.
         producer: Producer of records and dead letters, which waits for their acknowledgement.
-        clock: Clock that is replaced by an estimate of the time of Redis while the two differ too much.
+        clock: Wall clock; while it differs too much from the time of Redis, an estimate of the time of Redis.
         metrics: Metrics of the worker.
         status: What the worker waits for, as health checks report it.
         claimed_shards: The shards that the worker owns, and their snapshots.

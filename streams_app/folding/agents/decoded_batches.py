@@ -62,7 +62,10 @@ class DecodedBatchCache:
             await self._schemas.prepare(self._readers[fold].framed_parts(batch.records), (batch.tp, fold))
 
     def read(self, batch: Batch, fold: str) -> ReadRange:
-        """Return the events of a range as a fold reads them; await :meth:`prepare` for the range immediately before."""
+        """Return the events of a range as a fold reads them.
+
+        Before each call, await :meth:`prepare` for the same range and fold, with no other ``await`` in between.
+        """
         reader, reading = self._readers[fold], DecodedRange()
         records, decoded = self._of(batch).records_for(fold, reading)
         events = reader.events(records, decoded, reading)

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 _DUE_MS, _REASON = attrgetter("due_ms"), attrgetter("reason")
 
 FETCH_DELAY_MS = 100
-"""Time after which everything that had arrived is known to be folded: two empty fetches."""
+"""Wait after a group becomes due, in ms: by then, two empty fetches have shown that everything that arrived before is folded."""
 
 SEND_LIMIT = 2_000
 """Maximum number of outbox entries whose records are sent at once; acknowledged ones are removed before the next are sent."""
@@ -87,10 +87,10 @@ class Emitter:
     """Whether the last pass was made before its tick, because a group was due."""
 
     async def wait_for_next_pass(self, last: EmissionPass) -> None:
-        """Wait until :attr:`ticked` is set; if the last pass sealed nothing, at most until the first open group becomes due.
+        """Wait for the next tick, which sets :attr:`ticked`, or until the first open group becomes due, whichever is earlier.
 
-        After a pass that was made before its tick, or if that group is already due, only :attr:`ticked` ends the wait. So under
-        load there is one pass per tick, and a group that becomes due after a silence is emitted at once.
+        Only a tick ends the wait if the last pass sealed a group, if the last wait ended without a tick, or if the first group is
+        already due. So there is one pass per tick under load, and a group that becomes due after a silence is emitted at once.
         """
         seconds = None if last.sealed or self.was_early else self._seconds_to_due()
         self.was_early = False
@@ -181,9 +181,10 @@ class Emitter:
     def _folded_until_ms(self, now_ms: int) -> int | None:
         """Return the time before which all arrived records are known to be folded, in ms; None if it is unknown.
 
-        After a suspension of the process or during a hanging fetch, unread events must not be mistaken for silence, so a fetch
-        reply must have shown this time. Under steady traffic, some events are nearly always unread, so the last time that a reply
-        has shown is used; it stays correct. If Redis is full and not all events are folded, the result is the wall clock.
+        It is the time of the last fetch reply at which every event up to the end of the partition was folded. The wall clock would
+        not do: after a suspension of the process, or while a fetch hangs, unread events would be mistaken for silence. Under steady
+        traffic, some events are nearly always unread, so the time of an earlier reply is used; it stays correct. If Redis is full
+        and not all events are folded, the result is the wall clock.
         """
         if not self.clock.is_trusted():
             self.shard.clock.forget_folded_until()

@@ -231,7 +231,7 @@ class FoldProcessor:
         logger.info("folding resumed fold=%s source=%s", self.shard.fold.name, self.shard.tp)
 
     def _wake(self, chunk: Chunk) -> None:
-        """Wake the emission task, unless the chunk is of a backlog and the outbox has few records; the next tick sends those."""
+        """Wake the emission task; if the chunk is of a backlog and the outbox has few records, leave this to the next tick."""
         if not self.shard.clock.is_backlog(chunk.time) or len(self.shard.outbox) >= WORTH_SENDING:
             self.tick()
 
@@ -306,13 +306,14 @@ class BatchQueue:
     async def first(self, is_part: Callable[[int], bool]) -> Batch | None:
         """Wait for the first range; return it, joined with the ranges before it that were too short.
 
+        If another owner has folded only some groups of a range, the rest must be folded up to the same end. Otherwise the events
+        would get other scores, and events of groups that are already folded might be skipped.
+
         Args:
-            is_part: Returns whether a range that ends at an offset is shorter than the range that another owner has begun. The
-                begun range must be folded with the same end. Otherwise its events would get other scores, and groups that are done
-                would be left out of a different range.
+            is_part: Returns whether a range with this last offset is too short: it ends before the range of the other owner.
 
         Returns:
-            The range; None if it is too short and must be joined with the next one.
+            The joined range; None if it is still too short, so that the next call joins it with the next range.
         """
         while not self._batches:
             self._arrived.clear()

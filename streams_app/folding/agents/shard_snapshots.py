@@ -36,7 +36,7 @@ class ShardSnapshot:
         due_clock_ms: When the first open group is due; None if no group is open, or if that is unknown.
         clock_ms: The partition clock when ``last_seal`` was first observed.
         was_current: Whether the partition clock was close to the wall clock then. If so, both advance together.
-        is_merging: Whether a backlog is merged, so that quiet groups stay open.
+        is_merging: Whether silence closes no groups, because a backlog is read with the policy ``merge``.
         outbox: Number of sealed records that are not acknowledged.
         head: First offset of the record that is first in the outbox; None if the outbox is empty.
         head_since_ms: Time since which that record has been the first.
@@ -108,7 +108,7 @@ def _due_clock_ms(shard: Shard, *, is_merging: bool) -> int | None:
     if shard.last_seal is None:
         return None
     hold_ms = shard.bounds.hold_ms + shard.clock.stored.late_ms
-    # While a backlog is merged, only the hold closes a group.
+    # While a backlog is read with the policy "merge", only the hold closes a group.
     return shard.last_seal.next_due_ms(hold_ms if is_merging else shard.bounds.quiet_ms, hold_ms)
 
 

@@ -32,13 +32,13 @@ MAX_RUNS: Final = 1_000
 """Maximum number of runs of one group in a chunk, because one script folds all of them."""
 
 MAX_WIDE_RUNS: Final = 100
-"""Each time a group has this many more runs, the names in all its runs are counted, to decide whether the chunk ends."""
+"""After every so many runs of a group, the names in all its runs are counted, to decide whether the chunk ends."""
 
 MAX_NAMES_OF_RUNS: Final = 50_000
 """Maximum number of names in all runs of one group together; checked each time these names are counted."""
 
 MAX_NAMES: Final = 5_000
-"""A chunk ends when a run has this many names. Names in a mask are not counted, because few names have a bit."""
+"""A chunk ends when a run has this many names. A bit mask of names is not checked, because it cannot contain so many."""
 
 PAUSE_MS: Final = 1_000
 """Gaps within a run that are longer than this are stored for the histogram of gaps; shorter gaps belong to its first bucket."""

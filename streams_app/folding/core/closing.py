@@ -15,7 +15,7 @@ from streams_app.folding.core.aggregates import Aggregates
 
 FEW_NAMES: Final = 1_000
 FEW_BYTES: Final = 100_000
-"""If ``max_changed`` or ``max_bytes`` is below these numbers, a busy group may reach the bound often within one fetch."""
+"""A busy group may often reach a bound within one fetch if ``max_changed`` is below ``FEW_NAMES``, or ``max_bytes`` below this."""
 
 
 class ContentBound(NamedTuple):
@@ -157,7 +157,8 @@ class Bounds:
 
         Args:
             opened_ms: Score of the group's first event.
-            score_ms: Score of the group's last event, minus the ``shorter_ms`` of that event.
+            score_ms: Score of the group's last event. If that event set a shorter quiet period than the fold's longest one, the
+                difference (``shorter_ms``) is subtracted.
             next_ms: Score of the next event.
         """
         return next_ms >= opened_ms + self.hold_ms or (self.sessions and next_ms > score_ms + self.quiet_ms)
@@ -167,8 +168,9 @@ class Bounds:
 
         Args:
             opened_ms: Score of the group's first event.
-            silent_from_ms: Time from which the group's silence counts, minus the ``shorter_ms`` of its last event.
-            quiet: Whether silence closes groups; False while a backlog is merged.
+            silent_from_ms: Time from which the group's silence counts. If its last event set a shorter quiet period than the
+                fold's longest one, the difference (``shorter_ms``) is subtracted.
+            quiet: Whether silence closes groups; False while a backlog is read with the policy ``merge``.
         """
         hold_due_ms, quiet_due_ms = opened_ms + self.hold_ms, silent_from_ms + self.quiet_ms
         return ("max_hold", hold_due_ms) if not quiet or hold_due_ms <= quiet_due_ms else ("quiet", quiet_due_ms)

@@ -1,9 +1,10 @@
-"""Estimates how a fold's window affects its groups, from a sample of them: gaps between events, split folds and waits (pure).
+"""Estimates from a sample of groups how well a fold's window suits them (pure).
 
-To measure the gap between two folds of a group, a worker must remember groups that have closed. The number of such groups has no
-limit, so only a sample is remembered: the groups whose hash is below a limit. The hash of a group is the same in every worker. If
-the sample becomes too large, the limit is halved, and each remaining group stands for twice as many groups. Sums are estimates for
-all groups; they are exact until the limit is halved for the first time.
+It measures the gaps between events, the waits of events for their record, and how often a group reopens soon after it has closed.
+For the latter, a worker must remember groups that have closed. The number of such groups has no limit, so only a sample is
+remembered: the groups whose hash is below a limit. The hash of a group is the same in every worker. If the sample becomes too
+large, the limit is halved, and each remaining group stands for twice as many groups. Sums are estimates for all groups; they are
+exact until the limit is halved for the first time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MAX_GROUPS: Final = 1_024
 """Maximum number of groups remembered for one fold: 0.7 MB with keys of 20 bytes, 1.2 MB with the longest keys.
 
 In each chunk, the runs of at most this many groups are evaluated. An emitted record costs 2 to 8 us if its group is in the sample,
-otherwise less than 1 us. The cost grows with the time the fold was open, because its events are spread over more buckets.
+otherwise less than 1 us. The cost grows with the time the group was open, because its events are spread over more buckets.
 """
 
 LEFT_OF_FULL: Final = 0.75
@@ -47,11 +48,11 @@ class SampledGroup(msgspec.Struct, gc=False):
         last_offset: Offset of its last event that was counted.
         last_score: Score of that event, in ms.
         records: Number of records that the group would have had if only silence closed groups.
-        closed_ms: When the fold of its last record closed, in ms; None if no record was seen, or if the next fold was already
-            compared with this time.
+        closed_ms: When the group closed with its last record, in ms; None if no record was seen, or once the next event after that
+            record was compared with this time.
         closed_offset: Last offset of the last record.
-        is_reopened: Whether events after the last record were counted although it is unknown when their fold opened; the next
-            record shows that.
+        is_reopened: Whether events after the last record were counted, but the time of the first of them is not known before the
+            next record.
     """
 
     last_offset: int = NEVER
@@ -212,7 +213,7 @@ class GroupSample:
         return found
 
     def _opened(self, found: ObservedGroups, group: SampledGroup, runs: Sequence[GroupRun]) -> None:
-        """Count a split fold if the runs of a chunk show that a group reopened within a quiet period after its last fold closed."""
+        """Count a split if the runs of a chunk show that a group reopened within the quiet period after it had closed."""
         for run in runs:
             if run.first_offset > group.closed_offset:
                 self._judge(found, group, run.low_ms)
@@ -256,8 +257,8 @@ class GroupSample:
     def _forget_silent(self) -> None:
         """Drop groups that were silent for longer than the last bucket bound; a group that returns counts as new.
 
-        Windows longer than this bound are not estimated. For a shorter window the result is the same, because a gap and a new group
-        both add one record.
+        This does not change the estimates. They are made only for windows up to that bound, and for these, a gap beyond the bound
+        and a new group both add one record.
         """
         for partition, watched in self._groups.items():
             oldest = self._clocks.get(partition, 0) - self.bounds_ms[-1]
@@ -271,7 +272,10 @@ def _retain(groups: dict[bytes, SampledGroup], members: Iterable[bytes]) -> None
 
 
 def _closed_ms(record: SealedGroup, bounds: Bounds) -> int:
-    """Return when the group of a record closed, in ms: by record timestamps, or by the partition clock if it was flushed."""
+    """Return the time at which the group of a record closed, in ms.
+
+    It is computed from the timestamps of the events; for the reason ``flush``, it is the partition clock at the flush.
+    """
     if record.reason == "quiet":
         return record.last_event_ms + bounds.quiet_ms
     if record.reason == "max_hold":
@@ -323,7 +327,7 @@ class ObservedGroups:
         gaps: Gaps between the scores of consecutive events of a group.
         waits: For each event of a record, the time from the event until the record was acknowledged.
         begun: Number of groups whose first event was seen.
-        split: Number of folds that opened within the quiet period after the previous fold of their group had closed.
+        split: Number of times that a group reopened within the quiet period after it had closed.
     """
 
     gaps: Buckets
@@ -333,6 +337,6 @@ class ObservedGroups:
 
     @classmethod
     def nothing(cls, bounds: int) -> ObservedGroups:
-        """Create empty observations for histograms with ``bounds`` bucket bounds."""
+        """Return observations of no group, with histograms of ``bounds`` bucket bounds."""
         empty = [0] * (bounds + 1)
         return cls(Buckets(empty), Buckets(empty.copy()))

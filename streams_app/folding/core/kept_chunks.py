@@ -143,7 +143,7 @@ class _OpenGroupCounters(NamedTuple):
 
     Attributes:
         opened_ms: Score of the first event.
-        silent_ms: Time from which the fold's longest quiet period is counted after the last event, see :func:`_silent_ms`.
+        silent_ms: Score of the last event, minus its ``shorter_ms``; see :func:`_silent_ms`.
         events: Number of events.
         kept: Size of the events, in bytes.
     """
@@ -155,7 +155,10 @@ class _OpenGroupCounters(NamedTuple):
 
 
 def _silent_ms(pair: tuple[DetailedEvent, int]) -> int:
-    """Return the time from which the fold's longest quiet period is counted after an event: its score minus its ``shorter_ms``."""
+    """Return the score of an event minus its ``shorter_ms``.
+
+    One longest quiet period of the fold later, silence after the event closes its group.
+    """
     event, score = pair
     return score - event.shorter_ms
 

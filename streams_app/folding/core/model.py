@@ -49,10 +49,9 @@ class OpenGroup:
 
     @property
     def quiet_from_ms(self) -> int:
-        """Return the time from which the fold's longest quiet period is counted; the group closes when it has passed.
+        """Return the time at which silence closes the group, minus the longest quiet period of the fold, in ms.
 
-        This is the start of the silence, moved back by as much as the quiet period of the last event is shorter than the longest
-        one.
+        Usually this is the start of the silence. If the last event has set a shorter quiet period, it is earlier by the difference.
         """
         return self.silent_from_ms - self.shorter_ms
 
@@ -77,10 +76,11 @@ class MemoryShard:
         Args:
             event: An event beyond all offsets that were folded before.
             score_ms: Score of the event, at least that of the event before.
-            silent_from_ms: Earliest time from which the silence after the event counts.
+            silent_from_ms: Silence after the event counts from its score, but not from before this time.
 
         Returns:
-            The entries for the outbox that the event causes: folds of its group that closed, and the early record of ``leading``.
+            The entries for the outbox: the group of the event, for each time that a bound closed it, and the early record of
+            ``leading``.
         """
         bounds, group, sealed = self.bounds, event.group, []
         stored = self.open.get(group)
@@ -116,7 +116,7 @@ class MemoryShard:
 
         Args:
             clock_ms: Partition clock.
-            quiet: Whether silence closes groups; False while a backlog is merged.
+            quiet: Whether silence closes groups; False while a backlog is read with the policy ``merge``.
             everything: Whether to close all groups, with the reason ``flush``.
             late_ms: By how many ms record time lags behind the clock. ``max_hold`` is extended by this time, because the time at
                 which a group was opened is record time.
@@ -132,7 +132,7 @@ class MemoryShard:
         return sealed
 
     def drop(self, group: bytes, first_offset: int) -> OpenGroup | None:
-        """Remove an open group without a record, and return it; return None if no fold of the group is open from this offset on."""
+        """Remove an open group without a record, and return it; None if it is not open, or its first event has another offset."""
         stored = self.open.get(group)
         return self.open.pop(group) if stored is not None and stored.first_offset == first_offset else None
 

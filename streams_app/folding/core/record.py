@@ -32,7 +32,7 @@ default.
 FIELDS: Final = "fields"
 FUNCTION: Final = "function"
 UNKNOWN: Final = "unknown"
-"""Possible origins of group keys and of changed names; the origin of a group key may also be the record key."""
+"""One of the origins of group keys and changed names, like the two above; a group key may also come from the record key."""
 
 
 @dataclass(frozen=True, slots=True)

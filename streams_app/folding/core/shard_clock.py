@@ -164,8 +164,9 @@ def _arrival_ms(view: ReaderView, caught_up_at_ms: int | None, now_ms: int) -> i
 def _late_after(late_ms: int, time: RangeTime, record_clock_ms: int) -> int:
     """Return by how many ms record time lags behind the time of arrival, after a range has been read with ``sessions``.
 
-    Events that were read have arrived, so the lag of a backlog is at most the wall clock minus its record time. Without this limit,
-    the silence after its events would depend on when they are read, and two successive owners would disagree.
+    For a live range, this is its arrival minus the newest record time. For a backlog, whose arrival is unknown, the former lag is
+    kept, but at most the wall clock minus the newest record time, since its events have arrived by now. Without this limit, the
+    silence after them would depend on when they are read, and two successive owners would disagree.
     """
     if time.arrived_ms is None:
         return min(late_ms, max(0, time.cap_ms - record_clock_ms))
@@ -173,9 +174,9 @@ def _late_after(late_ms: int, time: RangeTime, record_clock_ms: int) -> int:
 
 
 def _waiting_since(time: RangeTime, record_clock_ms: int, late_ms: int) -> int:
-    """Estimate when the newest event of a backlog arrived, from the lag of live events; 0 if its record timestamp is to be used.
+    """Estimate when the newest event of a backlog arrived: its record time plus the lag of live events, but not in the future.
 
-    After the backlog is read, silence closes groups by the wall clock, which is ahead of the backlog's record time by ``late_ms``.
-    The result is never in the future.
+    Return 0 if the lag is so small that record time can be used instead. The estimate is needed because silence closes groups by
+    the wall clock once the backlog is read, and the wall clock is ahead of record time by the lag.
     """
     return min(record_clock_ms + late_ms, time.cap_ms) if late_ms > SKEW_MS else 0

@@ -168,9 +168,10 @@ def _truth_of(function: Callable[[Any], Any]) -> Callable[[Any], bool]:
 
 
 def _listed(changed: Any) -> Any:
-    """Copy a mapping to a dict, and any other iterable except text to a list; return other values as they are.
+    """Copy the result of the user's function ``changed``, which that function may reuse and modify.
 
-    Errors that the user's objects raise are not caught.
+    A mapping becomes a dict, and any other iterable except text a list; other values are returned as they are. Errors that the
+    user's objects raise are not caught.
     """
     if type(changed) is dict and _TEXT.issuperset(map(type, changed)):
         return changed.copy()  # the function may reuse and modify it

@@ -24,9 +24,9 @@ def kept_event(fold: Fold) -> Callable[[bytes | None, Any], bytes]:
     """Return a function that gives the JSON to keep of an event, for a fold with ``keep = "events"``.
 
     The function takes the value of a record, and the event that was decoded from it. A whole JSON event is kept byte by byte,
-    without surrounding spaces; if it has more than :data:`SHALLOW` brackets, it is encoded anew. Of a change event of Debezium, the
-    row is kept, and of a CloudEvent the data; the fields of the envelope are added. If ``fields`` are selected, those that are
-    neither missing nor null are kept.
+    without surrounding spaces; an event with more than :data:`SHALLOW` brackets is encoded anew, which checks its nesting. For a
+    change event of Debezium, the row is kept, and for a CloudEvent, the data is kept, both with added fields of the envelope. If
+    ``fields`` are selected, only those that are neither missing nor null are kept.
 
     The function raises BadEventError with the reason ``too-large`` if the event alone exceeds ``max_bytes``. If JSON cannot
     represent the event, or the event is nested too deeply, the reason is ``user-error`` for a fold with functions of the user, else

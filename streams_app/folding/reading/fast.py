@@ -2,8 +2,8 @@
 
 Only the fields that the fold needs are decoded. The rest of an event is checked to be JSON and skipped; if only names are kept, its
 numbers may have any size. Unusual events, and those with new names, are read by :class:`EventReader`, which determines the error.
-Both must accept and reject the same events for the same reasons. Otherwise an event could be rejected while one of its names is
-new, and folded when it is read again.
+Both readers must accept and reject the same events for the same reasons. Otherwise an event could be rejected while one of its
+names is new to this process, and folded when it is read again later.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ def is_usual(fold: Fold) -> bool:
 
 _LARGE_EXPONENT: Final = re.compile(rb"[eE]\+?[0-9]{3}").search
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{%d}" % LONG_NUMBER).search
-"""Each number beyond a double, which a record cannot contain, matches this or :data:`_LARGE_EXPONENT`; other JSON may match."""
+"""Matches, together with :data:`_LARGE_EXPONENT`, each number beyond the range of doubles; other JSON may also match."""
 
 
 def _is_unusual(value: bytes) -> bool:
-    """Return whether an event may be nested too deeply to be encoded, or may contain a number beyond a double."""
+    """Return whether an event may be nested too deeply to be encoded, or may contain a number beyond the range of doubles."""
     if len(value) < SHALLOW_KEPT:
         return _LARGE_EXPONENT(value) is not None
     is_deep = value.count(b"[") + value.count(b"{") > SHALLOW_KEPT

@@ -36,7 +36,7 @@ class FormatReader(EventReader):
         self._has_fields = not callable(fold.group_key) and not self._is_by_key
 
     def framed_parts(self, records: Sequence[KeyedValue]) -> Iterator[bytes | None]:
-        """Return record keys and values whose schemas must be fetched first. Keys are included because a key may be the group."""
+        """Return record keys and values whose schemas must be fetched first; a fold may use the record key as the group key."""
         return chain((record.key for record in records), self._values.framed_parts(records)) if self.reads_frames else iter(())
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
@@ -92,9 +92,10 @@ class FormatReader(EventReader):
             return error
 
     def _is_keyed(self, key: bytes | None, json: bytes | None, view: Any, member: bytes) -> bool:
-        """Return whether an event is routed by its group: its record key is the group, or has only group fields as columns.
+        """Return whether an event is not misrouted: its record key is the group key, or an object of group fields only.
 
-        The result is also True for rows whose groups are computed by a function of the user, because that cannot be checked.
+        The fields must have the same values as in the event. The result is also True for rows whose group keys are computed by a
+        function of the user, because those cannot be checked.
         """
         if self._is_by_key or key == canonical_bytes(member) or (self._is_of_rows and not self._has_fields):
             return True

@@ -68,7 +68,7 @@ class ChunkProgress:
         Args:
             most: Maximum number of groups.
             packing: Packer of the shard.
-            silent_from_ms: Earliest time from which silence after events of the chunk counts, see
+            silent_from_ms: Silence after an event counts from its score, but not from before this time; see
                 :meth:`.ShardClock.silent_from_ms`.
         """
         members = self._members[self._at : self._at + most]
@@ -83,8 +83,8 @@ class ChunkProgress:
             bounds: Bounds of the fold.
 
         Raises:
-            FencedError: The runs were split in the same way before, so another call of the script would not help. If a seal has
-                closed one of the groups meanwhile, its runs are split differently, and no error is raised.
+            FencedError: These runs were already split in the same way, so another call of the script would not help. No error is
+                raised if they must be split differently now, for example because a seal has closed one of the groups.
         """
         if bounds.max_bytes:
             own = self.chunk.groups
@@ -156,13 +156,13 @@ class ScriptSizing:
     """Determines from earlier script calls how many groups to send to the next one.
 
     Attributes:
-        groups: Number of groups to send to the next script.
+        groups: Number of groups to send with the next script call.
     """
 
     def __init__(self) -> None:
         self.groups = FIRST_GROUPS
 
     def learn(self, taken: int, work: int) -> None:
-        """Adapt :attr:`groups` after a script call that has folded ``taken`` groups in ``work`` microseconds of Redis time."""
+        """Adapt :attr:`groups` to the last script call, which folded ``taken`` groups in ``work`` microseconds of Redis time."""
         if taken:
             self.groups = max(1, min(MAX_GROUPS, 2 * self.groups, taken * SCRIPT_WORK // max(work, 1) + 1))

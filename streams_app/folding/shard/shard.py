@@ -36,10 +36,13 @@ from streams_app.folding.store.shard_store import ShardStore
 logger = logging.getLogger(__name__)
 
 OUTBOX_LIMIT: Final = 5_000
-"""From this number of unacknowledged sealed records on, nothing is folded or sealed; the last fold may exceed it."""
+"""From this number of unacknowledged sealed records on, nothing is folded or sealed; the last script that folds may exceed it."""
 
 SEAL_LIMIT: Final = 150
-"""Maximum number of groups and early timers of one seal script, which must not block Redis for more than 20 ms on a busy core."""
+"""Maximum number of groups that one script seals, or gives a new timer because they are not due yet.
+
+Such a script must not block Redis for more than 20 ms on a busy core.
+"""
 
 
 class Shard:
@@ -54,7 +57,7 @@ class Shard:
         lock: Lock that a method holds while it runs a script of this shard.
         log: Fingerprints of the folded records, see :mod:`streams_app.delivery.fingerprints`.
         lost: Number of offsets by which the broker has truncated the log so far; part of the ids and versions of records.
-        is_claimed: False before the claim, after the release, and while the effect of a seal is unknown.
+        is_claimed: False before the claim, after the release, and after a seal whose reply was lost, until the next claim.
         last_seal: Reply of the last seal since the claim; None if there was none.
     """
 
@@ -130,7 +133,7 @@ class Shard:
         self.is_claimed = False
 
     def check_owned(self) -> None:
-        """Raise FencedError if the shard is not claimed, or if the effect of a seal is unknown."""
+        """Raise FencedError if the shard is not claimed, or must be claimed again, see :attr:`is_claimed`."""
         if not self.is_claimed:
             raise FencedError("owner", "released")
 
@@ -351,12 +354,13 @@ class Shard:
 
 @dataclass(slots=True)
 class Definition:
-    """The definition of a fold in this worker, and the one under which the groups in Redis were folded.
+    """The definition of a fold in this worker, compared with the one under which the groups in Redis were folded.
 
     Attributes:
         present: This worker's definition.
         stored: The definition under which the groups were folded.
-        functions_disagree: Whether this worker reads other groups or events from the range in progress than the owner who began it.
+        functions_disagree: Whether another owner has folded only some groups of a range, and this worker reads other groups or
+            events from its records, for example because a function of the user has changed.
     """
 
     present: RecordShape

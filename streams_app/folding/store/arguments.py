@@ -16,7 +16,7 @@ from streams_app.folding.core.names import size_of
 from streams_app.folding.store.codec import Session, flatten_sessions, pack_run, pack_session
 
 MAX_PARTS: Final = 16_000
-"""After this many names and other parts of runs, a script receives no further group, because it unpacks all before it can stop."""
+"""A script call gets no further group once its runs have this many parts, such as names: the script unpacks all of them first."""
 
 BYTES_OF_A_PART: Final = 25
 """Number of bytes of values that cost as much work as one part."""
@@ -65,7 +65,7 @@ class GroupPacker:
             chunk: The chunk.
             members: Keys of the groups, in the order of their bytes.
             clock_ms: Score of the last event of the chunk.
-            silent_from_ms: Earliest time from which the silence after the events of the chunk counts.
+            silent_from_ms: Silence after an event counts from its score, but not from before this time.
             apart: The split runs of each group whose runs were split, by group key; see
                 :mod:`streams_app.folding.core.run_splitting`.
         """
@@ -101,12 +101,15 @@ class GroupPacker:
         return packed
 
     def _is_plain(self, run: GroupRun) -> bool:
-        """Return whether a group that a run opens stays open after the run, because no bound closes it inside or after the run."""
+        """Return whether a group that a run opens is still open after the run: no bound closes it within the run or at its end."""
         lasted_ms, names = run.last_score - run.first_score, size_of(run.names)
         return not run.closes and not self.bounds.leading and self.bounds.keeps_open(lasted_ms, run.events, names, run.bytes_kept)
 
     def _session_count(self, runs: Sequence[GroupRun], clock_ms: int) -> int:
-        """Return how many runs, from the first on, silence has closed before ``clock_ms``; 0 if another bound may close one."""
+        """Return how many of the runs are sessions, because silence has ended them before ``clock_ms``: all, or all but the last.
+
+        The result is 0 if another bound may close the group in one of them.
+        """
         count = len(runs) - (clock_ms - runs[-1].last_score <= self.bounds.quiet_ms)
         return count if all(map(self._is_plain, runs[:count])) else 0
 

@@ -61,10 +61,9 @@ class StoredGroup(NamedTuple):
 
     @property
     def quiet_from_ms(self) -> int:
-        """Return the time from which the fold's longest quiet period is counted; the group closes when it has passed.
+        """Return the time at which silence closes the group, minus the longest quiet period of the fold, in ms.
 
-        This is the start of the silence, moved back by as much as the quiet period of the last event is shorter than the longest
-        one.
+        Usually this is the start of the silence. If the last event has set a shorter quiet period, it is earlier by the difference.
         """
         return self.silent_from_ms - self.shorter_ms
 
@@ -87,7 +86,10 @@ class StoredGroup(NamedTuple):
 
 
 def _silence(silence: int, shorter: int) -> tuple[int, ...]:
-    """Return ``silence`` and ``shorter``, the last two numbers of a packed group, without zeros at the end: unpacking adds them."""
+    """Return the last two numbers of a packed group without trailing zeros; a negative ``silence`` counts as 0.
+
+    :meth:`StoredGroup.unpack` reads an omitted number as 0. For the meaning of the two numbers, see :data:`NUMBERS`.
+    """
     return (max(0, silence), shorter) if shorter else (silence,) if silence > 0 else ()
 
 
@@ -114,7 +116,7 @@ def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: 
     Args:
         run: A run of one group.
         epoch: Four bytes that distinguish the groups of this state in Redis from leftovers of an older state.
-        silent_from_ms: Earliest time from which the silence after the run counts.
+        silent_from_ms: Silence after the run counts from its last score, but not from before this time.
         keeps_values: Whether values or events are kept, and not only the changed names.
     """
     opened, score, first, low = run.first_score, run.last_score, run.first_offset, run.low_ms

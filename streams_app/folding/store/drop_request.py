@@ -32,8 +32,8 @@ class DropRequest:
     def from_text(cls, text: str) -> DropRequest:
         """Parse the result of :meth:`to_text`.
 
-        Any other text is also accepted, because a user may have written it by hand: its user is ``unknown``, and without an offset
-        at its beginning, it drops nothing.
+        Any other text is also accepted, because a user may have written it by hand. The request then has the user ``unknown``. If
+        the text does not begin with an offset, the request drops nothing.
         """
         first_offset, _, rest = text.partition(" ")
         try:

@@ -128,8 +128,8 @@ class ShardStore:
             fence: The fence that is expected in Redis.
             clock_ms: Partition clock; stored if it is ahead of the stored one, no range is in progress and Redis is not full.
             bounds: Bounds of the fold.
-            quiet: Whether silence closes groups; False while a backlog is merged.
-            limit: Maximum number of sealed groups and early timers together.
+            quiet: Whether silence closes groups; False while a backlog is read with the policy ``merge``.
+            limit: Maximum number of groups that are sealed, or get a new timer because they are not due yet.
             partitions: Partition count of the source.
             everything: Whether to seal every open group, with the reason ``flush``.
             is_redis_full: Whether Redis is full: groups are due by ``clock_ms`` even while a range is in progress.
@@ -173,7 +173,7 @@ class ShardStore:
     async def watermark(self) -> int | None:
         """Return the low watermark of the shard; None if Redis has no state.
 
-        No token is needed, because a watermark stays correct.
+        No token is needed: a watermark stays correct even if another worker claims the shard.
         """
         reply = await self._call("watermark")
         return None if reply is None else int(reply)
