@@ -187,7 +187,7 @@ class FoldTester:
         return None if due_ms is None else self._tick_at(max(due_ms, self.now_ms + 1))
 
     def follow(self, now_ms: int, on_record: Callable[[FoldedRecord], None]) -> None:
-        """Connect this kit to another one, which then advances its clock; see :meth:`.SubscriberTester.connect`.
+        """Connect this kit to another one, which advances the clock of both from now on; see :meth:`.SubscriberTester.connect`.
 
         Args:
             now_ms: Current time of the other kit, in ms since 1970.

@@ -13,7 +13,7 @@ from streams_app.testing.processes import Process
 from streams_app.testing.virtual_time import SHORT_SECONDS, VirtualLoop, VirtualTime
 
 TICK_SECONDS: Final = 1.0
-"""Interval at which loops are stepped while no function runs, because a worker checks for due retries only in its ticks.
+"""Interval of virtual time at which event loops run while no function runs: a worker checks for due retries only in its ticks.
 
 If every event is finished, the timers of the worker are ignored: the clock advances directly to the next timer of users' code, due
 group of a fold or timed call."""

@@ -51,10 +51,10 @@ class SubscriberTester:
             kit.advance("1m")
             assert [(run.attempt, run.outcome) for run in kit.runs(ship)] == [(1, "retry"), (2, "done")]
 
-    Each method returns when all work that is due at the current time is done. Only :meth:`advance`, simulated faults that take
-    time, and :meth:`assert_idempotent` with a function that waits advance the clock. ``async`` functions run on a virtual event
-    loop: ``asyncio.sleep`` takes no real time and ends during :meth:`advance`; until then the attempt is ``running``. Functions
-    without ``async`` are called directly, and not in a thread as in a worker.
+    Each method returns when all work that is due at the current time is done. The clock is
+    advanced only by :meth:`advance`, by simulated faults that take time, and by :meth:`assert_idempotent` if the function waits.
+    ``async`` functions run on a virtual event loop: ``asyncio.sleep`` takes no real time and ends during :meth:`advance`; until
+    then the attempt is ``running``. Functions without ``async`` are called directly, and not in a thread as in a worker.
 
     The end of the block raises :class:`UnseenDeadLettersError` if events became dead letters that the test has not read.
     """
@@ -257,8 +257,8 @@ class SubscriberTester:
             subscriber: The subscriber that has the function.
             data: Payload of the event, or an event with this payload.
             observe: Returns the state to compare, such as the rows of the tables that the function writes.
-            reset: Restores the initial state before each case; None: each call begins with the state of the previous one, so an
-                error that only a first call makes is not found.
+            reset: Restores the initial state before each case; None: each call begins with the state of the previous one, so
+                an error that occurs only in a first call is not found.
 
         Raises:
             AssertionError: The effects differ; the message has a diff. With ``reset``, also if a call has no effect.

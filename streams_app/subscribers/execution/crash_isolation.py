@@ -89,7 +89,8 @@ class CrashIsolation:
     def end(self, who: object) -> None:
         """Record that the suspects of a partition have ended or were watched for long enough, or that the partition is released.
 
-        The partition no longer waits. If suspects of it had started, the ``kick`` of each waiting partition is called.
+        The partition no longer waits for :meth:`may_begin`. If suspects of it had started, the answer may have changed for other
+        partitions, so ``kick`` is called for each one that waits.
         """
         self._waiting.pop(who, None)
         if self._started.pop(who, None) is None:

@@ -23,8 +23,8 @@ from streams_app.subscribers.declaration.received import Received
 SWEEP_SECONDS: Final = 0.1
 
 BLOCKED_MS: Final = 500
-"""A sweep that is later than this was delayed by a function that blocks the event loop, or because the process was stopped. That
-delay does not count towards the time-out of attempts."""
+"""If the periodic sweep for overdue attempts is later than this, a function has blocked the event loop, or the process was stopped.
+That delay does not count towards the time-out of attempts."""
 
 HUNG_MS: Final = 60_000
 """If the attempts in all slots have been overdue for this long, the slots are considered hanging."""
@@ -149,7 +149,7 @@ class Executor(ABC):
         return 0
 
     def _overdue(self) -> list[Attempt]:
-        """Return the attempts that have timed out; a delay of the sweep itself does not count towards their time-out."""
+        """Return the attempts that have timed out. Called periodically; if a call is late, the delay does not count."""
         now_ms = self._clock.monotonic_ms()
         late_ms = now_ms - self._swept_ms - round(SWEEP_SECONDS * 1000)
         self._swept_ms = now_ms
@@ -266,7 +266,7 @@ class AttemptsWaiter:
         self._changed.set()
 
     async def within(self, seconds: float) -> bool:
-        """Wait until all attempts have ended or the deadline is reached; return whether all have ended."""
+        """Wait until all attempts have ended, at most for ``seconds`` or until an earlier deadline; return whether they have."""
         self.shorten_deadline(seconds)
         try:
             while not (self._is_up or self._have_ended()):
@@ -277,7 +277,7 @@ class AttemptsWaiter:
         return self._have_ended()
 
     async def cancelled_within(self, seconds: float) -> None:
-        """Wait until the attempts, which the caller has cancelled, have ended, for at most ``seconds``; ignore the deadline."""
+        """Wait until cancelled attempts have ended, for at most ``seconds``, whether or not the deadline is reached."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._have_ended():

@@ -15,7 +15,7 @@ from streams_app.subscribers.state.offset_metadata import OffsetMetadata
 from streams_app.subscribers.state.offset_tracker import OffsetsAbove, OffsetTracker
 
 NEAR_FINGERPRINTS: Final = 3
-"""Number of newest records whose fingerprints are all in the metadata of a commit; those of older records are thinned out."""
+"""The metadata of a commit contains the fingerprints of this many newest records, and those of a few older ones."""
 
 
 class SubscriberPartition:

@@ -112,7 +112,7 @@ class SubscriberMetrics:
         self._has_failures = False
 
     def ended(self, attempts: Sequence[Attempt]) -> None:
-        """Count attempts that have an outcome; a success also counts its event as finished."""
+        """Count attempts that have an outcome. If an attempt has succeeded, also count its event as finished."""
         # Several passes over all attempts take a quarter of the time of one loop with all steps for each attempt.
         done = [attempt for attempt in attempts if attempt.outcome is _DONE]
         self._finished["done"] += len(done)
@@ -146,7 +146,7 @@ class SubscriberMetrics:
         return numbers
 
     def interrupted_attempt(self, outcome: Literal["interrupted", "crash"]) -> None:
-        """Count an attempt that a claim has found as begun but not ended in the stored state, for example after a crash."""
+        """Count an attempt that did not end, for example because of a crash; a claim has found it as begun in the stored state."""
         self._attempts[outcome] += 1
 
     def finished(self, event: InFlightEvent, result: Finished) -> None:

@@ -61,7 +61,7 @@ class AtLeastOnceGuarantee(Guarantee):
         return self._log
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> Takeover:
-        """Take over the entries of former owners. If the last claim was not released, every unfinished event becomes a suspect."""
+        """Take over the log of former owners. If the last claim was not released, every unfinished event becomes a suspect."""
         partition, tracker = self._partition, self._partition.tracker
         store = partition.context.store(partition.tp, claim.token)
         self._log = log = AttemptLog(store, self.position_to_commit(), partition.context.clock.now_ms, partition.running)
@@ -256,5 +256,5 @@ class AtLeastOnceGuarantee(Guarantee):
 
 
 def _is_solo_retry(event: InFlightEvent) -> bool:
-    """Return whether an event is dead-lettered if its process crashes once more while it is watched."""
+    """Return whether an event needs a solo retry: it is dead-lettered if the process crashes once more while it is watched."""
     return event.crash_count >= MAX_CRASHES - 1

@@ -80,7 +80,7 @@ class AtMostOnceGuarantee(Guarantee):
     # ---- room in the metadata
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
-        """Take the next events. While the metadata is full, take only the lowest unfinished event, whose end frees space in it."""
+        """Take the next events. While the metadata is full, take only the lowest unfinished one, whose end makes space there."""
         if self._partition.is_metadata_full:
             if not self._fits(MAX_METADATA_BYTES - 2 * LOWEST_BYTES):
                 return queue.take_offset(self._partition.tracker.low, request.now_ms)
@@ -98,7 +98,10 @@ class AtMostOnceGuarantee(Guarantee):
     # ---- one event
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Create attempts, and schedule a write to Redis and a commit that record their events as begun; they start after both."""
+        """Create attempts, and schedule a write to Redis and a commit that record their events as begun.
+
+        The attempts start after both.
+        """
         return self._write_ahead.before_start(decoded)
 
     async def _on_begun(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:

@@ -61,7 +61,7 @@ class AttemptLog:
         self._backoff = Backoff(first_seconds=0.1, longest_seconds=5.0)
 
     async def claim(self, seconds: float) -> dict[int, AttemptEntry]:
-        """Take over the entries of former owners, and return them by offset; empty if Redis does not answer within ``seconds``.
+        """Take over the log of former owners; return its entries by offset, or none if Redis does not answer within ``seconds``.
 
         Raises:
             FencedError: Another owner has claimed the partition.

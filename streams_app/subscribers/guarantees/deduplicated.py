@@ -52,7 +52,7 @@ class DeduplicatedGuarantee(Guarantee):
         return queue.take(request)
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Create attempts, and schedule a write to Redis that records their events as begun; they start after the write."""
+        """Create attempts, and schedule a write to Redis that records their events as begun; the attempts start afterwards."""
         return self._write_ahead.before_start(decoded)
 
     async def _on_begun(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:

@@ -211,7 +211,7 @@ class WriteAhead:
         return dead_lettering(event, "interrupted", INTERRUPTED)
 
     def before_start(self, decoded_events: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Create attempts, and schedule a write to Redis that records their events as begun; they start after the write."""
+        """Create attempts, and schedule a write to Redis that records their events as begun; the attempts start afterwards."""
         attempts = [Attempt(made.event, event, is_unrecorded=True) for event, made in decoded_events]
         begins = [Begin(event.record.offset, AttemptEntry(event.attempts), made.own_id) for event, made in decoded_events]
         self.log.begin(zip(attempts, begins, strict=True))

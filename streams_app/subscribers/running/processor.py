@@ -46,7 +46,7 @@ CANCELLED_SECONDS: Final = 1.0
 """How long a release waits for cancelled attempts to end."""
 
 RELEASE_SECONDS: Final = CANCELLED_SECONDS + 3 * CLOSE_SECONDS
-"""Time that a release reserves, after its wait for running attempts, for cancelled attempts, last dead letters and last writes."""
+"""Time that a release keeps for cancelled attempts, last dead letters and last writes, after its wait for running attempts."""
 
 
 class SubscriberProcessor(Processor):
@@ -328,7 +328,7 @@ class SubscriberProcessor(Processor):
         self._queue.put_back(event)
 
     def _keep(self, event: InFlightEvent) -> None:
-        """Record that an event waits for its next attempt, and is no longer begun."""
+        """Record that an event waits for its next attempt, and no longer counts as begun."""
         if not self._context.subscriber.is_repeatable:
             self._partition.tracker.put_off(self._partition.tracker.claim, event.offset)
         self._guarantee.log.keep(event.offset, AttemptEntry(event.attempts, event.crash_count, event.due_ms))

@@ -82,8 +82,8 @@ async def missing_initial_offsets(settings: Settings, subscriptions: Iterable[Su
 def were_added(missing: Iterable[TP], commits: Iterable[TP]) -> bool:
     """Return whether partitions without a commit may have been added to their topics after the first commit.
 
-    This is so if each topic has commits, all of them in partitions with lower numbers. If Kafka loses commits, it loses those of a
-    whole topic or consumer group, never only those of the last partitions.
+    This is so if the topic of each such partition has commits, all of them in partitions with lower numbers. If Kafka loses
+    commits, it loses those of a whole topic or consumer group, never only those of the last partitions.
 
     Args:
         missing: Partitions without a commit.

@@ -145,8 +145,8 @@ class SubscriberStore:
 
         Args:
             low: Low watermark of a new state; None: do not create one.
-            is_repeated: Whether this claim was already stored, and Redis may have lost it. Then the state of another owner is not
-                taken over.
+            is_repeated: Whether this claim was stored before, but Redis may have lost it. If another owner has claimed the state in
+                the meantime, the state is not taken over.
 
         Returns:
             None if there is no state and none was created.
@@ -244,7 +244,9 @@ class RateStore:
         return await self._scripts[script]([self._key], arguments)
 
     async def lease(self, wanted: int) -> tuple[LeaseGrant, int]:
-        """Request leases, one for each attempt that may start. A request for 0 only registers this worker: it then shares the rate.
+        """Request leases, one for each attempt that may start.
+
+        A request for 0 leases only registers this worker among those that share the rate.
 
         Args:
             wanted: Maximum number of leases.
