@@ -14,9 +14,9 @@ DELAY_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3_600, 21
 GAP_BUCKETS: Final = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400,
 )  # fmt: skip
-"""Bucket bounds for the time between events, in seconds.
+"""Bucket bounds for the gaps between the events of a group, and for added latency, in seconds.
 
-They are common quiet periods: for each bound, the histogram shows exactly how many gaps would have closed a group.
+They are common quiet periods: for each of them, the histogram of gaps shows exactly how many gaps are longer.
 """
 
 CALL_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)

@@ -192,7 +192,7 @@ class Components:
             self.on_fatal(error)
 
     def _unexpected_cancellation(self, task: asyncio.Task[None]) -> BaseException | None:
-        """Return an error for a cancelled task, because nobody continues its work; None if the worker is shutting down."""
+        """Return an error if a task was cancelled although the worker is not shutting down; otherwise return None."""
         return None if self.stopping.is_set() else TryAgainError(f"the task {task.get_name()!r} was cancelled")
 
     async def stop(self) -> None:

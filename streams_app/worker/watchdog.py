@@ -196,8 +196,8 @@ class Watchdog:
     def _report_lag(self, folding: FoldingState, now_ms: int, *, has_begun: bool) -> dict[TP, int]:
         """Set the metric of each fold's lag behind the high watermarks; return the last stable offset of each source partition.
 
-        If ``has_begun`` is False, partitions were never assigned to this worker. Only ends that the watchdog has queried are then
-        used, because there are no fetch replies with newer ones.
+        If ``has_begun`` is False, no partition was assigned to this worker so far. Only the ends that the watchdog has queried are
+        then used, because there are no fetch replies with newer ones.
         """
         read = {tp: folding.ownership.read_end(tp) for tp in self._ends} if has_begun else {}
         is_answering = not self._health[KAFKA].is_away

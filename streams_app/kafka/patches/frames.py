@@ -159,11 +159,11 @@ class Frames(asyncio.BufferedProtocol):
 
 
 class ReceivingLoop(asyncio.SelectorEventLoop):
-    """Event loop that receives replies for aiokafka by :class:`Frames`, with the minimum number of calls per reply.
+    """Event loop that receives replies for aiokafka by :class:`Frames`, with as few calls of the operating system as possible.
 
-    After every call, its thread waits for Python's global lock, which folding occupies. On connections with TLS, asyncio itself
-    receives replies. uvloop would be faster, but a worker that ended while its thread was running crashed with a segmentation
-    fault.
+    After each of these calls, the thread of the loop waits for Python's global lock, which folding occupies. On connections with
+    TLS, asyncio itself receives replies. uvloop would be faster, but a worker that ended while a thread ran uvloop crashed with a
+    segmentation fault.
     """
 
     def __init__(self) -> None:
