@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Final
 
 REPORT_EVERY_SECONDS: Final = 600.0
-"""An outage is reported when it begins, and once more after this time while it lasts."""
+"""Interval at which an outage is reported again while it lasts; the first report is made when it begins."""
 
 
 @dataclass(slots=True)
 class Backoff:
     """Delays that double with each failure in a row, up to a maximum.
 
-    There is no jitter, so that schedules of the simulation are reproducible. Each user of a backoff has its own partition, and a
-    few workers that retry in the same second do no harm.
+    There is no jitter, so that schedules of the simulation are reproducible. Jitter is not needed: workers have
+    different partitions, and a few of them that retry in the same second do no harm.
 
     Attributes:
         first_seconds: Delay after the first failure.
@@ -29,9 +29,10 @@ class Backoff:
 
     @property
     def should_report(self) -> bool:
-        """Whether to log the next failure: it is the first one in a row, or the delays since the last such one are ten minutes.
+        """Whether to log the next failure: it is the first in a row, or the delays since the last logged one add up to ten minutes.
 
-        Read it before :meth:`failed`. So today's log shows an outage that began last week.
+        Read this property before calling :meth:`failed`. Because of the repetition, today's log shows an outage that began last
+        week.
         """
         return self.failures == 0 or self._unreported_seconds >= REPORT_EVERY_SECONDS
 

@@ -380,15 +380,15 @@ class Fold(BaseModel):
 
     @property
     def quiet_period_ms(self) -> int:
-        """The quiet period X in milliseconds; the maximum quiet period if the period is read from each event."""
+        """The quiet period in milliseconds; the maximum quiet period if the period is read from each event."""
         return milliseconds(self.quiet_period.at_most if isinstance(self.quiet_period, QuietPeriod) else self.quiet_period)
 
     @property
     def default_quiet_period_ms(self) -> int:
-        """The quiet period X in milliseconds; the default quiet period if the period is read from each event."""
+        """The quiet period in milliseconds; the default quiet period if the period is read from each event."""
         return milliseconds(self.quiet_period.default if isinstance(self.quiet_period, QuietPeriod) else self.quiet_period)
 
     @property
     def max_hold_ms(self) -> int:
-        """The setting ``max_hold`` (M) in milliseconds."""
+        """The setting ``max_hold`` in milliseconds."""
         return milliseconds(self.max_hold)

@@ -19,7 +19,7 @@ Unfinished work stays in Redis and Kafka. The limit is longer if ``worker.grace`
 """
 
 REST_SECONDS = 3.0
-"""Part of the time limit that follows ``worker.grace``, in seconds; for the last commits and for closing connections."""
+"""Time in seconds that the shutdown may take beyond ``worker.grace``, for the last commits and for closing connections."""
 
 
 def exit_now(exit_code: int) -> NoReturn:

@@ -37,7 +37,7 @@ Reason = Literal[
 ]
 
 RECORD_TOO_LARGE: Final = "record-too-large"
-"""Reason of a dead letter of a fold that is not about an event, but about a folded record. The dead letter has no value."""
+"""Reason of a dead letter that a fold writes about a folded record instead of an event. The dead letter has no value."""
 
 INTERRUPTED: Final = "interrupted"
 """Reason of an event that a subscriber may or may not have handled, because its attempt was interrupted."""

@@ -183,13 +183,13 @@ def _name(owner: str, name: str) -> str:
 def _is_of_openapi(key: str, part: Any) -> bool:
     """Return whether a keyword of a schema is the discriminator of OpenAPI, which AsyncAPI does not allow in this form.
 
-    A field of an event may be named ``discriminator`` as well.
+    The value of the keyword is examined as well, because a field of an event may also be named ``discriminator``.
     """
     return key == "discriminator" and isinstance(part, dict) and "propertyName" in part
 
 
 def _moved(schema: Any, owner: str) -> Any:
-    """Return a copy of a schema whose references point to the schemas of the document."""
+    """Return a copy of a schema for the document: its references point into the document, and it has no OpenAPI discriminator."""
     if isinstance(schema, list):
         return [_moved(part, owner) for part in schema]
     if not isinstance(schema, dict):

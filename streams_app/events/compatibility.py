@@ -50,7 +50,7 @@ def _breaking_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _around(key: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
-    """Yield the breaking changes outside the payload. A property is compared only if the older document contains it."""
+    """Yield the breaking changes of a message outside its payload. Properties that the older document lacks are not compared."""
     for name, meaning in (("contentType", "written as"), ("x-keyed-by", "keyed by")):
         if name in old and old[name] != new.get(name):
             yield f"{key}: it is {meaning} {new.get(name) or 'nothing'}, and was {meaning.split()[1]} {old[name] or 'nothing'}"

@@ -142,7 +142,7 @@ def followed(inherited: Mapping[str, str], said: Mapping[str, str]) -> dict[str,
 def follows(value: str) -> bool:
     """Return whether a header value is short enough to be copied to the events that subscribers publish.
 
-    The maximum is that of a whole context, because each event of a long chain has a copy.
+    The maximum is that of a whole context. Without it, a long value would be copied to every event of a chain of subscribers.
     """
     return len(value.encode()) <= CONTEXT_BYTES
 

@@ -20,7 +20,7 @@ NAMESPACE: Final = UUID("3c1a4f0e-6c1b-5d5a-9a51-6f0a1f2b7c3d")
 
 
 class Parent:
-    """The event for which a subscriber's function is called, as the parent of the events that one attempt publishes."""
+    """The event that a subscriber handles. Ids and headers of the events that one attempt publishes are derived from it."""
 
     def __init__(self, event_id: str, subscriber: str, envelope: Envelope, source: str | None = None) -> None:
         """Create the parent of an attempt.
@@ -44,9 +44,9 @@ class Parent:
 
         Args:
             event_key: Key of the published event.
-            app_id: Id of the publishing application. The source of the parent is a part of the id only if it is another
-                application. Without this rule, an upgrade from a version without sources would change the ids that attempts
-                publish.
+            app_id: Id of the publishing application. If the source of the parent is another application, the id is also derived
+                from this source. Without that condition, an upgrade from a version without sources would change the ids that
+                attempts publish.
         """
         # Counted by key, so that functions that publish several kinds concurrently, in any order, derive the same ids each time.
         ordinal = next(self._ordinals[event_key])

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 SEND_SECONDS: Final = 25.0
-"""Maximum wait for an acknowledgement. After its broker was killed, a partition has no leader for a shorter time."""
+"""Maximum wait for an acknowledgement; longer than the time for which a partition has no leader after its broker was killed."""
 
 
 class EventDeclarations(Protocol):
@@ -83,7 +83,7 @@ class Events:
             settings: Settings of the application, with the connection and the limits.
             catalogue: The events that may be published.
             metrics: The registry in which ``streams_app_published_total`` and ``streams_app_publish_seconds`` are created, such as
-                ``prometheus_client.REGISTRY``, or the metrics of a worker. None: nobody reads the metrics.
+                ``prometheus_client.REGISTRY``, or the metrics of a worker. None: the metrics are not exposed.
             clock: Clock for the times in headers; None: the system clock.
             send_seconds: Maximum wait for an acknowledgement.
 
@@ -395,7 +395,7 @@ class Events:
 
 
 def _attributes(event: Event[Any, Any], ready: Sequence[_ReadyEvent]) -> dict[str, str | int]:
-    """Return the attributes of the span of a publication of these events."""
+    """Return the attributes of the span in which these events are published."""
     if len(ready) > 1:
         return {"streams_app.event": event.key, "messaging.batch.message_count": len(ready)}
     of_key = {} if ready[0].key is None else {"messaging.kafka.message.key": ready[0].key.decode("utf-8", "backslashreplace")}

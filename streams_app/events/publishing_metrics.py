@@ -31,8 +31,8 @@ class PublishingMetrics(NamedTuple):
         """Return the counter and the histogram of a worker, or create them in a registry.
 
         Args:
-            where: The metrics of a worker, which contain them, or a registry in which to create them. None: a registry that nobody
-                reads.
+            where: The metrics of a worker, which contain them, or a registry in which to create them. None: a new registry, which
+                is not exposed.
         """
         if isinstance(where, Metrics):
             return cls(where.published, where.publish_seconds)

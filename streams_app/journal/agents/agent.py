@@ -1,6 +1,7 @@
-"""The journals of a worker. Each one has its own consumer group, ``<app_id>.journal.<name>``.
+"""Runs the journals of a worker, each in its own consumer group, ``<app_id>.journal.<name>``.
 
-So no fold, live view or subscriber waits while a journal is rebuilt, its group rebalances, or its Kafka client fails.
+Because of its own group, a journal delays no fold, live view or subscriber while it is rebuilt, its group rebalances, or its Kafka
+client fails.
 """
 
 from __future__ import annotations

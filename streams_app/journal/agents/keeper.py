@@ -316,7 +316,8 @@ class Keeper:
         """Replace raw blocks by staged ones. Retry until Redis replies, because only a reply shows whether they are replaced.
 
         Returns:
-            True if the packed blocks are in place. False if the segment was removed, or not exactly these blocks are staged.
+            True if the packed blocks are in place. False if the segment was removed, other blocks are staged, or the number of
+            staged blocks is not ``blocks``.
         """
         while True:
             try:

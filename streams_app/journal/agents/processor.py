@@ -199,7 +199,7 @@ class JournalProcessor(Processor):
         self._wake.set()
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Return how many of the checks that :meth:`tick` requests were made; None during an outage, or without a claim."""
+        """Return the progress of the checks that :meth:`tick` requests; None during an outage, or without a claim."""
         if self._context.is_waiting or self.shard is None:
             return None
         journal = self._context.journal.name

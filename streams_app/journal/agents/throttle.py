@@ -22,10 +22,13 @@ PAUSE_FACTOR: Final = 40
 """While folds have a backlog, the pause after an append is 40 times as long as the append, so that journals use little time."""
 
 PAUSE_SECONDS: Final = 1.0
-"""Maximum pause after an append. The processor then closes a day that is over, and checks its claim."""
+"""Maximum pause after an append. During a pause, the processor neither closes a day that is over nor checks its claim."""
 
 LIMIT_MS: Final = 15 * 60_000
-"""Maximum time for which one backlog of the folds limits journals, because retention removes events, and readers wait for them."""
+"""Maximum time for which one backlog of the folds limits journals.
+
+Events that are not appended yet are missing for readers, and retention may remove them.
+"""
 
 POLL_SECONDS: Final = 0.05
 
@@ -58,7 +61,11 @@ class FilingThrottle:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Enter this context to append one chunk. While appends are limited, one partition at a time enters it, and exit pauses."""
+        """Return the context in which one chunk is appended.
+
+        While appends are limited, only one partition at a time can enter the context, and the context ends with a pause, see
+        :data:`PAUSE_FACTOR`.
+        """
         if not self.is_limiting:
             yield
             return

@@ -83,7 +83,10 @@ def escaped(key: bytes) -> bytes:
 
 
 def position(key: bytes, offset: int) -> bytes:
-    """Return bytes that sort after all blocks of a key with a last offset below ``offset``, and before its other blocks."""
+    """Return the position from which to read those blocks of a key that have rows at or after an offset.
+
+    It sorts after the key's blocks with a lower last offset, and before the other blocks of the key.
+    """
     return escaped(key) + _OFFSET.pack(offset)
 
 
@@ -210,7 +213,7 @@ def tuples_of(member: bytes) -> list[tuple[Any, ...]]:
 
 
 def only_row_of(member: bytes) -> tuple[bytes, int, bytes] | None:
-    """Return the only row of a small block without decoding it, which takes a third of the time.
+    """Return the only row of a small block without decoding it, in a third of the time that decoding takes.
 
     Returns:
         Key, offset, and the row as :func:`packed` serializes it. None if the block is not exactly one uncompressed row without

@@ -25,7 +25,7 @@ MAX_COUNTED: Final = 1_000
 
 
 class OpenSegment(NamedTuple):
-    """What determines whether the next chunk is appended to the open segment.
+    """The properties of the open segment that determine whether the next chunk is appended to it.
 
     Attributes:
         day: UTC day of the segment, as in ``2026-08-20``.

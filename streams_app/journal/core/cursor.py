@@ -44,7 +44,7 @@ class Start:
         kind: With ``earliest``, the reader starts at the floor of each partition; with ``latest``, after the fence. With
             ``cursor``, it starts after ``positions``, and at the floor of other partitions. With ``moment``, it starts at the first
             entry of each partition that is not older than ``since_ms``; partitions in ``positions`` have reached that time before,
-            so it continues after their offsets.
+            so the reader continues after their offsets.
         positions: Last offset that was read in each partition, for ``cursor`` and ``moment``.
         since_ms: The time of ``moment``, in ms.
     """
@@ -104,7 +104,7 @@ def cursor_text(positions: Mapping[int, int], since_ms: int | None = None) -> st
 
     Args:
         positions: Last offset that was read in each partition; partitions with a negative one are left out.
-        since_ms: Time at which partitions start that are not in the cursor; None if they start at their floor.
+        since_ms: Time from which partitions without a pair are read; None if they are read from their floor.
     """
     pairs = [f"{partition}-{offset}" for partition, offset in sorted(positions.items()) if offset >= 0]
     return ",".join(pairs if since_ms is None else [*pairs, f"since-{since_ms}"])

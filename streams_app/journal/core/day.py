@@ -1,4 +1,4 @@
-"""Advances the clock of a journal's shard, and decides by its UTC day and by size when a segment ends (pure).
+"""Advances the clock of a journal's shard, and decides when a segment ends: after its UTC day, or at its maximum size (pure).
 
 The clock determines to which day an event is appended, and which segments are old. It follows the newest record time and never goes
 back; the trusted wall clock limits it, so that an event dated 2099 does no harm. Once a shard has caught up, its clock follows the

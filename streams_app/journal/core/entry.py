@@ -15,9 +15,9 @@ UNKEYED: Final = b""
 """Key of events without a usable key: the value is not a JSON object of the right format, or its key is missing or too large."""
 
 MAX_VALUE_BYTES: Final = 1_000_000
-"""Maximum bytes of a stored value or of headers, even if ``[limits]`` allow more.
+"""Maximum bytes of a stored value, and of stored headers, even if ``[limits]`` allow more.
 
-All clients of Redis wait for the script that writes them.
+While a script writes an event, Redis serves no other client.
 """
 
 TOO_LARGE_HEADER: Final = "streams_app_too_large"

@@ -54,9 +54,9 @@ class UsualKeys:
         return key if 0 < len(key) <= self._max_key_bytes else None
 
     def _is_shallow(self, value: bytes) -> bool:
-        """Return whether a large value is within the size limit, and certainly not nested more deeply than orjson allows.
+        """Return whether a large value can take the fast path: it is not too large, and not nested deeper than orjson allows.
 
-        With ``@key``, nesting does not matter.
+        False if the value may be nested too deeply. With ``@key``, the value is not decoded, so its nesting does not matter.
         """
         is_flat = self._is_by_record_key or value.count(b"[") + value.count(b"{") <= SHALLOW
         return is_flat and len(value) <= self._max_bytes

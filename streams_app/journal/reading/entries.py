@@ -29,8 +29,8 @@ class Entry:
     """One event of a key, as a reader of the journal receives it.
 
     Attributes:
-        cursor: The position after this entry in all partitions. From :meth:`.JournalReader.between`, only that in its own
-            partition.
+        cursor: The position after this entry in all partitions. If :meth:`.JournalReader.between` yields the entry, the position
+            in the partition of the entry only.
         at_ms: Time of the record; -1 if it has none.
         value: Value as produced; None for a tombstone. If the value or the headers were too large to be stored, JSON with their
             size, see ``too_large``.
@@ -80,10 +80,11 @@ class Gap:
         first: First offset.
         last: Last offset.
         why: ``retention`` if the topic had removed the events before a worker read them; ``damaged`` if Redis has evicted or
-            damaged them; ``removed`` if the journal has removed them. From :meth:`.JournalReader.between`, it can be ``unread``: no
-            worker has read the events yet, or Redis has lost them.
+            damaged them; ``removed`` if the journal has removed them. If :meth:`.JournalReader.between` yields the gap, also
+            ``unread``: no worker has read the events yet, or Redis has lost them.
         partition: Partition of the source.
-        cursor: The position after the gap in all partitions. From :meth:`.JournalReader.between`, only that in its own partition.
+        cursor: The position after the gap in all partitions. If :meth:`.JournalReader.between` yields the gap, the position in the
+            partition of the gap only.
     """
 
     first: int

@@ -13,7 +13,7 @@ from streams_app.journal.core.entry import Row
 from streams_app.journal.store.journal_store import BlocksReply, GapReply, NoEventsReply, NoStateReply, RemovedReply, Reply
 
 ENTRY_BYTES: Final = 200
-"""Bytes of an entry besides its value and headers, which are added when its size is compared with a limit."""
+"""Bytes that an entry counts besides its value and the values of its headers, when entries are compared with a size limit."""
 
 STEP_BYTES: Final = 250_000
 """Size in bytes of the entries that are decoded in one step.

@@ -27,7 +27,8 @@ class JournalPage:
 
     Attributes:
         items: Entries and gaps, in the order in which they were read.
-        next: Cursor after the items, which advances even if there are none. It is empty as long as it would mean ``earliest``.
+        next: Cursor after the items, which advances even if there are none. Empty as long as the next page also starts like
+            ``earliest``, at the floor of each partition.
         floors: First stored offset of each partition that has a state.
         fences: Highest appended offset of each partition that has a state.
         unread: Partitions that no worker has read yet, or whose state Redis has lost.
@@ -189,9 +190,10 @@ class Reading:
     # ---- the next entries
 
     def _in_order(self, first: int) -> AsyncGenerator[Entry | Gap, None]:
-        """Yield the entries and gaps of all partitions, one partition after another.
+        """Yield the entries and gaps of all partitions, one partition after the other.
 
-        Partitions whose next events were probably removed come first; the others follow in rotation.
+        Partitions where the journal has probably removed the next events come first, so that busy partitions do not delay the
+        report of the loss; the others follow in rotation.
 
         Args:
             first: Index in the sorted partitions at which the rotation begins.
@@ -218,7 +220,9 @@ class Reading:
         return Entry.of(item, partition, cursor) if isinstance(item, Row) else Gap(*item, partition, cursor)
 
     def _cursor(self, moved: Mapping[int, int]) -> str:
-        """Return the cursor of the reading, with the start time if a partition has not reached it, or partitions are unknown.
+        """Return the cursor of the reading.
+
+        It contains the start time as long as a partition has not reached that time, or the number of partitions is unknown.
 
         Args:
             moved: Offsets by partition, which replace those of the positions.

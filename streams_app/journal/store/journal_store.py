@@ -28,7 +28,7 @@ STAGED_BYTES: Final = 300_000
 """Size of the blocks in one call of the script *stage*, in bytes; a single larger block is allowed."""
 
 SMALL_BLOCKS_BYTES: Final = 4_000_000
-"""Maximum size in bytes of the blocks that one command reads without a script; it nearly always returns far less."""
+"""Maximum size in bytes of the blocks that one command reads without a script. Nearly all replies are far smaller."""
 
 MIN_SMALL_BLOCKS: Final = 100
 """Minimum number of blocks for a read without a script, which takes two requests: a command, and then a check of the segment."""
@@ -103,7 +103,8 @@ class RemovedReply:
 class GapReply:
     """Reply to a reader: the journal does not have the offsets from ``first`` to ``last``.
 
-    With ``retention``, the source had removed them before they were appended; with ``damaged``, Redis has lost them.
+    The cause ``why`` is ``retention`` if the source had removed them before they were appended, and ``damaged`` if Redis has lost
+    them.
     """
 
     first: int
@@ -147,7 +148,7 @@ Reply = RemovedReply | GapReply | BlocksReply | NoEventsReply | NoStateReply
 
 
 class JournalScripts:
-    """The Lua scripts of journals by name, registered with a Redis client, and this client, which also runs plain commands."""
+    """A Redis client, and the Lua scripts of journals that are registered with it, by name."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
         self.redis = redis
@@ -172,8 +173,8 @@ class _ShardAccess:
             segment: The segment as its owner or ``status`` returns it. To read staged blocks, pass the state that the segment will
                 have with them.
             after: The last block that was read, or a position from ``block.position(key, offset)``; b"": read from the beginning.
-            max_bytes: No further block is returned after this many bytes, or :data:`REPLY_BYTES` if that is less. If ``max_bytes``
-                is not less, a reply with small blocks may have up to :data:`SMALL_BLOCKS_BYTES`.
+            max_bytes: If this is below :data:`REPLY_BYTES`, no further block is returned after this many bytes. Otherwise, the
+                limit is :data:`REPLY_BYTES`, or :data:`SMALL_BLOCKS_BYTES` if the blocks are small.
 
         Returns:
             The blocks; an empty list after the last one. None if the segment was removed or rewritten. A raw segment may contain
@@ -311,8 +312,8 @@ class JournalStore(_ShardAccess):
             blocks: Expected number of staged blocks.
 
         Returns:
-            True if the segment has the new blocks now. False if the segment was removed, other blocks are staged, or their number
-            differs.
+            True if the segment has the new blocks now. False if the segment was removed, other blocks are staged, or the number of
+            staged blocks is not ``blocks``.
         """
         return self._is_changed(change := next(self._changes), await self._call(
             "swap", self._keys, token=self._token, first=str(segment.first), about=packed_segment(segment), blocks=blocks,

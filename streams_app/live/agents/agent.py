@@ -1,6 +1,7 @@
-"""The live views of a worker. Each one has its own consumer group, ``<app_id>.live.<view>``.
+"""Runs the live views of a worker, each in its own consumer group, ``<app_id>.live.<view>``.
 
-So no other view, fold or subscriber waits while a view reads two days back, its group rebalances, or its Kafka client fails.
+Because of its own group, a view delays no other view, fold or subscriber while it is rebuilt from old records, its group
+rebalances, or its Kafka client fails.
 """
 
 from __future__ import annotations

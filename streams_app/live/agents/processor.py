@@ -193,7 +193,7 @@ class ViewProcessor(Processor):
         self._wake.set()
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Return how many of the removals that :meth:`tick` requests were made; None during an outage, or without a claim."""
+        """Return the progress of the removals that :meth:`tick` requests; None during an outage, or without a claim."""
         if self._context.is_waiting or not self.is_claimed:
             return None
         why = f"live view {self._context.view.name} does not expire items of {self._tp}"
@@ -297,16 +297,17 @@ class ViewProcessor(Processor):
         claim.on_progress()
 
     def _on_unsent(self, topic: str, error: BaseException) -> None:
-        """Report an outage of the dead-letter topic. A worker that waits for this topic does not count as stuck."""
+        """Report an outage of the dead-letter topic; during an outage, :meth:`progress` returns None, so no stall is detected."""
         self._context.outages.failed(TryAgainError(unacknowledged_text(topic, error)), self)
 
     async def _expire_once(self, claim: Claim, *, moves_clock: bool) -> None:
-        """Remove a limited number of items that are due by the clock of the partition. If more are due, request another call.
+        """Remove a limited number of expired items. If more items have expired, request another call.
 
         Args:
             claim: Claim of the partition.
-            moves_clock: Whether the clock moves. If it does not, items that are due by the wall clock are removed, to free memory
-                of a full Redis. An event that was not read yet may restore such an item; until then, the view is behind.
+            moves_clock: True: advance the clock of the partition, and remove the items that have expired by this clock. False: free
+                memory of a full Redis by removing the items that have expired by the wall clock; the clock of the partition does
+                not move. An unread event may restore such an item; until it is read, the view is behind.
         """
         clock = self._context.clock
         now_ms = clock.now_ms()
@@ -327,7 +328,7 @@ class ViewProcessor(Processor):
             self._is_due = True
 
     async def _retry(self, step: Callable[[], Awaitable[None]], when_full: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Call ``step`` until Redis executes it. The script detects that an earlier call has run whose reply was lost.
+        """Call ``step`` until Redis has executed it. If the reply to an earlier call was lost, the script detects the repetition.
 
         Args:
             step: Runs one script.
@@ -351,7 +352,10 @@ class ViewProcessor(Processor):
             logger.debug("expiry to free memory failed", exc_info=error)
 
     def _metadata_at(self, fence: int) -> ViewMetadata:
-        """Return the metadata for a new fence. Once the fence reaches the end of the rebuild, ``reading`` is None."""
+        """Return the metadata to store with a new fence.
+
+        If the fence has reached the end of the rebuild, its field ``reading`` is None, so that pages show the view from then on.
+        """
         reading = self._metadata.reading
         return self._metadata if reading is None or fence + 1 < reading else self._metadata._replace(reading=None)
 
@@ -365,7 +369,8 @@ def view_start(start: int, bounds: LogBounds, expiry_ms: int) -> ViewStart:
         expiry_ms: Time after which an item expires.
 
     Returns:
-        The clock is the time at which the end of the log was read. Pages show the view once all records before that end are read.
+        The state before any record is read. Its fence is the offset before the first record to read, and its clock the time at
+        which the end of the log was read. Pages show the view once all records before that end are read.
     """
     begin = max(start, bounds.begin)
     # If the log begins at the first required record, retention may have removed more of them; at offset 0 nothing was removed.

@@ -12,10 +12,10 @@ from streams_app.live.core.state import Item, ShardPage
 
 
 def items_by_page(meanings: Iterable[Put | Removal | None], clock_ms: int, expiry_ms: int, keep: int) -> dict[str, list[Item]]:
-    """Return the items of each page, oldest first, after the first records of the log. Pages without items are left out.
+    """Return the items of each page, oldest first, once records with these effects are applied. Pages without items are left out.
 
     Args:
-        meanings: The effects of these records, in log order.
+        meanings: The effects of the records from the beginning of the log on, in log order.
         clock_ms: Time at which items are evaluated: those that have expired by then are left out.
         expiry_ms: Time after which an item expires.
         keep: Maximum number of items of a page; the newest are kept.

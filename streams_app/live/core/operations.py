@@ -85,7 +85,7 @@ class ViewBatch:
         return [Change(page, list(change.removed), list(change.puts.values())) for page, change in self.pages.items()]
 
     def add(self, decider: ViewRule, partition: int, record: ViewRecord, now_ms: int) -> None:
-        """Evaluate the next record, and add its effect to the batch; a rejected record is added to the dead letters."""
+        """Evaluate the next record, and add its effect to the batch; if it becomes a dead letter, add it to :attr:`rejected`."""
         self.to, self.last = record.offset, record
         self.events += 1
         try:

@@ -140,7 +140,7 @@ def reading(view: LiveView) -> ViewState:
 
 
 def state_of(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> tuple[StateName, int | None]:
-    """Return the name of a view's state (``ok``, ``behind``, …), and the time that belongs to it.
+    """Return the state of a view, such as ``ok`` or ``behind``, and its ``since_ms``.
 
     Args:
         heads: Heads of all shards; None for a shard that does not exist.
@@ -148,7 +148,8 @@ def state_of(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> 
         expiry_ms: Time after which an item of the view expires.
 
     Returns:
-        ``state`` and ``since_ms`` of :class:`ViewState`.
+        ``state`` and ``since_ms``, as :class:`ViewState` defines them; ``since_ms`` is None unless the state is ``behind`` or
+        ``incomplete``.
     """
     present = [head for head in heads if head is not None]
     if not present or len(present) < len(heads) or any(head.is_reading for head in present):

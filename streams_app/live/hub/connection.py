@@ -1,4 +1,4 @@
-"""The messages for one browser: the newest unwritten state of each view. There is no queue, because a newer state replaces it.
+"""The messages for one browser: the newest unwritten state of each view. There is no queue: a newer state replaces an older one.
 
 ``stream.py`` writes the messages, and disconnects a browser that does not read.
 """
@@ -21,7 +21,8 @@ class StateMessage:
         state: The state.
         frame: The state as a server-sent event.
         newest_ms: Time of the newest item on the page; 0 if it has none.
-        is_fresh: Whether that item is newer than the newest item of the previous state.
+        is_fresh: Whether that item is newer than the newest item of the previous state. If it is, the delay from the time of the
+            item to the writing of the message is measured.
     """
 
     state: ViewState
@@ -46,7 +47,7 @@ class Connection:
         tab: Id under which presence counts the tab; None: it is not counted.
         changed: Set when there is something to write, or the stream is to end.
         is_ending: Whether the stream is to end.
-        is_beat_due: Whether a beat is to be written.
+        is_beat_due: Whether a beat is to be written, see :meth:`beat`.
         replaced: Number of states that newer ones replaced before they were written, since the metric was last updated.
     """
 

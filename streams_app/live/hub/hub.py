@@ -95,7 +95,7 @@ class Hub:
         self._traced_ms = clock.monotonic_ms() - TRACE_MS
 
     def open(self, connection: Connection) -> None:
-        """Add a connection. After the next poll, it receives a state of each of its views."""
+        """Add a connection. At the next poll, it receives the state of each of its views."""
         self.connections.add(connection)
         for view in connection.views:
             self._open.setdefault((view.name, connection.page), set()).add(connection)
@@ -153,7 +153,7 @@ class Hub:
         are logged, not raised.
 
         Args:
-            is_regular: Whether other connections receive changed states as well.
+            is_regular: Whether connections that are not new receive the states that have changed.
         """
         self._arrived.clear()
         waiting, self._waiting = self._waiting, set()

@@ -147,7 +147,7 @@ class ViewSnapshot:
         return min((head.clock_ms if head is not None else 0) for head in self.heads)
 
     def status(self, now_ms: int) -> tuple[str, int | None]:
-        """Return the name of the view's state (``ok``, ``behind``, …), and the time that belongs to it, see :func:`.state_of`."""
+        """Return the state of the view, such as ``ok`` or ``behind``, and its ``since_ms``, see :func:`.state_of`."""
         return state_of(self.heads, now_ms, self.view.expiry_ms)
 
 
@@ -180,7 +180,8 @@ class Poller:
             call.
 
         Raises:
-            RedisError: A view could not be read. The next successful call also returns the changes of other views.
+            RedisError: A view could not be read. Changes that this call has found in other views are returned by the next
+                successful call.
         """
         views = {name: self.views[name] for name in wanted if name in self.views}
         now_ms, heads = await self._heads(views.values())

@@ -1,4 +1,4 @@
-"""Presence: writes the browser tabs that are connected to this hub to Redis, and counts the tabs of all hubs."""
+"""Presence: stores in Redis which browser tabs are connected to this hub, and counts the tabs of all hubs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ LAPSE_MS: Final = 5_000
 """Time in ms for which a closed tab still counts, so that a tab that is reloaded does not appear to leave."""
 
 SETTLE_MS: Final = 2_000
-"""Time in ms without values after Redis has lost data. All hubs have then written their tabs, because each writes once a second."""
+"""Time in ms for which the state is ``reading`` after Redis has lost data or was not reached for a while.
+
+Each hub writes its tabs once a second. So the tabs of all hubs are stored again when pages get a count.
+"""
 
 MAX_NAMED: Final = 200
 PAGES_A_SCRIPT: Final = 500
@@ -61,7 +64,10 @@ class Presence:
             tabs[tab] = _Tab(until_ms=self._closed.get(page, {}).pop(tab, 0))
 
     def leave(self, page: str, tab: str) -> None:
-        """Remove one connection of a tab. After the last one, :meth:`present_once` lets the tab expire, unless it joins again."""
+        """Remove one connection of a tab.
+
+        A tab without connections expires soon after the next :meth:`present_once`, unless the tab joins again before that call.
+        """
         tabs = self._open[page]
         shown = tabs[tab]
         shown.connections -= 1
@@ -156,10 +162,10 @@ class Presence:
         return self._seen_ms
 
     def status(self, now_ms: int) -> tuple[str, int | None]:
-        """Return the name of the view's state (``ok``, ``behind``, …) and its time.
+        """Return the state of the view, ``ok``, ``behind`` or ``reading``, and its ``since_ms``.
 
         Returns:
-            For ``behind``, the time is that of the last successful count; for other states, it is None.
+            With ``behind``, ``since_ms`` is the time of the last successful count; with other states, it is None.
         """
         if now_ms < self._settled_ms:
             return "reading", None

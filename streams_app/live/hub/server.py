@@ -38,7 +38,7 @@ MAX_VIEWS: Final = 8
 MAX_PAGE_BYTES: Final = 512
 TAB: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
 JSON_SECONDS: Final = 8.0
-"""Timeout of a request for JSON, which waits for the next poll; it is longer than the timeout of Redis."""
+"""Timeout in seconds of a request for JSON. Such a request waits for the next poll, so its timeout exceeds that of Redis."""
 
 BACKLOG: Final = 1_024
 CHECK_SECONDS: Final = 1.0
@@ -118,7 +118,7 @@ class ViewServer:
         return application
 
     async def listen(self, listening: socket.socket, runner: web.AppRunner) -> asyncio.Server:
-        """Serve on a socket. The number of connections is limited, and the time for which each may wait for its client."""
+        """Serve on a socket, with limits on the number of connections and on the time for which each waits for its client."""
         await runner.setup()
         assert runner.server is not None
         factory = self.sockets.factory(runner.server)

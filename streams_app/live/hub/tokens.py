@@ -19,7 +19,7 @@ COOKIE: Final = "streams_app_live"
 ALGORITHM: Final = "HS256"
 LONGEST_MS: Final = 24 * 3_600_000
 SKEW_MS: Final = 60_000
-"""Maximum difference between the clocks of the application and the hub that is allowed for, in ms."""
+"""Maximum tolerated difference between the clocks of the application and the hub, in ms."""
 
 MAX_SUB_BYTES: Final = 256
 
