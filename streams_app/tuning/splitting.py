@@ -1,8 +1,8 @@
 """Splits the events of a group by bounds other than the quiet period: hold, events, names, bytes, closing events (pure).
 
 Where a record ends by these bounds depends on its first event, and not on the quiet period. So for each event, the end of a record
-that begins with this event is computed once. For a candidate quiet period, the records are then found without reading all events:
-the first record begins with its session, and each further one where the record before ends.
+that begins with this event is computed once. For a candidate quiet period, the records of a session are found one after another:
+the first begins with the session, and each further one where the record before ends.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class EventContexts:
         return [context for context, offset in group.items() if sealed.first_offset <= offset <= sealed.last_offset]
 
     def remove(self, shard: ShardKey, sealed: SealedGroup) -> None:
-        """Remove the trace contexts of the events in a sealed group, and of earlier ones; keep those of later events."""
+        """Remove the trace contexts of the events in a sealed group, and of events before them; keep those of later events."""
         key = shard, sealed.member
         group = self._groups.pop(key, None)
         if group is None:

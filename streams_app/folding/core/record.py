@@ -94,7 +94,7 @@ class SealedGroup(NamedTuple):
         first_event_ms: Lowest record timestamp of its events.
         last_event_ms: Highest record timestamp of its events.
         reason: Why it was closed or emitted, one of :data:`streams_app.folding.core.closing.REASONS`.
-        due_ms: Time at which that reason arose, in ms, by the partition clock.
+        due_ms: Time from which that reason applied, in ms, by the partition clock.
         partitions: Partition count of the source when the group was sealed.
         names: The changed names with their stored values: JSON, an aggregate, or ``b""`` if values are not kept. If events are
             kept, the packed events of each run, by the first offset of the run.

@@ -47,7 +47,7 @@ class Outbox:
         return list(islice(self._entries, most))
 
     def ranges(self, sent: Sequence[SealedGroup]) -> list[tuple[int, int, int]]:
-        """Return ranges of first offsets that contain the sent entries, and no other entry in Redis.
+        """Return ranges of first offsets by which Redis can remove the sent entries: they contain no other entry.
 
         Returns:
             For each range the lowest first offset, the highest first offset, and the number of sent entries. If the queue is not
@@ -77,7 +77,7 @@ class Outbox:
 
 
 def ranges_of(sent: Sequence[SealedGroup], pending: Iterable[SealedGroup]) -> list[tuple[int, int, int]]:
-    """Return the longest ranges of first offsets that contain sent entries and no other pending entry.
+    """Return the longest ranges of first offsets by which Redis can remove the sent entries: they contain no other pending entry.
 
     Args:
         sent: Entries that the broker has acknowledged.

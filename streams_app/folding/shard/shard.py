@@ -359,8 +359,8 @@ class Definition:
     Attributes:
         present: This worker's definition.
         stored: The definition under which the groups were folded.
-        functions_disagree: Whether another owner has folded only some groups of a range, and this worker reads other groups or
-            events from its records, for example because a function of the user has changed.
+        functions_disagree: Whether only some groups of a range were folded, and this worker reads other groups or events from its
+            records than the worker that folded them, for example because a function of the user has changed.
     """
 
     present: RecordShape
