@@ -119,7 +119,7 @@ class RequiredColumns(NamedTuple):
     """The columns that a table with a row per group must have.
 
     Attributes:
-        own: Declaration of each column that is not the column of a changed name. A declaration begins with the type.
+        own: Declaration of each column that does not belong to a changed name, such as ``versions``. It begins with the type.
         names: Columns of the changed names.
         kinds: Types that columns of changed names may have, each with its kind.
         default_type: Type that a message suggests for a missing column of a changed name.

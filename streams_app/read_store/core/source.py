@@ -11,8 +11,8 @@ The SQL returns rows ``(group, name, value)``, at most one for each pair of grou
 requested pair without a row counts as deleted: its value becomes NULL. A row whose name and value are NULL reports that the whole
 group was deleted.
 
-Numbers and text are different groups: 7 is not "7". If the query returns no row for the group 7, however, a row for the group "7"
-is used, and vice versa, because ids are often text in one place and numbers in another.
+Numbers and text are different groups: 7 is not "7". If the query returns no row for the group 7 and a name, however, a row for the
+group "7" and this name is used, and vice versa, because ids are often text in one place and numbers in another.
 """
 
 from __future__ import annotations

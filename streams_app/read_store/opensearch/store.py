@@ -91,7 +91,7 @@ class OpenSearchStore:
         Returns a sentence for each object, also for existing ones.
 
         Raises:
-            ConfigurationError: An index of that name does not belong to this store.
+            ConfigurationError: An index has the name of an alias of this store, or the index behind an alias does not fit it.
             TryAgainError: The server is unavailable, or denies access.
         """
         done = await self._indices.initialise()

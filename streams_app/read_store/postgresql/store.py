@@ -130,7 +130,7 @@ class PostgresStore:
         """Create missing tables; return a sentence for each table, also for existing ones.
 
         Raises:
-            ConfigurationError: A table of that name has other columns.
+            ConfigurationError: An existing table has other columns.
             TryAgainError: The server is unavailable, or denies access.
         """
         return await self._pool.call(self._initialise)

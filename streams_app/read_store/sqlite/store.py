@@ -119,7 +119,7 @@ class SqliteStore:
         """Create the file and the tables if they are missing; return a sentence for each table, also for existing ones.
 
         Raises:
-            ConfigurationError: The folder of the file does not exist, or a table of that name has other columns.
+            ConfigurationError: The folder of the file does not exist, or an existing table has other columns.
             TryAgainError: The file is locked or cannot be created.
         """
         if not self._path.parent.is_dir():

@@ -1,6 +1,6 @@
-"""The processors of one read store: each syncs one partition of an output topic, in order, with one transaction per step.
+"""The processors of one read store: each syncs one partition of an output topic, in the order of the offsets.
 
-A partition continues from the progress of the store, which is written in the transaction of its rows. The commit in Kafka is only
+A partition continues from the progress of the store, which is written together with the values. The commit in Kafka is only
 for lag monitoring, and for the fingerprints in its metadata. If a store or source is down, locked or misconfigured, the processor
 retries. It skips no record and raises no error, and only partitions that have records to sync are paused.
 """
@@ -299,7 +299,7 @@ def start_offset(stored: int | None, claim: Claim) -> int:
 
 
 def _steps(batch: Batch) -> Iterator[tuple[list[OutputRecord], int]]:
-    """Split a batch into steps; yield the records of each, and the progress after it."""
+    """Split a batch into parts of limited size; yield the records of each part, and the progress of the store after it."""
     taken = list(steps(batch.records))
     for at, records in enumerate(taken):
         yield records, taken[at + 1][0].offset if at + 1 < len(taken) else batch.end
