@@ -46,7 +46,7 @@ class FoldingConsumer(Consumer):
     """Faust's consumer with a :class:`FoldingThread`; only the ownership of partitions seeks."""
 
     settings: Settings
-    on_seek: Callable[[int], None]
+    on_assignment: Callable[[int], None]
     on_revoke: Callable[[Iterable[TP]], Coroutine[Any, Any, None]]
 
     _thread: FoldingThread
@@ -55,7 +55,7 @@ class FoldingConsumer(Consumer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         transport = args[0] if args else kwargs["transport"]
         self.settings = transport.app.settings
-        self.on_seek = transport.app.on_seek
+        self.on_assignment = transport.app.on_assignment
         self.on_revoke = transport.app.on_revoke
         self._in_flight = transport.app.in_flight
         super().__init__(*args, **kwargs)
@@ -77,7 +77,7 @@ class FoldingConsumer(Consumer):
         slow Redis would end Faust's recovery task for good, and no record would be consumed afterwards.
         """
         self.pause_partitions(self.assignment())
-        self.on_seek(self.app.consumer_generation_id)
+        self.on_assignment(self.app.consumer_generation_id)
 
     async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Any]]:
         """Wait for fetched batches; yield the partition of each batch, and a message that holds the batch.
@@ -119,7 +119,7 @@ class FoldingConsumer(Consumer):
         """
         await super().on_partitions_assigned(assigned, generation_id)
         if not assigned:
-            self.on_seek(generation_id)
+            self.on_assignment(generation_id)
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         """Commit and release partitions before another member gets them."""

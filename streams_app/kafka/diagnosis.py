@@ -64,7 +64,7 @@ async def why_unreachable(kafka: KafkaSettings, error: BaseException) -> Streams
             return not_allowed(kafka, cause)
     if isinstance(error, TimeoutError):
         return TryAgainError(f"{where}: no answer. Is it running?")  # a silent server gives no information about passwords
-    findings = await asyncio.gather(*(_ask(kafka, server) for server in servers))
+    findings = await asyncio.gather(*(_check_server(kafka, server) for server in servers))
     certain = next((found for found in findings if found and found.is_certain), None)
     if certain and None not in findings:
         return ConfigurationError([f"{where}: {certain.text}"])
@@ -82,12 +82,12 @@ def not_allowed(kafka: KafkaSettings, error: BaseException) -> ConfigurationErro
     return ConfigurationError([f"{text}; grant it there (ACL): `streams-app check` names the rights that a worker lacks"])
 
 
-async def _ask(kafka: KafkaSettings, server: str) -> ServerFinding | None:
+async def _check_server(kafka: KafkaSettings, server: str) -> ServerFinding | None:
     """Connect to one server with the settings; return why that fails, or None if the server grants access."""
     host, _, number = server.rpartition(":")
     host, port = host.strip("[]"), int(number)
     try:
-        mechanisms = await _knock(kafka, host, port)
+        mechanisms = await _probe(kafka, host, port)
     except (KafkaError, OSError, TimeoutError) as error:
         return await _meaning(kafka, host, port, error)
     if mechanisms is not None:
@@ -97,7 +97,7 @@ async def _ask(kafka: KafkaSettings, server: str) -> ServerFinding | None:
     return None
 
 
-async def _knock(kafka: KafkaSettings, host: str, port: int) -> list[str] | None:
+async def _probe(kafka: KafkaSettings, host: str, port: int) -> list[str] | None:
     """Connect to a server with the configured options. If no password is configured, check whether the server requires one.
 
     Returns:

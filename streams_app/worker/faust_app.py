@@ -117,7 +117,7 @@ class FoldingApp(faust.App):
     def _create_directories(self) -> None:
         """Do nothing: Faust would create folders for tables, which this application does not have."""
 
-    def on_seek(self, generation: int) -> None:
+    def on_assignment(self, generation: int) -> None:
         """Handle an assignment of partitions by Faust: claim them in the background."""
         self.components.producer.clear_faults()
         self.status.clear("start")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from streams_app.errors import ConfigurationError
 from streams_app.kafka.patches.connections import expect_losses
 from streams_app.kafka.patches.fetch_end import return_when_cancelled
-from streams_app.kafka.patches.group_errors import heed_group_errors
-from streams_app.kafka.patches.metadata import ask_politely
+from streams_app.kafka.patches.group_errors import raise_group_errors
+from streams_app.kafka.patches.metadata import limit_metadata_requests
 from streams_app.kafka.patches.oauth import answer_rejections
 from streams_app.kafka.patches.private_names import faults
 from streams_app.kafka.patches.reading_ahead import read_ahead
@@ -29,8 +29,8 @@ def install() -> None:
         raise ConfigurationError(missing)
     expect_losses()
     answer_rejections()
-    ask_politely()
+    limit_metadata_requests()
     return_when_cancelled()
-    heed_group_errors()
+    raise_group_errors()
     use_record_batches()
     read_ahead()

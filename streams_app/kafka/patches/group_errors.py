@@ -15,7 +15,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError, NotCoordinatorFor
 from aiokafka.protocol.commit import OffsetFetchRequest
 
 
-def _heeding(send: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+def _raising(send: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     @wraps(send)
     async def sent(self: GroupCoordinator, request: Any) -> Any:
         response = await send(self, request)
@@ -30,8 +30,8 @@ def _heeding(send: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any
     return sent
 
 
-def heed_group_errors() -> None:
+def raise_group_errors() -> None:
     """Patch the coordinators of this process to raise the error in a reply to OffsetFetch. Further calls have no effect."""
     send = GroupCoordinator._send_req
     if not hasattr(send, "__wrapped__"):
-        GroupCoordinator._send_req = _heeding(send)
+        GroupCoordinator._send_req = _raising(send)

@@ -23,7 +23,7 @@ _PAUSE = "streams_app_pause"
 """Name of an attribute added to clients: an event that is set when the pause is over."""
 
 
-def ask_politely() -> None:
+def limit_metadata_requests() -> None:
     """Patch the clients of this process: their metadata requests create no topic, and there is a pause between two of them.
 
     Further calls have no effect.
