@@ -80,7 +80,7 @@ class AtMostOnceGuarantee(Guarantee):
     # ---- room in the metadata
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
-        """Take the next events, or only the lowest unfinished one while the metadata is full: its end makes the metadata smaller."""
+        """Take the next events, or only the lowest unfinished one while the metadata is full, because its end frees space."""
         if self._partition.is_metadata_full:
             if not self._fits(MAX_METADATA_BYTES - 2 * LOWEST_BYTES):
                 return queue.take_offset(self._partition.tracker.low, request.now_ms)
