@@ -95,7 +95,7 @@ class Events:
         self._events = {event.key: event for event in catalogue.events}
         self._publishing_metrics = PublishingMetrics.in_registry(metrics)
         if isinstance(metrics, CollectorRegistry):
-            # Only here, because a worker may never publish the events of its catalogue, but a program with a registry will.
+            # Not with the metrics of a worker, because a worker may never publish the events of its catalogue.
             self._publishing_metrics.begin(self._events)
         self._clock = clock or SystemClock()
         self._send_seconds = send_seconds

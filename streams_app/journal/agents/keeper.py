@@ -93,7 +93,8 @@ class KeeperContext:
     Attributes:
         on_dropped: Called with a removed segment and the cause: ``age``, ``size`` or ``memory``.
         on_packed: Called with the bytes of a segment in Redis before and after packing.
-        on_damaged: Called if a segment cannot be packed; the argument is 1 if one of its blocks is damaged, and 0 otherwise.
+        on_damaged: Called if a segment cannot be packed, with the number of damaged blocks: 1 if a damaged block is the cause, 0 if
+            the cause is another one.
         lock: Held by the keeper that packs, so that only one keeper packs at a time.
         running: All running keepers of the worker.
     """

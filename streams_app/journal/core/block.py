@@ -224,7 +224,7 @@ def only_row_of(member: bytes) -> tuple[bytes, int, bytes] | None:
     if end < 0 or len(member) < begin:
         return None
     offset, codec, raw_length, checksum = _ENTIRE_REST.unpack_from(member, end + 1)
-    # First what needs no copy of the payload: other members must be opened and checked again.
+    # Begin with the conditions that need no copy of the payload, because a member that fails one is opened and checked again.
     if codec != PLAIN or member[end + 1] == _ESCAPED or not member.startswith(_ONE_SHORT_ROW + _encoded(offset), begin):
         return None
     payload = member[begin:]

@@ -140,7 +140,8 @@ class Reading:
             self._positions[number].observe(fence, floor)
             if number in added and fence is not None and self._start.kind == "latest" and not self._is_begun:
                 self._positions[number].begin(fence)
-        # While the first partition has no state, the number of partitions is unknown. The others start as requested after that.
+        # While the first partition has no state, the number of partitions is unknown. Reading begins when it becomes known, so
+        # the partitions that are found then start as requested.
         self._is_begun = self._is_begun or known > 0
         for number, position in self._sorted():
             if position.since_ms is not None and position.fence is not None:
@@ -238,7 +239,8 @@ class Reading:
 def _first_since(segments: Sequence[Segment], since_ms: int) -> int | None:
     """Return the offset from which to search for the first entry since a time; None if all stored segments are older.
 
-    This is the first offset of a segment, or of the gaps right before it.
+    This is the first offset of the segment in which the entry may be, or of the gaps right before that segment, because events of
+    that time may be among the missing ones.
     """
     found = next((index for index, one in enumerate(segments) if one.form != "gap" and one.newest_ms >= since_ms), None)
     if found is None:

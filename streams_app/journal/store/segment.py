@@ -25,7 +25,8 @@ class Segment:
         form: ``raw`` if the blocks are as they were appended; ``packed`` if they were replaced by compressed blocks, which
             neighbouring keys share; ``gap`` if the source had lost the offsets, so that there are no blocks.
         generation: Random name of the segment's set of blocks; staged blocks get a new one.
-        is_closed: Whether the segment receives no more events although it may be the last one. Earlier segments never receive any.
+        is_closed: Whether the segment was closed, so that it receives no more events even if it is the last one. Segments before
+            the last one receive none in any case.
         entries: Number of events.
         received_bytes: Size of the keys, values and headers of its events.
         stored_bytes: Estimated bytes that its blocks need in Redis, see ``core/block.py``.

@@ -258,7 +258,7 @@ class Hub:
             for view_page in dirty:
                 message = self._message(view_page, now_ms)
                 for connection in self._open.get(view_page, ()):
-                    # A connection without a first state waits for a poll that begins after its arrival, which this one did not.
+                    # A connection without a first state waits for the next poll: this poll began before its arrival.
                     if connection not in self._waiting:
                         connection.push(message)
         self._metrics.live_connections.set(len(self.connections))
