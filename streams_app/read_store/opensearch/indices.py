@@ -81,7 +81,7 @@ class Indices:
             is_rebuild: Another index will replace the current one, which may have another shape and stays unchanged.
 
         Raises:
-            ConfigurationError: An index has the name of an alias of this store, or the index behind an alias does not fit it.
+            ConfigurationError: An alias of the store is the name of an index, or belongs to an index that does not fit the store.
         """
         template = {
             "index_patterns": [f"{self._table}-0*"], "priority": _PRIORITY,

@@ -53,7 +53,7 @@ class OpenSearchRebuilding:
             Sentences for the operator, about removed indices and a change of the template.
 
         Raises:
-            ConfigurationError: An index has the name of an alias of this store, or the index behind an alias does not fit it.
+            ConfigurationError: An alias of the store is the name of an index, or belongs to an index that does not fit the store.
         """
         await self._indices.initialise(is_rebuild=True)
         await self._block.remove()  # a rebuild that was killed during its switch may have left it

@@ -91,7 +91,7 @@ class OpenSearchStore:
         Returns a sentence for each object, also for existing ones.
 
         Raises:
-            ConfigurationError: An index has the name of an alias of this store, or the index behind an alias does not fit it.
+            ConfigurationError: An alias of the store is the name of an index, or belongs to an index that does not fit the store.
             TryAgainError: The server is unavailable, or denies access.
         """
         done = await self._indices.initialise()
