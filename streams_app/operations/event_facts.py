@@ -14,7 +14,7 @@ from streams_app.formatting import counted, escaped, shown, span, time_text
 from streams_app.operations.dead_letter import ListedDeadLetter
 from streams_app.operations.group_facts import lay_out
 from streams_app.subscribers.declaration.subscription import Subscription
-from streams_app.subscribers.execution.crash_isolation import WATCHED_MS
+from streams_app.subscribers.execution.crash_isolation import WATCH_PASSED
 from streams_app.subscribers.execution.status import WAITS, waiting_text
 from streams_app.subscribers.state.offset_metadata import OffsetMetadata
 
@@ -230,7 +230,7 @@ def _verdict(found: EventFacts, one: Subscription, now_ms: int) -> str:
 
 
 def _is_in_progress(kept: AttemptEntry) -> bool:
-    return kept.is_begun or kept.due_ms == WATCHED_MS
+    return kept.is_begun or kept.due_ms == WATCH_PASSED
 
 
 def _ended(found: EventFacts, one: Subscription) -> str | None:

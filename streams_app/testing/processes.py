@@ -116,7 +116,7 @@ class Process:
     Attributes:
         is_alive: True until the process is killed.
         is_frozen: Whether the process is stopped for a time, as by SIGSTOP.
-        silences: Number of times the process was killed or frozen.
+        interruptions: Number of times the process was killed or frozen.
         starting: Task that starts the process and takes over the consumer groups.
         loop: Event loop of the process.
         events: Publisher that the functions of subscribers use.
@@ -156,7 +156,7 @@ class Process:
             on_fatal: Called with unexpected errors.
         """
         self.is_alive, self.is_frozen = True, False
-        self.silences = 0
+        self.interruptions = 0
         self.runs = runs
         self._name = name
         self._dies = dies

@@ -241,11 +241,11 @@ class Workers:
 
     def _take_over_later(self, former: Process) -> None:
         """Move the groups to another process after a session timeout, unless ``former`` runs again by then."""
-        former.silences += 1
-        silence = former.silences
+        former.interruptions += 1
+        interruption = former.interruptions
 
         def take_over() -> None:
-            if former is self.owner and not former.can_run and former.silences == silence:
+            if former is self.owner and not former.can_run and former.interruptions == interruption:
                 self._start()
 
         self.stage.at(self.time.seconds + self._settings.kafka.session_timeout_ms / 1000, take_over)

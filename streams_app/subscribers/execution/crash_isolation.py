@@ -18,7 +18,7 @@ from typing import Final
 FIRST_WATCH_MS: Final = 50
 """How long a suspect is watched at its first attempt: no further event of its partition starts during this time."""
 
-WATCHED_MS: Final = 2
+WATCH_PASSED: Final = 2
 """Due time that is stored for a suspect whose attempt is still running after the suspect was watched for long enough. It marks the
 suspect: if the process crashes from then on, the crash count of the suspect does not increase."""
 

@@ -20,7 +20,7 @@ from typing import Final
 
 from streams_app.delivery.processor import NO_OFFSET, Claim, OffsetAndMetadata
 from streams_app.delivery.tasks import ended
-from streams_app.subscribers.execution.crash_isolation import FEWEST_TOGETHER, WATCHED_MS, next_together, watched_ms
+from streams_app.subscribers.execution.crash_isolation import FEWEST_TOGETHER, WATCH_PASSED, next_together, watched_ms
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent
@@ -82,7 +82,7 @@ class AtLeastOnceGuarantee(Guarantee):
         return Takeover(tracker.end, entries, (), tasks)
 
     def _after_crash(self, entry: AttemptEntry) -> AttemptEntry:
-        if not entry.is_begun and entry.due_ms != WATCHED_MS:
+        if not entry.is_begun and entry.due_ms != WATCH_PASSED:
             return entry
         self._partition.context.subscriber_metrics.interrupted_attempt("crash")
         # The count increases for events that were running or watched: with 1 the event is a suspect, with 2 it gets a solo retry,
@@ -187,7 +187,7 @@ class AtLeastOnceGuarantee(Guarantee):
                 late = await self._still_running_after_watch(attempts)
                 self._are_long = bool(late)
                 for event in late:
-                    self._log.keep(event.offset, AttemptEntry(event.attempts, event.crash_count, due_ms=WATCHED_MS))
+                    self._log.keep(event.offset, AttemptEntry(event.attempts, event.crash_count, due_ms=WATCH_PASSED))
                 self._max_together = next_together(self._max_together)
                 await self._log.written(offsets, REDIS_SECONDS)
             partition.start_limit = None

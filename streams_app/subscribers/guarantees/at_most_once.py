@@ -175,7 +175,7 @@ class AtMostOnceGuarantee(Guarantee):
         because that owner treats these events as interrupted.
         """
         await self._write_ahead.close(tasks)
-        if self.log.is_robbed:
+        if self.log.is_fenced:
             # close has sent dead letters for the events in log.done.
             self._uncommitted = {offset: event for offset, event in self._uncommitted.items() if offset not in self.log.done}
 

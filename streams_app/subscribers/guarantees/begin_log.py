@@ -58,7 +58,7 @@ class BeginLog:
 
     Attributes:
         done: Events that have succeeded, but whose outcomes are not written yet, by offset.
-        is_robbed: Whether another process has claimed the partition, so that this log can no longer write outcomes.
+        is_fenced: Whether another process has claimed the partition, so that this log can no longer write outcomes.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class BeginLog:
                 the outcomes earlier. None if outcomes need no commit.
         """
         self.done: dict[int, InFlightEvent] = {}
-        self.is_robbed = False
+        self.is_fenced = False
         self._store = store
         self._whose = store.keys.subscriber, store.keys.source
         self._progress = progress
@@ -244,7 +244,7 @@ class BeginLog:
                 await self._write_begins()
                 await self._commit()
             except FencedError as error:
-                self.is_robbed = self.is_robbed or error.cause == ANOTHER_OWNER
+                self.is_fenced = self.is_fenced or error.cause == ANOTHER_OWNER
                 raise
 
     async def pass_ended(self, seconds: float) -> None:
@@ -266,7 +266,7 @@ class BeginLog:
             async with asyncio.timeout(seconds):
                 await self._write_ends(is_last=True)
         except FencedError as error:
-            self.is_robbed = self.is_robbed or error.cause == ANOTHER_OWNER
+            self.is_fenced = self.is_fenced or error.cause == ANOTHER_OWNER
             self._report_unwritten(error)
         except DEPENDENCY_ERRORS as error:
             self._report_unwritten(error)

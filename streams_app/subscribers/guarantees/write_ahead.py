@@ -264,7 +264,7 @@ class WriteAhead:
             partition.tracker.put_off(partition.tracker.claim, event.offset)
             log.keep(event.offset, AttemptEntry(event.attempts, due_ms=1))
         await log.write_last(CLOSE_SECONDS)
-        if log.is_robbed:
+        if log.is_fenced:
             await self.send_late(log.done.values())
         self._is_closed = True
 

@@ -34,7 +34,7 @@ class AttemptEntry(NamedTuple):
         attempts: Number of attempts that have begun, including the current one.
         crash_count: Number of attempts during which the process crashed, as far as is known.
         due_ms: Wall-clock time at which the next attempt is due. While an attempt is running, it is 0;
-            or :data:`.WATCHED_MS`, if the attempt is that of a suspect that was watched for long enough.
+            or :data:`.WATCH_PASSED`, if the attempt is that of a suspect that was watched for long enough.
     """
 
     attempts: int

@@ -14,7 +14,7 @@ from streams_app.operations.event_facts import EventFacts, SearchedOffsets, desc
 from streams_app.operations.worker_pages import Page
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
-from streams_app.subscribers.execution.crash_isolation import WATCHED_MS
+from streams_app.subscribers.execution.crash_isolation import WATCH_PASSED
 from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_metadata import OffsetMetadata
 from streams_app.subscribers.state.offset_tracker import OffsetsAbove
@@ -85,7 +85,7 @@ def dead_letter(reason: str) -> ListedDeadLetter:
         (found(kept=AttemptEntry(1, 0, NOW_MS - 1)), "has failed 1 time and waits for its next attempt, due now"),
         (found(kept=AttemptEntry(1)), "runs now, or the process in which it ran has died and its partition is not claimed yet"),
         (
-            found(kept=AttemptEntry(2, 1, WATCHED_MS)),
+            found(kept=AttemptEntry(2, 1, WATCH_PASSED)),
             "runs now, or the process in which it ran has died and its partition is not claimed yet",
         ),
         (
@@ -161,7 +161,7 @@ def test_redis_without_an_answer_is_reported_and_nothing_is_invented(ship: Subsc
         (AttemptEntry(2, 0, NOW_MS - 1), "2 attempts made; the next one is due now"),
         (AttemptEntry(2, 1), "attempt 2 is in progress; 1 death of its process may be its doing"),
         (
-            AttemptEntry(2, 1, WATCHED_MS),
+            AttemptEntry(2, 1, WATCH_PASSED),
             "attempt 2 is in progress, begun with a few others at most, and watched for a while; 1 death of its process may be its "
             "doing",
         ),
