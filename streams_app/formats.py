@@ -2,7 +2,7 @@
 
 A fold reads the row of a change event, or the data of a CloudEvent, as the event; the fields of the envelope are added with the
 prefix ``@`` (:func:`row_event`, :func:`cloud_event`). For subscribers, the envelope is not added to the payload, see
-:mod:`streams_app.events.formats`.
+:mod:`streams_app.events.unwrapping`.
 
 Source: the documentation of Debezium 3 (``connectors/postgresql``, "Data change events", "Transaction metadata") and CloudEvents
 1.0.2, "JSON Event Format".

@@ -18,8 +18,8 @@ from streams_app.delivery.offset_metadata import offsets_of
 from streams_app.errors import BadEventError, ConfigurationError, StreamsAppError
 from streams_app.events.codec import event_id
 from streams_app.events.declaration import Event
-from streams_app.events.formats import attributes_of
 from streams_app.events.headers import TYPE, Headers, header, source_of
+from streams_app.events.unwrapping import attributes_of
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_ends import high_watermarks
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends

@@ -1,7 +1,7 @@
 """Reads the event in a value of any format (pure).
 
 Live views and journals use this module to read single fields of events. Folds use only its handling of frames, see
-:mod:`streams_app.folding.reading.formats`.
+:mod:`streams_app.folding.reading.unwrapping`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from tests.chaos.mutants import Change, Mutant
 SHARD = "journal.agents.shard:JournalShard"
 KEEPER = "journal.agents.keeper:Keeper"
 BEGINNING = "journal.agents.beginning:_created"
-ROWS_IN = "journal.reading.position:rows_in"
+ROWS_IN = "journal.reading.shard_position:rows_in"
 ANYTHING = ("history", "", "lossy crash rebalance history")
 DEATHS = (
     "dying:append crash:9 history",
@@ -244,7 +244,7 @@ SHOWN_BY_TESTS: Final = (
         "only one partition is read",
         "Events of the key in other partitions are missing.",
         (),
-        (Change("journal.reading.reading:Reading._begin", "*range(known)", "*range(min(known, 1))"),),
+        (Change("journal.reading.all_partitions:Reading._begin", "*range(known)", "*range(min(known, 1))"),),
     ),
     Mutant(
         "a segment's form is looked up before the read",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import RedisError
 
 from streams_app.journal.core.entry import Row
-from streams_app.journal.reading.position import MissingOffsets, ShardPosition
+from streams_app.journal.reading.shard_position import MissingOffsets, ShardPosition
 from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, NoStateReply, RemovedReply, Reply
 from tests.chaos.simulation_hubs import HubLink
 from tests.chaos.simulation_journal_model import JournalModel

@@ -18,8 +18,8 @@ from streams_app.errors import BadEventError
 from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.event import Event
 from streams_app.folding.reading.fast import FastKeptReader, FastReader, is_usual, is_usual_kept
-from streams_app.folding.reading.formats import FormatReader
 from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRecord, decode_all
+from streams_app.folding.reading.unwrapping import FormatReader
 from streams_app.schemas.cache import SchemaCache
 from streams_app.settings import Limits
 

@@ -19,9 +19,9 @@ from streams_app.formatting import milliseconds, parse_duration
 from streams_app.health.http import HttpServer, json_reply
 from streams_app.journal.core.cursor import Start, cursor_text, parse_start
 from streams_app.journal.core.entry import UNKEYED
+from streams_app.journal.reading.all_partitions import JournalPage
 from streams_app.journal.reading.entries import Entry, Gap, keys_meant
 from streams_app.journal.reading.reader import JournalReader
-from streams_app.journal.reading.reading import JournalPage
 from streams_app.redis_access.client import REDIS_ERRORS, redis_fault_text
 from streams_app.settings import JournalSettings, Settings
 from streams_app.settings.base import suggestion

@@ -18,10 +18,10 @@ from streams_app.clock import Clock, SystemClock
 from streams_app.errors import ConfigurationError
 from streams_app.journal.core.cursor import Start, cursor_text, parse_start
 from streams_app.journal.core.entry import Row
+from streams_app.journal.reading.all_partitions import POLL_SECONDS, JournalPage, Reading
 from streams_app.journal.reading.decoding import EntryDecoder
 from streams_app.journal.reading.entries import Entry, Gap, key_of
-from streams_app.journal.reading.position import MissingOffsets, ShardPosition
-from streams_app.journal.reading.reading import POLL_SECONDS, JournalPage, Reading
+from streams_app.journal.reading.shard_position import MissingOffsets, ShardPosition
 from streams_app.journal.reading.shards import SharedShards
 from streams_app.redis_access.client import ANSWER_SECONDS, REDIS_ERRORS, connect, why_unreachable
 from streams_app.settings import Settings

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from streams_app.clock import Clock
 from streams_app.journal.core.entry import Row
-from streams_app.journal.reading.position import MissingOffsets, ShardPosition
+from streams_app.journal.reading.shard_position import MissingOffsets, ShardPosition
 from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, ShardStatus
 from streams_app.journal.store.keys import JournalKeys, journal_keys
 from streams_app.settings import JournalSettings, Settings

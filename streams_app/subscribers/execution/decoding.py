@@ -12,9 +12,9 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import BadEventError, NotDecodedError
 from streams_app.events.codec import Decoder, decoder_of, event_id, names, runs_users_code
 from streams_app.events.declaration import Event
-from streams_app.events.formats import unwrap_of
 from streams_app.events.headers import identity_of
 from streams_app.events.parent import Publisher
+from streams_app.events.unwrapping import unwrap_of
 from streams_app.schemas.cache import SchemaCache
 from streams_app.settings import Limits
 from streams_app.subscribers.declaration.original_position import is_replay_for, parse_replay

@@ -13,8 +13,8 @@ from streams_app.errors import CursorError, JournalGoneError
 from streams_app.journal.core.block import rows_of_key
 from streams_app.journal.core.cursor import parse_start
 from streams_app.journal.core.entry import Row
+from streams_app.journal.reading.all_partitions import JournalPage
 from streams_app.journal.reading.entries import Entry
-from streams_app.journal.reading.reading import JournalPage
 from streams_app.settings import Settings
 from tests.integration.journal.reading.readers import THREE_DAYS, offsets, read
 from tests.journals import JournalShard, row
@@ -117,7 +117,7 @@ class Decoding:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.raw_bytes = 0
         self.on_loop_bytes = 0
-        monkeypatch.setattr("streams_app.journal.reading.position.rows_of_key", self)
+        monkeypatch.setattr("streams_app.journal.reading.shard_position.rows_of_key", self)
 
     def __call__(self, member: bytes, key: bytes) -> list[Row]:
         rows = rows_of_key(member, key)

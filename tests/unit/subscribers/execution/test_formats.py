@@ -14,7 +14,7 @@ from streams_app import Event, Received, subscriber
 from streams_app.delivery.batch import TP
 from streams_app.errors import BadEventError, ConfigurationError
 from streams_app.events.asyncapi import document
-from streams_app.events.formats import attributes_of
+from streams_app.events.unwrapping import attributes_of
 from streams_app.settings import Limits
 from streams_app.subscribers.execution.decoding import decode_of
 from streams_app.testing import SubscriberTester

@@ -13,7 +13,7 @@ from streams_app.errors import CursorError, JournalGoneError
 from streams_app.journal.core.cursor import Start, cursor_text
 from streams_app.journal.core.entry import Row
 from streams_app.journal.reading.entries import Entry, Gap
-from streams_app.journal.reading.position import ENTRY_BYTES, MissingOffsets, ShardPosition, content_bytes, last_offset
+from streams_app.journal.reading.shard_position import ENTRY_BYTES, MissingOffsets, ShardPosition, content_bytes, last_offset
 from streams_app.journal.reading.shards import SharedShards
 from streams_app.journal.store.segment import Segment
 
