@@ -58,7 +58,7 @@ class ReaderPosition:
     Attributes:
         topic_id: Id of the topic that was read; "": no id was stored.
         to: Offset after the last one that was read.
-        read: Fingerprints of records that were read.
+        read: Fingerprints of some of the records that were read, to identify the log.
     """
 
     topic_id: str

@@ -103,9 +103,12 @@ def explain(
 ) -> None:
     """Explain why SUBSCRIBER has not finished an event.
 
-    Name the event by its topic, partition and offset, which is fastest, or by its id: its ce_id, or the fold-id of a folded record.
-    An id is searched among replayed events that are not finished, then in the topic from the committed offsets on, then below them
-    since --since, and in the dead letters.
+    Name the event by its position or by its id. The position consists of topic, partition and offset, and needs no search. The id
+    is the ce_id of the event, or the fold-id of a folded record.
+
+    The command looks for an id in four places, one after another, and stops at the first match. It begins with the replayed events
+    that are not finished. Next, it reads the topic from the committed offsets to the end. Then it reads the topic before the
+    committed offsets, back to --since. Finally, it reads the dead letters of the subscriber.
 
     For a subscriber of folded records, TOPIC may also be the source of the fold. The command then shows whether the event is in an
     open group, was dropped with its group, or is in an emitted record.

@@ -151,7 +151,10 @@ class TrustedClock:
         return abs(self.skew_ms) <= SKEW_MS and abs(now.drift_ms - self._drift_ms) <= SKEW_MS
 
     def now_ms(self) -> int:
-        """Return the wall clock in Unix ms; while it is not trusted, the time of Redis, extrapolated from the last comparison."""
+        """Return the time in Unix ms: that of the wall clock or, while it is not trusted, an estimate of Redis ``TIME``.
+
+        The estimate is the time in the last reply of Redis plus the time that has passed since that reply.
+        """
         now = self.read()
         return now.wall_ms if self._agrees(now) else now.monotonic_ms + self._redis_drift_ms
 

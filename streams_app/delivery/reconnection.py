@@ -27,13 +27,13 @@ class Reconnection:
     """Buffers the batches of one partition after a reconnection, until its log is compared with the records that were read."""
 
     def __init__(self, tp: TP, is_same_log: Callable[[], Awaitable[bool]], on_fatal: Callable[[BaseException], None]) -> None:
-        """Start without a known connection, so that the first batch causes a comparison.
+        """Prepare for a new claim. Its first batch is buffered until the log has been compared, as after a reconnection.
 
         Args:
             tp: The partition.
-            is_same_log: Returns whether the log still matches the records that were read; raises a dependency error if the broker
-                does not answer.
-            on_fatal: Called with any other error.
+            is_same_log: Compares the log with the records that were read; returns whether it still contains them. If it raises a
+                dependency error, because the broker does not answer, the comparison is repeated.
+            on_fatal: Called with any other error that ``is_same_log`` raises.
         """
         self._tp = tp
         self._is_same_log = is_same_log

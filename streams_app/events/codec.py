@@ -168,10 +168,11 @@ def runs_users_code(decoder: Decoder[Any, Any]) -> bool:
 
 
 def encode(event: Event[T, M], data: T, before: T | None, metadata: M | None) -> tuple[bytes | None, bytes]:
-    """Return the key and the value of an event to publish.
+    """Return the key and the value of an event to publish; ``before`` and ``metadata`` are None if the event has none.
 
     Raises:
-        BadEventError: ``not-valid``: JSON cannot represent the event, or the field of its key has no scalar value.
+        BadEventError: The event cannot be represented as JSON, or the field that ``keyed_by`` names is not a scalar (reason
+            ``not-valid``).
     """
     try:
         value = _json(data)

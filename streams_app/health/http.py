@@ -93,7 +93,9 @@ class HttpServer:
         self._closing.append(close)
 
     def start(self) -> None:
-        """Start the server on its own thread; call this on the main loop of the worker, which answers ``/groups``.
+        """Start the server on its own thread.
+
+        Call this on the main event loop of the worker: requests for ``/groups`` are answered there.
 
         Raises:
             TryAgainError: The server cannot listen, for example because no port is free.
@@ -215,7 +217,10 @@ class HttpServer:
         return json_reply(fields, status=503 if reasons else 200)
 
     async def _page(self, request: web.Request) -> web.Response:
-        """Answer ``/events`` and ``/asyncapi.json``: the catalogue, and the status of its subscribers in this worker."""
+        """Answer ``/events`` (events and subscribers, with their status in this worker) or ``/asyncapi.json`` (AsyncAPI document).
+
+        The answer is 404 if the worker has no catalogue.
+        """
         page = self._status.pages.get(request.path)
         if page is None:
             return json_reply({"error": "this worker has no catalogue: events.catalogue names none"}, status=404)

@@ -35,7 +35,7 @@ def connection_limit() -> int:
 
 
 class Connections:
-    """The connections of one server; used only on its loop.
+    """The open connections of one HTTP server; not thread-safe, used only on the server's event loop.
 
     Above the limit, the connection that has waited longest for its client is closed, never the new one. So a health check is
     answered even if other clients hold many connections open.

@@ -232,7 +232,7 @@ def _version() -> str:
 
 
 def observe_all(histogram: Histogram, values: Collection[float]) -> None:
-    """Add many values to a histogram. This takes a tenth of the time of a call of ``histogram.observe`` for each."""
+    """Add many values to a histogram, ten times as fast as by calling ``histogram.observe`` for each."""
     for bucket, count in Tally(map(partial(bisect_left, histogram._upper_bounds), values)).items():
         histogram._buckets[bucket].inc(count)
     histogram._sum.inc(sum(values))

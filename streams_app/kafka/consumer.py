@@ -82,8 +82,8 @@ class FoldingConsumer(Consumer):
     async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Any]]:
         """Wait for fetched batches; yield the partition of each batch, and a message that holds the batch.
 
-        A batch is yielded even if its partition was paused after the fetch. On delivery, a stale batch is recognised by its seek
-        number.
+        A batch is yielded even if its partition was paused or its reader has seeked after the fetch. The ownership discards batches
+        that were fetched before the last seek, see :attr:`.Batch.seek_number`.
         """
         self._thread.room = BUFFERED_RECORDS - self._in_flight()
         if self.flow_active and self.assignment() and (self._thread.room <= 0 or not self._get_active_partitions()):

@@ -315,7 +315,7 @@ async def _searched(
 
 @asynccontextmanager
 async def _log(settings: Settings, one: Subscription, topic: str, counts: Mapping[str, int]) -> AsyncGenerator[EventLog, None]:
-    """Open a topic of the subscriber, as an :class:`EventLog`, for the ``async with`` block."""
+    """Open one topic as an :class:`EventLog`, for an ``async with`` block; ``counts`` is the partition count of each topic."""
     tps = [TopicPartition(topic, number) for number in range(counts[topic])]
     commits = await committed(settings, one, [TP(*tp) for tp in tps])
     async with log_reader(settings.kafka, topic, range(counts[topic])) as consumer:

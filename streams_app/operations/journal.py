@@ -104,7 +104,7 @@ def summary_of(status: JournalStatus) -> str:
 
 
 def size_text(size: int) -> str:
-    """Format a number of bytes for people: ``1.5 kB``, ``20 MB`` (pure)."""
+    """Format a number of bytes for people, such as ``1.5 kB`` or ``20 MB``."""
     value, unit = float(size), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if value < 1_000:  # noqa: PLR2004  # SI

@@ -60,7 +60,10 @@ class Destination(Protocol):
         """
 
     def rejections(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
-        """Return the reasons for which the present declaration would reject the event again."""
+        """Return the reasons for which the fold or subscriber, as it is declared now, would reject the event again.
+
+        The result is empty if no reason is known, for example because the schema of the event is not available here.
+        """
 
     def event(self, dead_letter: ListedDeadLetter) -> OutgoingRecord:
         """Return the record that replays a dead letter. Call it only if :meth:`obstacle` has returned an empty text."""
@@ -104,7 +107,7 @@ class FoldDestination(Destination):
         return ""
 
     def rejections(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
-        """Return the reasons for which the present declaration would reject the event again."""
+        """Return the reasons for which the fold, as it is declared now, would reject the event again; empty if none is known."""
         record = _Event(dead_letter.offset, dead_letter.timestamp_ms, dead_letter.key, dead_letter.value)
         try:
             return [one.reason for one in self._reader.read([record]).rejected]
@@ -191,7 +194,7 @@ class SubscriberDestination(Destination):
         return ""
 
     def rejections(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
-        """Return the reasons for which the present declaration would reject the event again."""
+        """Return the reason why the subscriber, as it is declared now, would reject the event again; empty if none is known."""
         try:
             self._decoded(dead_letter)
         except BadEventError as error:

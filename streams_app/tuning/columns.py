@@ -73,7 +73,7 @@ class Columns:
         self, *, now_ms: int, max_changed: int = 10_000, capacity: int = CAPACITY, reads_details: bool = False,
         keeps_events: bool = False, longest_own_ms: int | None = None,
     ) -> None:  # fmt: skip
-        """Create empty columns.
+        """Create the columns, without events.
 
         Args:
             now_ms: Wall clock in ms, the highest possible score.
@@ -82,8 +82,8 @@ class Columns:
             reads_details: Whether the events are :class:`streams_app.folding.core.event.DetailedEvent` objects, which take 4 more
                 bytes each.
             keeps_events: Whether the fold keeps whole events, so that the sizes of the events are stored.
-            longest_own_ms: The longest quiet period that an event may set, in ms; None if events set none. The events must be read
-                by the fold that :func:`fold_to_read` returns.
+            longest_own_ms: The longest quiet period that an event may set, in ms; None if events set none. If it is not None, read
+                the events by the fold that :func:`fold_to_read` returns, which marks the events that set their own quiet period.
         """
         self.events = self.from_ms = self.to_ms = self.halvings = 0
         self.sets = NameSets(max_changed)
@@ -345,7 +345,7 @@ class Columns:
 
     @property
     def closing(self) -> NDArray[np.bool_] | None:
-        """Whether each sorted event closes its group; None if the fold reads no such detail."""
+        """Whether each event, in sorted order, is the last one of its group by ``close_when``; None without ``reads_details``."""
         return (self._extras["details"] & 1).astype(bool) if "details" in self._extras else None
 
     @property
@@ -379,7 +379,7 @@ def fold_to_read(fold: Fold) -> Fold:
 
 
 def _details_of(event: Any) -> int:
-    """Pack the details of an event: bit 0 is set if it closes its group; the higher bits are its size if it is kept."""
+    """Pack two properties of an event: bit 0 is set if it closes its group; the higher bits are its size if it is kept."""
     return int(event.closes) | (size_of_event(event.json) << 1 if event.json else 0)
 
 

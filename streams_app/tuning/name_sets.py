@@ -29,11 +29,12 @@ _CROWDED: Final = 0.75
 
 
 class NameSets:
-    """Stores each different set of changed names under a number. A name is represented by its 64-bit hash.
+    """Stores each distinct set of changed names once, and identifies it by a number. A name is represented by its 64-bit hash.
 
     Attributes:
-        max_changed: Bound of the fold on the names of a group.
-        are_counted: Whether only sizes are kept, because the names did not fit; the number of a set is then its size.
+        max_changed: Maximum number of changed names of one group, as the fold sets it.
+        are_counted: Whether the names were discarded because they took more than :data:`MAX_BYTES`. A set is then identified only
+            by how many names it has.
     """
 
     def __init__(self, max_changed: int) -> None:
@@ -88,7 +89,7 @@ class NameSets:
 
     @property
     def may_close(self) -> bool:
-        """Whether so many different names occur that a group may exceed ``max_changed``."""
+        """Whether the bound ``max_changed`` may close a group: more different names than that occur in all sets together."""
         return len(self._different) > self.max_changed
 
     @property

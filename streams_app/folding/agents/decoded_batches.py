@@ -23,9 +23,11 @@ class ReadRange(NamedTuple):
     """The events of a range of source offsets, as one fold reads them.
 
     Attributes:
-        events: Events in offset order, which can be iterated over once.
-        reading: Rejected events and the number of misrouted events; complete once ``events`` was iterated over.
-        reread: Function that reads the events of a chunk again, to split its runs. The result may contain events outside the chunk.
+        events: Events in offset order; iterate over them only once.
+        reading: Rejected events, and the number of events whose record key is not their group key; complete once ``events`` was
+            iterated over.
+        reread: Function that reads the events of a chunk again. It is called if a bound of the fold closes a group in the middle of
+            a run, which must then be split. The result may contain events outside the chunk.
     """
 
     events: Iterable[Event]

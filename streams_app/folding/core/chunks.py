@@ -1,7 +1,8 @@
 """Aggregates the events of a fetched range by group, before they are sent to Redis (pure).
 
-A *run* is the aggregate of consecutive events of one group. Most groups of a range have one run. With ``sessions``, a gap longer
-than the quiet period begins a new run. :mod:`streams_app.folding.store.arguments` turns runs into arguments of a script.
+A *chunk* is a part of a range that Redis folds before the next part; most ranges are a single chunk. A *run* is the aggregate of
+consecutive events of one group within a chunk. Most groups of a chunk have one run. With ``sessions``, a gap longer than the quiet
+period begins a new run. :mod:`streams_app.folding.store.arguments` turns runs into arguments of a script.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MAX_EVENTS: Final = 20_000
 """Maximum number of events in one run, because one script applies all events of a group in a chunk."""
 
 MAX_NEAR_EVENTS: Final = 1_000
-"""Maximum number of events in one run if bounds may close its group very often: so many closings take a script some 10 ms."""
+"""Maximum number of events in one run if bounds may close its group very often, because so many closings take a script some 10 ms."""
 
 MAX_HOLDS: Final = 300
 """A group counts as closing very often if its run lasts this many times the maximum hold."""
@@ -32,10 +33,10 @@ MAX_RUNS: Final = 1_000
 """Maximum number of runs of one group in a chunk, because one script folds all of them."""
 
 MAX_WIDE_RUNS: Final = 100
-"""After every so many runs of a group, the names in all its runs are counted, to decide whether the chunk ends."""
+"""Each time a group has this many more runs, the names in all its runs are counted, to decide whether the chunk ends."""
 
 MAX_NAMES_OF_RUNS: Final = 50_000
-"""Maximum number of names in all runs of one group together; checked each time these names are counted."""
+"""A chunk ends if all runs of one group together have this many names; checked after every :data:`MAX_WIDE_RUNS` runs."""
 
 MAX_NAMES: Final = 5_000
 """A chunk ends when a run has this many names. A bit mask of names is not checked, because it cannot contain so many."""
@@ -59,7 +60,7 @@ class GroupRun(msgspec.Struct, gc=False):
         closes: Whether the last event closes the group.
         events_kept: The events with their scores; None if the fold does not keep events.
         bytes_kept: Size of the kept events, see :func:`streams_app.folding.core.kept_events.size_of_event`.
-        shorter_ms: By how much the quiet period that the last event sets is shorter than the fold's longest one.
+        shorter_ms: By how much the quiet period after the last event is shorter than the fold's longest one; 0 if events set none.
         is_early: Whether the run is a single event that ``leading`` may emit at once.
         packed_kept: The kept events, packed for storage; None until they are packed.
     """
@@ -93,7 +94,7 @@ class Chunk:
         above: Last offset before the chunk.
         to: Last offset of the chunk, where the fence is once the chunk is folded.
         time: Times that determine the scores of its events.
-        start_ms: Score of the event before the chunk; no score in the chunk is lower.
+        start_ms: Lowest score that an event of the chunk may have, see :meth:`.ShardClock.start_ms`.
         clock_ms: Score of its last event; ``start_ms`` if it has none.
         events: Number of its events.
         groups: The runs of each group, in offset order, by group key.
@@ -187,7 +188,10 @@ class ChunkCutter:
         return chunk
 
     def _more_events(self, run: GroupRun) -> int:
-        """Return how many events a run may have before it is checked again; 0 ends the chunk. A check per event would be slow."""
+        """Check whether a run is so long that the chunk ends; return 0 if it is.
+
+        Otherwise, return the number of events at which the run is checked again. A check after each event would be slow.
+        """
         bounds, lasted_ms = self._bounds, run.last_score - run.first_score
         is_long = bounds.may_close_often or run.events >= MAX_EVENTS or lasted_ms >= MAX_HOLDS * bounds.hold_ms
         is_long |= bounds.exceeded_by(size_of(run.names)) is not None
@@ -195,7 +199,10 @@ class ChunkCutter:
 
 
 def _more_runs(runs: list[GroupRun]) -> int:
-    """Return how many runs a group may have before they are checked again; 0 ends the chunk."""
+    """Check whether the runs of a group are so many that the chunk ends; return 0 if they are.
+
+    Otherwise, return the number of runs at which they are checked again.
+    """
     is_long = len(runs) >= MAX_RUNS or sum(size_of(run.names) for run in runs) >= MAX_NAMES_OF_RUNS
     return 0 if is_long else len(runs) + MAX_WIDE_RUNS
 

@@ -68,7 +68,7 @@ class Bounds:
         aggregates: Aggregates of the changed names; None if values are not aggregated.
         sessions: Whether the backlog policy is ``sessions``: a gap in the scores that is longer than the quiet period closes a
             group while it is folded. With ``merge``, silence closes groups only once the worker has caught up.
-        reads_details: Whether events have more details than group and changed names, see
+        reads_details: Whether the fold needs more of each event than its group and changed names, see
             :attr:`streams_app.fold.Fold.reads_details`.
     """
 
@@ -128,7 +128,7 @@ class Bounds:
         return CLOSED if closes else "max_events" if self.max_events and events >= self.max_events else None
 
     def events_left(self, events: int) -> int | None:
-        """Return how many more events a group with ``events`` events may have; None if there is no bound."""
+        """Return how many more events a group with ``events`` events may have; None without ``max_events``."""
         return self.max_events - events if self.max_events else None
 
     def keeps_open(self, lasted_ms: int, events: int, names: int, kept: int = 0) -> bool:

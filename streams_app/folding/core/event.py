@@ -58,8 +58,7 @@ class DetailedEvent(NamedTuple):
         names: Decoded values by changed name; empty if the fold keeps whole events.
         closes: Whether the event is the last one of its group (``close_when``).
         json: The event, or its selected fields, as JSON (``keep = "events"``); empty for other folds.
-        shorter_ms: By how many ms the quiet period that this event sets is shorter than the fold's longest one; 0 if events set
-            none.
+        shorter_ms: By how many ms the quiet period after this event is shorter than the fold's longest one; 0 if events set none.
     """
 
     offset: int
@@ -77,7 +76,7 @@ class DetailedEvent(NamedTuple):
 
 
 Event = PlainEvent | DetailedEvent
-"""An event as a reader yields it: a plain tuple, unless the fold reads details."""
+"""An event as a reader yields it: a :class:`DetailedEvent` if :attr:`.Fold.reads_details` is true, otherwise a plain tuple."""
 
 ScoredEvent = FoldEvent | DetailedEvent
 

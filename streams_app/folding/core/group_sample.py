@@ -1,6 +1,7 @@
 """Estimates from a sample of groups how well a fold's window suits them (pure).
 
-It measures the gaps between events, the waits of events for their record, and how often a group reopens soon after it has closed.
+It measures the gaps between events, the time from each event to the acknowledgement of its record, and how often a group reopens
+soon after it has closed.
 For the latter, a worker must remember groups that have closed. The number of such groups has no limit, so only a sample is
 remembered: the groups whose hash is below a limit. The hash of a group is the same in every worker. If the sample becomes too
 large, the limit is halved, and each remaining group stands for twice as many groups. Sums are estimates for all groups; they are
@@ -51,8 +52,8 @@ class SampledGroup(msgspec.Struct, gc=False):
         closed_ms: When the group closed with its last record, in ms; None if no record was seen, or once the next event after that
             record was compared with this time.
         closed_offset: Last offset of the last record.
-        is_reopened: Whether events after the last record were counted, but the time of the first of them is not known before the
-            next record.
+        is_reopened: Whether events after the last record were counted, but the time of the first of them is unknown, because a run
+            also contains earlier events. The next record shows this time.
     """
 
     last_offset: int = NEVER
@@ -213,7 +214,7 @@ class GroupSample:
         return found
 
     def _opened(self, found: ObservedGroups, group: SampledGroup, runs: Sequence[GroupRun]) -> None:
-        """Count a split if the runs of a chunk show that a group reopened within the quiet period after it had closed."""
+        """Add to :attr:`ObservedGroups.split` if a group reopened within the quiet period after it had closed, as its runs show."""
         for run in runs:
             if run.first_offset > group.closed_offset:
                 self._judge(found, group, run.low_ms)

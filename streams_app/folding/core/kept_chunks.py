@@ -1,7 +1,8 @@
-"""Cuts chunks and splits runs for ``keep = "events"`` (pure).
+"""Cuts ranges into chunks, and splits runs where a bound closes their group, for folds with ``keep = "events"`` (pure).
 
-:mod:`streams_app.folding.core.detailed_chunks` and :mod:`streams_app.folding.core.run_splitting` do the same event by event. This
-module is faster if most events are in few groups, which reach a bound in nearly every chunk.
+For *chunk* and *run*, see :mod:`streams_app.folding.core.chunks`. With ``keep = "events"``, a busy group may reach ``max_bytes`` in
+nearly every chunk. Therefore, this module finds by binary search where a group closes. For all other folds,
+:mod:`streams_app.folding.core.run_splitting` finds these places event by event.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class OpenGroup:
         high_ms: Highest record timestamp.
         names: Stored values by changed name; if events are kept, packed events by the first offset of their run.
         bytes_kept: Size of the kept events, in bytes.
-        shorter_ms: By how much the quiet period that the last event sets is shorter than the fold's longest one.
+        shorter_ms: By how much the quiet period after the last event is shorter than the fold's longest one; 0 if events set none.
     """
 
     first_offset: int
@@ -79,8 +79,8 @@ class MemoryShard:
             silent_from_ms: Silence after the event counts from its score, but not from before this time.
 
         Returns:
-            The entries for the outbox: the group of the event, for each time that a bound closed it, and the early record of
-            ``leading``.
+            The entries for the outbox: the group of the event, once for each time that a bound closed it, and the early record of
+            ``leading``; empty if the group only became or stayed open.
         """
         bounds, group, sealed = self.bounds, event.group, []
         stored = self.open.get(group)
@@ -137,7 +137,7 @@ class MemoryShard:
         return self.open.pop(group) if stored is not None and stored.first_offset == first_offset else None
 
     def next_due_ms(self) -> int | None:
-        """Return the earliest time, in ms, at which silence or hold makes a group due; None if no group is open."""
+        """Return the earliest time, in ms, at which silence or ``max_hold`` makes a group due; None if no group is open."""
         bounds = self.bounds
         times = (
             min(stored.opened_ms + bounds.hold_ms, stored.quiet_from_ms + bounds.quiet_ms + 1) for stored in self.open.values()

@@ -32,7 +32,8 @@ default.
 FIELDS: Final = "fields"
 FUNCTION: Final = "function"
 UNKNOWN: Final = "unknown"
-"""One of the origins of group keys and changed names, like the two above; a group key may also come from the record key."""
+"""Origins of group keys and changed names: fields of the event, a function of the user, or unknown, because an older version has
+stored the shape without origins. A group key may also come from the record key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,11 @@ class RecordShape:
 
     @classmethod
     def from_text(cls, text: str) -> RecordShape:
-        """Parse the result of :meth:`to_text`. An older text contains no origins; its shape equals that of no declared fold."""
+        """Parse the result of :meth:`to_text`.
+
+        A text that an older version has stored contains no origins. Its shape differs from that of every declared fold, so that
+        the definition counts as changed.
+        """
         fold, group_fields, changed, keep, *origins = orjson.loads(text)
         group_from, changed_from, *fields = origins or (UNKNOWN, UNKNOWN)
         return cls(fold, tuple(group_fields), changed, keep, group_from, changed_from, tuple(*fields))
@@ -255,7 +260,10 @@ def _json(value: Any) -> str:
 
 
 def _parts(sealed: SealedGroup, names: list[str]) -> list[list[str]]:
-    """Split the changed names of a group so that the record of each part with several names stays below the maximum."""
+    """Split the changed names of a group so that the record of each part stays below the maximum.
+
+    A name whose record alone exceeds the maximum becomes a part of its own.
+    """
     room = MAX_RECORD_BYTES - 4_096
     parts: list[list[str]] = [[]]
     used = 0

@@ -1,8 +1,8 @@
 """Splits a run of events where a bound closes its group (pure).
 
-A worker builds runs without the open groups, which are in Redis. If a bound falls inside a run, the script returns the open group,
-and the events are folded again in memory to find where the group closes. One run per event would also be correct, but a busy group
-has thousands of events, and one script takes all runs of a group.
+A worker builds runs without the open groups, which are in Redis. If a bound closes a group in the middle of a run, the script
+returns the open group, and the events are folded again in memory to find where the group closes. One run per event would also be
+correct, but a busy group has thousands of events, and one script takes all runs of a group.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ class Clocks(NamedTuple):
     Attributes:
         clock_ms: Partition clock, by which groups become due.
         record_clock_ms: Newest record timestamp so far, at most the wall clock when it was read.
-        late_ms: By how many ms record time lagged behind the wall clock when the last live event arrived; measured with
-            ``sessions``.
+        late_ms: By how many ms record time lagged behind the wall clock when the last live event arrived; 0 unless the
+            backlog policy is ``sessions``.
     """
 
     clock_ms: int = 0
@@ -127,7 +127,10 @@ class ShardClock:
     # ---- emission
 
     def is_caught_up_now(self, fence: int, view: ReaderView, now_ms: int) -> bool:
-        """Return whether all events up to the end of the partition are folded; if so, store the time of the last fetch."""
+        """Return whether a recent fetch shows that all events up to the end of the partition are folded.
+
+        If so, the time of that fetch becomes :attr:`caught_up_at_ms` and :attr:`folded_until_ms`.
+        """
         if not is_caught_up(fence, view, now_ms):
             return False
         self.caught_up_at_ms = self.folded_until_ms = min(view.fetched_at_ms or 0, now_ms)
@@ -146,7 +149,10 @@ class ShardClock:
         return advanced(self.stored.clock_ms, folded_until_ms or 0, caught_up=folded_until_ms is not None)
 
     def quiet_groups_close(self, clock_ms: int, now_ms: int) -> bool:
-        """Return whether silence closes groups: with ``merge`` only if the clock lags ``now_ms`` by less than the quiet period."""
+        """Return whether silence closes groups.
+
+        With ``sessions``, it always does. With ``merge``, it does if the clock lags ``now_ms`` by less than the quiet period.
+        """
         return self._sessions or now_ms - clock_ms < self._quiet_ms
 
 

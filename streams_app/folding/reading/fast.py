@@ -60,7 +60,7 @@ def is_plain_field(path: str) -> bool:
 def is_usual(fold: Fold) -> bool:
     """Return whether :class:`FastReader` can read a fold: it keeps only names, and group key and names are plain JSON fields.
 
-    Such a fold has no functions of the user, and reads no details of events.
+    Such a fold has no functions of the user, and needs no more of an event than its group and changed names.
     """
     if fold.is_by_functions or fold.reads_details or fold.keep != "names":
         return False

@@ -50,8 +50,8 @@ class Outbox:
         """Return ranges of first offsets by which Redis can remove the sent entries: they contain no other entry.
 
         Returns:
-            For each range the lowest first offset, the highest first offset, and the number of sent entries. If the queue is not
-            exact, each entry is a range of its own.
+            For each range the lowest first offset, the highest first offset, and the number of sent entries. If :attr:`is_exact` is
+            False, each entry is a range of its own.
         """
         if not self.is_exact:
             return [(entry.first_offset, entry.first_offset, 1) for entry in sent]

@@ -25,8 +25,9 @@ class FoldStep(NamedTuple):
     """The result of :meth:`.Shard.fold_once`, which folds some groups of a chunk.
 
     Attributes:
-        outcome: ``DONE`` (the chunk is folded), ``MORE`` (call again), or ``FULL`` (nothing was folded; call again after the
-            outbox was sent, and groups of a former definition were emitted).
+        outcome: ``DONE`` (the chunk is folded), ``MORE`` (call again), or ``FULL`` (nothing was folded, because the
+            outbox is full or the definition of the fold has changed; call again after the outbox was sent, and the groups of the
+            former definition were emitted).
         sealed: Number of records that went into the outbox.
     """
 
@@ -49,8 +50,8 @@ class ChunkProgress:
         Args:
             chunk: The chunk to fold.
             cursor: Cursor of its range in Redis; empty if the range has not begun.
-            events: Function that reads the events again, at least those of the chunk. It is called if a bound falls inside a run,
-                which must then be split.
+            events: Function that reads the events again, at least those of the chunk. It is called if a bound of the fold closes a
+                group in the middle of a run, which must then be split.
             digest: Digest of its groups, see :func:`.digest_of`; empty if every worker reads the same events from the records.
         """
         self.chunk = chunk
@@ -67,7 +68,7 @@ class ChunkProgress:
 
         Args:
             most: Maximum number of groups.
-            packing: Packer of the shard.
+            packing: Encodes groups as arguments of the script.
             silent_from_ms: Silence after an event counts from its score, but not from before this time; see
                 :meth:`.ShardClock.silent_from_ms`.
         """
@@ -149,7 +150,8 @@ SCRIPT_WORK: Final = 4_000
 
 FIRST_GROUPS: Final = 300
 MAX_GROUPS: Final = 2_500
-"""Initial and maximum number of groups per script call: groups that a script does not fold must be sent again."""
+"""Initial and maximum number of groups per script call. They are limited because groups that a script does not fold must be sent
+again."""
 
 
 class ScriptSizing:

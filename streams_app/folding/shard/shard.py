@@ -158,7 +158,7 @@ class Shard:
         )
 
     def read(self, record: Any) -> None:
-        """Add the fingerprint of ``record`` to :attr:`log`, unless it is None.
+        """Add the fingerprint of ``record`` to :attr:`log`; do nothing if ``record`` is None.
 
         The record is the last one of the chunk that is folded next.
         """
@@ -170,8 +170,8 @@ class Shard:
 
         Args:
             chunk: A chunk that :meth:`chunks` has yielded.
-            events: Function that reads the events of the chunk again. It is called if a bound falls inside a run, which must then
-                be split.
+            events: Function that reads the events of the chunk again. It is called if a bound of the fold closes a group in the
+                middle of a run, which must then be split.
         """
         digest = digest_of(chunk) if self.fold.may_read_otherwise else b""
         begun = self.in_progress or RangeInProgress(chunk.to, b"", chunk.time, digest)
@@ -230,7 +230,10 @@ class Shard:
     # ---- emission
 
     def is_caught_up_now(self, view: ReaderView, now_ms: int) -> bool:
-        """Return whether everything up to the end of the partition is folded; if so, store the time of the last fetch."""
+        """Return whether a recent fetch shows that all events up to the end of the partition are folded.
+
+        If so, :attr:`clock` remembers the time of that fetch. The result is False if the shard is not claimed.
+        """
         return self.is_claimed and self.clock.is_caught_up_now(self.fence, view, now_ms)
 
     async def seal(

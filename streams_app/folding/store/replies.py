@@ -87,7 +87,7 @@ class FoldOutcome(Enum):
     cursor is empty, it has folded the whole range.
     """
     DETAIL = "detail"
-    """Nothing was done, because bounds fall inside the runs of some groups, which must be split."""
+    """Nothing was done, because bounds close some groups in the middle of a run, which must be split."""
     FULL = "full"
     """Nothing was done, because the outbox is full and must be sent first."""
 

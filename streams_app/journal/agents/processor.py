@@ -262,7 +262,10 @@ class JournalProcessor(Processor):
         claim.on_progress()
 
     async def _prepare(self, batch: Batch) -> None:
-        """Fetch the schemas by which the keys of the batch's next events are found; wait until the schema registry answers."""
+        """Fetch the schemas that are needed to read the journal keys of the next chunk; wait until the schema registry answers.
+
+        Do nothing if the journal key is the record key.
+        """
         schemas = self._context.schemas
         if schemas is not None and not self._context.journal.is_by_record_key:
             await schemas.prepare(self._values.framed_parts(batch.records[:MAX_CHUNK_EVENTS]), self)

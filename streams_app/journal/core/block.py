@@ -279,7 +279,7 @@ def _key_of(row: msgspec.Raw) -> bytes:
 
 
 def _parsed(member: bytes) -> tuple[bytes, int, int]:
-    """Parse the first part of a block; return key, last offset and the index at which the codec follows."""
+    """Parse the first part of a block; return its key, its last offset, and the index of its codec byte."""
     first = end = member.find(b"\0")
     while end >= 0 and member[end + 1 : end + 2] == b"\xff":
         end = member.find(b"\0", end + 2)

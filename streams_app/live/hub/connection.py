@@ -44,7 +44,7 @@ class Connection:
     Attributes:
         page: Name of the page.
         views: Views that the page shows.
-        tab: Id under which presence counts the tab; None: it is not counted.
+        tab: Id of the browser tab, by which viewers are counted; None: the connection is not counted.
         changed: Set when there is something to write, or the stream is to end.
         is_ending: Whether the stream is to end.
         is_beat_due: Whether a beat is to be written, see :meth:`beat`.
@@ -52,12 +52,12 @@ class Connection:
     """
 
     def __init__(self, page: str, views: Sequence[LiveView], tab: str | None = None) -> None:
-        """Create a connection without states.
+        """Create a connection that has nothing to write yet.
 
         Args:
             page: Name of the page.
             views: Views that the page shows.
-            tab: Id under which presence counts the tab; None: it is not counted.
+            tab: Id of the browser tab, by which viewers are counted; None: the connection is not counted.
         """
         self.page = page
         self.views = views

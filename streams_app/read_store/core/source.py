@@ -1,4 +1,6 @@
-"""The port of sources, which return current values, and the source for values that the records carry (pure).
+"""The port of sources, from which read stores get current values (pure).
+
+The module also contains the source for folds whose records contain the values themselves.
 
 The SQL of ``read_stores.NAME.sql`` has two parameters:
 
@@ -11,8 +13,8 @@ The SQL returns rows ``(group, name, value)``, at most one for each pair of grou
 requested pair without a row counts as deleted: its value becomes NULL. A row whose name and value are NULL reports that the whole
 group was deleted.
 
-Numbers and text are different groups: 7 is not "7". If the query returns no row for the group 7 and a name, however, a row for the
-group "7" and this name is used, and vice versa, because ids are often text in one place and numbers in another.
+The groups 7 and "7" are different. Only if the query returns no row for one of them and a name, the row of the other one for this
+name is used, because ids are often text in one place and numbers in another.
 """
 
 from __future__ import annotations

@@ -142,7 +142,10 @@ class ReadStore(Protocol):
         """Return the reason why the store can never hold a change, or None if it can. Do not apply a rejected change."""
 
     async def count_versioned(self, fold: str) -> int | None:
-        """Count the values of a fold whose version was not reset; None if the store was never initialised."""
+        """Count the values of a fold that are still protected by a version: records of older versions do not overwrite them.
+
+        Values whose versions :meth:`reset_versions` has reset are not counted. None if the store was never initialised.
+        """
 
     async def reset_versions(self, fold: str) -> None:
         """Reset the versions of a fold whose source was recreated: a record of any version may then overwrite a value."""

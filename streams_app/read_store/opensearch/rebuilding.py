@@ -30,11 +30,11 @@ class OpenSearchRebuilding:
     """Creates the new indices of a rebuild in OpenSearch, and moves the aliases to them."""
 
     def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
-        """Create the rebuild, without connecting.
+        """Prepare a rebuild, without connecting.
 
         Args:
-            declared: Settings of the current store.
-            store: The new store.
+            declared: Settings of the read store that is rebuilt.
+            store: The store that writes into the new indices.
         """
         self._table = declared.table
         self._old, self._new = OpenSearchStore(declared), store

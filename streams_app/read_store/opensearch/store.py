@@ -197,7 +197,10 @@ class OpenSearchStore:
         return self._shape.rejection(change)
 
     async def count_versioned(self, fold: str) -> int | None:
-        """Count the values of a fold whose version was not reset; None if a script, a template or an alias is missing."""
+        """Count the values of a fold that are still protected by a version, see :meth:`.ReadStore.count_versioned`.
+
+        None if a script, a template or an alias is missing.
+        """
         if await self.missing():
             return None
         await self._ask("POST", f"/{self._table}/_refresh")
@@ -348,7 +351,8 @@ class OpenSearchStore:
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
         """Write those cells that have not changed since they were read; return the number of cells that were written.
 
-        Each document is written atomically, but not all documents together. A trial does nothing.
+        Each document is written atomically, but not all documents together. With ``is_trial``, nothing is written, and the result
+        is 0.
         """
         if is_trial:
             return 0

@@ -112,11 +112,11 @@ class PostgresRebuilding:
     """Creates the new tables of a rebuild in PostgreSQL, and replaces the current tables by them."""
 
     def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
-        """Create the rebuild, without connecting.
+        """Prepare a rebuild, without connecting.
 
         Args:
-            declared: Settings of the current store.
-            store: The new store.
+            declared: Settings of the read store that is rebuilt.
+            store: The store that writes into the new tables.
 
         Raises:
             ConfigurationError: The URL does not name a PostgreSQL database.

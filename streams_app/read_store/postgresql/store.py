@@ -184,7 +184,10 @@ class PostgresStore:
         return f"the value {fault}" if fault else None
 
     async def count_versioned(self, fold: str) -> int | None:
-        """Count the values of a fold whose version was not reset; None if a table is missing or has other columns."""
+        """Count the values of a fold that are still protected by a version, see :meth:`.ReadStore.count_versioned`.
+
+        None if a table is missing, or has other columns than the settings require.
+        """
         if await self.missing():
             return None
         sql = self.count_versioned_sql.format(**self._names)
@@ -231,7 +234,10 @@ class PostgresStore:
         return [replace(change, value=_value(row[0])) for change, row in zip(changes, rows, strict=True)]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write those cells that have not changed since they were read; return the number of cells that were written."""
+        """Write those cells that have not changed since they were read; return the number of these cells.
+
+        With ``is_trial``, roll the transaction back afterwards.
+        """
         changes = [repair.change for repair in repairs]
         cells = _keys([change.cell for change in changes])
         rest = [json_text(change.value) for change in changes], [change.version for change in changes]

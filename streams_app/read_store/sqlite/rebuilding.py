@@ -40,11 +40,11 @@ class SqliteRebuilding:
     """Creates the new tables of a rebuild in a SQLite file, and replaces the current tables by them."""
 
     def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
-        """Create the rebuild, without opening the file.
+        """Prepare a rebuild, without opening the file.
 
         Args:
-            declared: Settings of the current store.
-            store: The new store.
+            declared: Settings of the read store that is rebuilt.
+            store: The store that writes into the new tables.
         """
         self._declared = declared
         self._table = declared.table

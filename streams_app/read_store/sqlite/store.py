@@ -184,7 +184,10 @@ class SqliteStore:
         return f"the value {fault}" if fault else None
 
     async def count_versioned(self, fold: str) -> int | None:
-        """Count the values of a fold whose version was not reset; None if the file or a usable table is missing."""
+        """Count the values of a fold that are still protected by a version, see :meth:`.ReadStore.count_versioned`.
+
+        None if the file or a usable table is missing.
+        """
         return await self._thread.call(lambda connection: self._guarded(connection, fold)) if self._path.exists() else None
 
     async def reset_versions(self, fold: str) -> None:
@@ -226,7 +229,10 @@ class SqliteStore:
         return [replace(change, value=sqlite_value(change.value)) for change in changes]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write those cells that have not changed since they were read; return the number of cells that were written."""
+        """Write those cells that have not changed since they were read; return the number of these cells.
+
+        With ``is_trial``, roll the transaction back afterwards.
+        """
         change, add = CHANGE.format(table=self._table), ADD.format(table=self._table)
 
         def run(connection: sqlite3.Connection) -> int:

@@ -1,1 +1,1 @@
-"""Declarations of subscribers: functions, retries and the catalogue, combined with the settings."""
+"""How an application declares subscribers (functions, retries, catalogue), and how the settings complete these declarations."""

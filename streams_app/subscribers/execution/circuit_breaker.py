@@ -52,8 +52,8 @@ class HalfOpenProbes:
 class CircuitBreaker:
     """Detects an outage of a service that a function calls, and lets one attempt at a time run until the outage is over.
 
-    The caller does not report failures that concern their own event only: a rejection, an event that cannot be
-    decoded, or an exception named in ``never``.
+    The caller does not report failures that concern their own event only: a rejection, an event that cannot be decoded, or an
+    exception that ``Retries.never`` lists.
 
     Attributes:
         is_suspended: Whether the breaker is open: the subscriber waits for the end of an outage.

@@ -97,7 +97,7 @@ class DeadLetterWriter:
         self._has_some.set()
 
     def is_waiting(self) -> bool:
-        """Return whether one and the same request has been unacknowledged since the previous call of this method."""
+        """Return whether the request that was being sent at the previous call of this method is still not acknowledged."""
         before, self._seen = self._seen, self._sending
         return bool(self._sending) and self._sending is before
 

@@ -128,10 +128,11 @@ def decode_of(
 
 
 def function_of(subscriber: Subscriber[Any, Any, Any], limits: Limits) -> Callable[[Any], Any]:
-    """Return the function that an executor calls with events that :func:`decode_of` has decoded with ``is_late``.
+    """Return the function that an executor calls with each event, usually the function of the subscriber itself.
 
-    If decoding runs code of users, the returned function first decodes the event, and then calls the function of the subscriber.
-    So the decoding runs within the time-out of the attempt and in its slot, and never blocks the event loop of the worker.
+    If decoding runs code of users, the returned function first decodes the value, which :func:`decode_of` has left undecoded with
+    ``is_late``, and then calls the function of the subscriber. So the decoding runs within the time-out of the attempt and in its
+    executor slot, and never blocks the event loop of the worker.
 
     Raises:
         NotDecodedError: Raised by the returned function if the event cannot be decoded.

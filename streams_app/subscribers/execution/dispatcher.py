@@ -208,7 +208,7 @@ class Dispatcher:
             self.executor.put(attempts)
 
     def withdrawn(self, attempts: list[Attempt]) -> None:
-        """Finish the events of taken attempts that do not start because they are duplicates; requeue events of cancelled ones."""
+        """Receive attempts that do not start: finish the events of duplicates, and requeue the events of cancelled attempts."""
         if attempts:
             self._on_ended(attempts)
 

@@ -149,7 +149,10 @@ class Executor(ABC):
         return 0
 
     def _overdue(self) -> list[Attempt]:
-        """Return the attempts that have timed out. Called periodically; if a call is late, the delay does not count."""
+        """Return the attempts that have timed out.
+
+        Called periodically. If a call is late by :data:`BLOCKED_MS` or more, the delay does not count towards the time-out.
+        """
         now_ms = self._clock.monotonic_ms()
         late_ms = now_ms - self._swept_ms - round(SWEEP_SECONDS * 1000)
         self._swept_ms = now_ms
@@ -266,7 +269,10 @@ class AttemptsWaiter:
         self._changed.set()
 
     async def within(self, seconds: float) -> bool:
-        """Wait until all attempts have ended, at most for ``seconds`` or until an earlier deadline; return whether they have."""
+        """Wait until all attempts have ended, for at most ``seconds``; return whether they have ended.
+
+        An earlier deadline that :meth:`shorten_deadline` has set also ends the wait.
+        """
         self.shorten_deadline(seconds)
         try:
             while not (self._is_up or self._have_ended()):

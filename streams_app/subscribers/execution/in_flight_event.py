@@ -43,8 +43,8 @@ class InFlightEvent(msgspec.Struct, eq=False, gc=False):
 
 MAX_UNFINISHED: Final = 10_000
 MAX_UNFINISHED_BYTES: Final = 64 * 1024 * 1024
-"""The reader of a partition pauses when it has this many unfinished events, or this many bytes of them. Below these limits, a
-failing event does not delay others."""
+"""The reader of a partition pauses when it has this many unfinished events, or this many bytes of them. Below these limits, an
+event that is retried delays at most other events of its key."""
 
 HEADER_BYTES: Final = 100
 """Approximate memory of a header in addition to its name and value, because thousands of empty headers also need memory."""

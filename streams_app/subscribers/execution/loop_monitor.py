@@ -101,9 +101,10 @@ class LoopMonitor:
             lags.append((now_ms, lag_ms))
 
     def _whose(self) -> list[str]:
-        """Return the name of the subscriber whose slot is running, as a list of one.
+        """Return the name of the subscriber whose function occupies the loop, as a list of one.
 
-        If no slot is running, but for example a task that a function has created, return the names of all subscribers.
+        If this is unknown, because no executor slot is running but, for example, a task that a function has created, return the
+        names of all subscribers.
         """
         task = asyncio.current_task(self._users.loop)
         executors = dict(self._executors)

@@ -106,8 +106,8 @@ def dead_lettering(event: InFlightEvent, reason: Reason, detail: str, error: Bas
 def delay_ms(rule: Retries, event_id: str, attempt: int) -> int:
     """Return the delay between an attempt and the next one, in ms.
 
-    The delay lies between half of the maximum and the maximum. A hash of the event id and the attempt determines it: events that
-    failed together are not retried together, and a test can predict each delay.
+    The delay lies between half of ``rule.max_ms(attempt)`` and all of it. A hash of the event id and the attempt determines where:
+    events that failed together are not retried together, and a test can predict each delay.
 
     Args:
         rule: Retry rule of the subscriber.

@@ -146,11 +146,18 @@ class SubscriberMetrics:
         return numbers
 
     def interrupted_attempt(self, outcome: Literal["interrupted", "crash"]) -> None:
-        """Count an attempt that did not end, for example because of a crash; a claim has found it as begun in the stored state."""
+        """Count an attempt of a former owner that has no recorded outcome, because its process died or lost the partition.
+
+        Args:
+            outcome: ``crash`` if the event is delivered at least once; ``interrupted`` if it must not run a second time.
+        """
         self._attempts[outcome] += 1
 
     def finished(self, event: InFlightEvent, result: Finished) -> None:
-        """Count a finished event, but call :meth:`ended` instead for a success, and :meth:`dead_lettered` for a dead letter."""
+        """Count an event that was finished by neither a success nor a dead letter.
+
+        Successes are counted by :meth:`ended`, dead letters by :meth:`dead_lettered`.
+        """
         self._finished[result] += 1
         # The attempt of a duplicate has not started.
         if event.attempts and result != "duplicate":

@@ -131,9 +131,9 @@ class AtMostOnceGuarantee(Guarantee):
             raise
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
-        """Count duplicates, and keep the events that have succeeded until their outcomes are written and committed.
+        """Count duplicates. Remember each event that has succeeded until its outcome is written and committed.
 
-        If another owner takes over before, dead letters ``finished-late`` are sent for them.
+        If another owner takes over before that, a dead letter ``finished-late`` is sent for the event.
         """
         self._uncommitted.update(
             (attempt.in_flight_event.offset, attempt.in_flight_event)

@@ -100,7 +100,7 @@ class AttemptLog:
             self._changed.set()
 
     def on_batch(self, batch: Batch) -> None:
-        """Do nothing: the log needs nothing of a batch."""
+        """Do nothing: this log stores no event ids."""
 
     def on_tick(self, low: int) -> None:
         """Do nothing: the low watermark is valid only together with the metadata that :meth:`on_commit` receives."""

@@ -38,7 +38,7 @@ class Starter(Protocol):
         """Start attempts that are recorded as begun."""
 
     def withdrawn(self, attempts: list[Attempt]) -> None:
-        """Finish the events of attempts that do not start because they are duplicates; requeue events of cancelled ones."""
+        """Receive attempts that do not start: finish the events of duplicates, and requeue the events of cancelled attempts."""
 
 
 class EndLog(NamedTuple):

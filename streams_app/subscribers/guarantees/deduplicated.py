@@ -59,7 +59,7 @@ class DeduplicatedGuarantee(Guarantee):
         return attempts
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
-        """Count duplicates, and keep the events that have succeeded until their outcomes are written."""
+        """Count duplicates. Remember each event that has succeeded until its outcome is written."""
         self._write_ahead.after_end(attempts)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:

@@ -31,7 +31,7 @@ class RestoredPosition(NamedTuple):
 
     Attributes:
         tracker: Tracks which offsets are finished.
-        read: Fingerprints of records that were read.
+        read: Fingerprints of some of the records that were read, to identify the log.
         common: First offset at which the log may differ from the log that was read; None if the log was not truncated.
         is_first_start: Whether the subscriber has never read this partition.
     """
@@ -182,7 +182,7 @@ def unfinished_below(above: OffsetsAbove, low: int, begin: int) -> int:
     """Return the number of unfinished offsets between the committed offset and the first offset of the log.
 
     Args:
-        above: Finished offsets from the committed offset on.
+        above: Finished offsets at or above the committed one.
         low: The committed offset.
         begin: First offset of the log.
     """

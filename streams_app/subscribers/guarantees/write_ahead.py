@@ -50,16 +50,16 @@ class IdReadback:
         self._read_to = self._below = 0
 
     async def begin(self, claim: Claim, fence: int, watermark: int, below: int) -> int:
-        """Determine where to begin reading.
+        """Start the readback after a claim; return the offset at which the reader of the partition begins.
+
+        This is the low watermark if Redis has the ids of all events below it. Otherwise, it is an offset from which the log
+        contains all events of the time ``remember`` before the watermark, or the beginning of the log if that is higher.
 
         Args:
-            claim: The claim.
+            claim: Claim of the partition, which gives the bounds of its log and finds offsets by time.
             fence: Redis has the ids of all events below this offset.
-            watermark: The low watermark. The reader begins there if Redis has the ids of all events below it.
+            watermark: The low watermark.
             below: Offset after the last event that may have run; the ids of events below it are needed.
-
-        Returns:
-            First offset to read.
         """
         self._below, self._read_to = below, watermark
         if fence < watermark:
@@ -137,9 +137,10 @@ class WriteAhead:
         """Take over the state of the partition in Redis.
 
         Args:
-            claim: The claim.
-            restored: Where the subscriber continues by its commit.
-            trusts_redis: Whether offsets that are finished in Redis, but not in the commit, count as finished.
+            claim: Claim of the partition, with its token and the bounds of its log.
+            restored: Position at which the subscriber continues according to its commit.
+            trusts_redis: Whether offsets that are finished in Redis, but not in the commit, count as finished. If False, only the
+                commit decides which offsets are finished.
 
         Returns:
             The state from Redis, without the entries of finished events.
@@ -179,16 +180,15 @@ class WriteAhead:
         return replace(kept, open=unfinished)
 
     async def begin(self, claim: Claim, kept: StoredState, watermark: int, interrupted: Collection[int]) -> int:
-        """Count interrupted attempts, and determine where to begin reading.
+        """Count interrupted attempts, and start the readback of ids; return the offset at which the reader begins.
+
+        This is the low watermark, or a lower offset if Redis has lost ids of events below it; see :meth:`IdReadback.begin`.
 
         Args:
-            claim: The claim.
+            claim: The claim that was passed to :meth:`claim`.
             kept: The state that :meth:`claim` returned.
-            watermark: The low watermark. The reader begins there if Redis has the ids of all events below it.
+            watermark: The low watermark.
             interrupted: Offsets of events that must not run a second time.
-
-        Returns:
-            First offset to read.
         """
         tracker = self._partition.tracker
         for _ in interrupted:
@@ -223,7 +223,7 @@ class WriteAhead:
         return await self._on_begun(attempts)
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
-        """Count duplicates, and keep the events that have succeeded until their outcomes are written.
+        """Count duplicates. Remember each event that has succeeded until its outcome is written.
 
         If an event succeeds only after :meth:`close`, a dead letter ``finished-late`` is sent.
         """
@@ -283,10 +283,12 @@ class WriteAhead:
 
 
 async def _rewind_if_truncated(claim: Claim, restored: RestoredPosition, metadata: OffsetMetadata | None, fence: int) -> int | None:
-    """Return the first offset at which the log may differ from the log that was read; None if no difference was found.
+    """Compare the log with the records that were read; return the first offset at which it may differ from them.
 
-    The log is compared with the fingerprints in the commit and in Redis. If a broker is restored from an older copy, its commits
-    are old as well. Then only Redis has the fingerprints of what was read.
+    None if no difference was found. The fingerprints of the records come from the commit and from Redis. If the log was truncated,
+    the offset in the next commit is lowered, see :meth:`.Claim.rewind_if_truncated`.
+
+    If a broker is restored from an older copy, its commits are old as well. Then only Redis has the fingerprints of what was read.
     """
     common = restored.common
     if metadata is None or metadata.topic_id != claim.topic_id:

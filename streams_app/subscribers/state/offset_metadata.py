@@ -34,8 +34,8 @@ class OffsetMetadata(NamedTuple):
 
     Attributes:
         topic_id: Id of the topic; "" if the broker provides none.
-        above: Finished and begun offsets from the committed offset on.
-        read: Fingerprints of records that were read.
+        above: Offsets at or above the committed one that are finished or begun.
+        read: Fingerprints of some of the records that were read, to identify the log.
     """
 
     topic_id: str
