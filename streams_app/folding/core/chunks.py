@@ -24,7 +24,7 @@ MAX_EVENTS: Final = 20_000
 """Maximum number of events in one run, because one script applies all events of a group in a chunk."""
 
 MAX_NEAR_EVENTS: Final = 1_000
-"""Maximum number of events in one run if bounds may close its group very often, because so many closings take a script some 10 ms."""
+"""Maximum number of events in one run if bounds may close its group very often, as so many closings take a script some 10 ms."""
 
 MAX_HOLDS: Final = 300
 """A group counts as closing very often if its run lasts this many times the maximum hold."""

@@ -220,7 +220,7 @@ class GroupSample:
                 self._judge(found, group, run.low_ms)
                 return
             if run.last_offset > group.closed_offset:
-                group.is_reopened = True  # a bound falls inside a run: only the next record shows when its fold began
+                group.is_reopened = True  # closed in the middle of a run: the next record shows when it reopened
                 return
 
     def _judge(self, found: ObservedGroups, group: SampledGroup, opened_ms: int) -> None:

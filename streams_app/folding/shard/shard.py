@@ -245,7 +245,8 @@ class Shard:
             now_ms: Wall clock, in ms.
             folded_until_ms: Time before which all arrived records are folded; None if it is unknown.
             everything: Whether to seal every open group, due or not.
-            is_redis_full: Whether Redis is full: groups then become due even while a range is in progress.
+            is_redis_full: Whether Redis is full. If it is, groups are due by the partition clock even while a range is in progress;
+                otherwise, they are due by the stored clock until the range is folded.
 
         Returns:
             The reply of the script; None while the outbox is full.

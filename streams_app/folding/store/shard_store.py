@@ -132,7 +132,7 @@ class ShardStore:
             limit: Maximum number of groups that are sealed, or get a new timer because they are not due yet.
             partitions: Partition count of the source.
             everything: Whether to seal every open group, with the reason ``flush``.
-            is_redis_full: Whether Redis is full: groups are due by ``clock_ms`` even while a range is in progress.
+            is_redis_full: Whether Redis is full. If not, groups are due by the stored clock while a range is in progress.
 
         Raises:
             FencedError: Another worker owns the shard, or the fence in Redis is not the expected one.
