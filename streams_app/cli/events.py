@@ -103,7 +103,7 @@ def explain(
 ) -> None:
     """Explain why SUBSCRIBER has not finished an event.
 
-    Name the event by its position or by its id. The position consists of topic, partition and offset, and needs no search. The id
+    Name the event by its position or by its id. The position consists of topic, partition and offset, and is the faster way. The id
     is the ce_id of the event, or the fold-id of a folded record.
 
     The command looks for an id in four places, one after another, and stops at the first match. It begins with the replayed events

@@ -33,7 +33,7 @@ class Reconnection:
             tp: The partition.
             is_same_log: Compares the log with the records that were read; returns whether it still contains them. If it raises a
                 dependency error, because the broker does not answer, the comparison is repeated.
-            on_fatal: Called with any other error that ``is_same_log`` raises.
+            on_fatal: Called with any other error of the comparison, or with an error of the delivery of the buffered batches.
         """
         self._tp = tp
         self._is_same_log = is_same_log

@@ -13,8 +13,8 @@ The SQL returns rows ``(group, name, value)``, at most one for each pair of grou
 requested pair without a row counts as deleted: its value becomes NULL. A row whose name and value are NULL reports that the whole
 group was deleted.
 
-The groups 7 and "7" are different. Only if the query returns no row for one of them and a name, the row of the other one for this
-name is used, because ids are often text in one place and numbers in another.
+The groups 7 and "7" are different. A row of one of them is used for the other only if the query returns no row for that group and
+the same name, because ids are often text in one place and numbers in another.
 """
 
 from __future__ import annotations
