@@ -133,12 +133,10 @@ async def test_large_and_nested_values_are_emitted_in_parts_that_make_the_whole(
     for _ in range(100):
         deep = [deep]
     values = {f"n{number}": {"number": number, "text": "é" * 240_000, "deep": deep} for number in range(6)}
+    for name, value in values.items():
+        await site.send("events", [(b"a", json.dumps({"account_id": "a", "metrics": {name: value}}, ensure_ascii=False).encode())])
     with site.worker(site.config(site.fold("folded", "events", keep="last"))) as worker:
         await worker.wait_ready()
-        for name, value in values.items():
-            await site.send(
-                "events", [(b"a", json.dumps({"account_id": "a", "metrics": {name: value}}, ensure_ascii=False).encode())]
-            )
         records = await read_topic(
             site.bootstrap, site.names.topic("folded"), until=lambda found: len(found) >= 6, timeout_seconds=LIMIT_SECONDS
         )
