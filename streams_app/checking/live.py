@@ -52,7 +52,7 @@ def stored_findings(settings: Settings, stored: Mapping[str, Collection[str]]) -
 
     Args:
         settings: Settings of the application.
-        stored: Topics from which the state of each view in Redis was read, by name of the view.
+        stored: By name of a view that has state in Redis: the topics whose events this state contains.
     """
     sources = {view.name: view.source for view in settings.live_of_topics}
     found = []

@@ -103,9 +103,10 @@ class Commits:
     async def commit_now(self, partition: Partition, name: str, position: OffsetAndMetadata) -> None:
         """Commit the offset of one processor together with the offsets of the other processors of its partition.
 
-        A new processor first waits until the initial offsets of all new processors of the partition are known. Calls of one member
-        that arrive while a commit is in flight share the next request. A partition that is being released can still be committed,
-        because its claim is valid until its processors have ended.
+        Calls that arrive while a commit is in flight are combined into one request for each member. The first commit of a new
+        processor waits until the initial offsets of all new processors of the partition are known, see
+        :class:`.FirstCommitBarrier`. A partition that is being released can still be committed, because its claim is valid until
+        its processors have ended.
 
         Raises:
             NotOwnerError: Kafka rejected the commit, the processors of the partition have ended, or the member must rejoin its

@@ -21,8 +21,8 @@ class GroupConsumer(Protocol):
     * **Membership.** After each assignment it pauses the assigned partitions and calls ``ownership.assigned(generation)``, even
       if nothing changed. In the revocation callback it awaits ``ownership.revoked(tps)`` before the group continues: the last
       commit happens there. At the end, while it is still a member, it awaits ``ownership.stop()``. It sends heartbeats, polls
-      often enough to stay a member while everything is paused, and never commits or seeks by itself: no
-      auto commit, ``read_committed``, ``auto_offset_reset="earliest"``.
+      often enough to stay a member while everything is paused, and never commits or seeks by itself. An aiokafka consumer needs
+      ``enable_auto_commit=False``, ``isolation_level="read_committed"`` and ``auto_offset_reset="earliest"``.
     * **Ranges.** Each fetch becomes one :class:`streams_app.delivery.batch.Batch` for each partition, given to
       ``ownership.deliver``. ``begin`` is the reader's position before the records were taken, ``end`` its position afterwards,
       ``seek_number`` the number of the last seek. No await may separate reading these three, because a seek could intervene. A

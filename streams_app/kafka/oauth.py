@@ -255,7 +255,10 @@ def _with_expiry(token: str, expires_ms: int | None) -> Token:
 
 
 def _claims(token: str) -> dict[str, Any]:
-    """Read the claims of a token without verifying them, for messages and the expiry; empty if it is not a JWT."""
+    """Return the claims of a token without verifying them; empty if the token is not a JWT.
+
+    Use them only for messages, and to learn when the token expires.
+    """
     try:
         claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
     except jwt.InvalidTokenError:

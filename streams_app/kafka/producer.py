@@ -31,7 +31,10 @@ def _nobody(_: str, __: str | None) -> None:
 
 
 class AckedProducer:
-    """Producer that waits for acknowledgements; idempotent if the broker supports it. No topic waits for another."""
+    """Producer that waits for acknowledgements; idempotent if the broker supports it.
+
+    A topic that cannot be written does not delay sends to other topics.
+    """
 
     def __init__(
         self,

@@ -150,7 +150,7 @@ class DeadLetterSelection:
 
     @property
     def address(self) -> str:
-        """Address of the component in receipts and in the header of replayed events, ``app_id/name``."""
+        """Address of the component, ``app_id/name``, in the header of replayed events and in the receipts of :mod:`.replay`."""
         return replay_target(self.app_id, self.renamed or self.component).decode()
 
     @property

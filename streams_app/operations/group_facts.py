@@ -39,7 +39,7 @@ class FoundGroup:
         shard: The shard.
         member: The group key, as stored in Redis.
         row: Row of the group, see :func:`streams_app.operations.groups.rows_of`; None if the group is not open.
-        names: Changed names of the group. Ignore them if the fold keeps whole events.
+        names: Changed names of the group. If the fold keeps whole events, these are names of internal fields instead; ignore them.
         waiting: Number of records of the group among the first 10 000 in the outbox.
     """
 

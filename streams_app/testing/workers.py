@@ -37,7 +37,7 @@ class Workers:
         time: The virtual clock.
         broker: The log and the consumer groups, in memory.
         scripts: The scripts and their state, in memory instead of Redis.
-        stage: Runs the event loops of all simulated processes, and connected folds, by the virtual clock.
+        stage: Runs the event loops of all simulated processes, and the test kits of connected folds, by the virtual clock.
         events: Publishes like a producer outside the application.
         runs: Attempts of each subscriber, by the name of the subscriber.
     """
@@ -80,7 +80,9 @@ class Workers:
 
     @property
     def stage(self) -> Stage:
-        """Scheduler that runs the event loops of all simulated processes, and connected folds, by the virtual clock.
+        """Scheduler that runs the event loops of all simulated processes, and the test kits of connected folds, by the virtual clock.
+
+        :meth:`.SubscriberTester.connect` connects a fold.
 
         Raises:
             RuntimeError: The application is not started.

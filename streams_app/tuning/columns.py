@@ -73,17 +73,18 @@ class Columns:
         self, *, now_ms: int, max_changed: int = 10_000, capacity: int = CAPACITY, reads_details: bool = False,
         keeps_events: bool = False, longest_own_ms: int | None = None,
     ) -> None:  # fmt: skip
-        """Create the columns, without events.
+        """Create empty columns.
 
         Args:
-            now_ms: Wall clock in ms, the highest possible score.
-            max_changed: Maximum number of changed names of one group, as the fold sets it.
+            now_ms: Wall clock in ms. Events with a later time count at this time.
+            max_changed: Maximum number of changed names of one group, from the settings of the fold.
             capacity: Maximum number of stored events.
-            reads_details: Whether the events are :class:`streams_app.folding.core.event.DetailedEvent` objects, which take 4 more
-                bytes each.
-            keeps_events: Whether the fold keeps whole events, so that the sizes of the events are stored.
-            longest_own_ms: The longest quiet period that an event may set, in ms; None if events set none. If it is not None, read
-                the events by the fold that :func:`fold_to_read` returns, which marks the events that set their own quiet period.
+            reads_details: Whether the added events are :class:`streams_app.folding.core.event.DetailedEvent` objects; each takes
+                4 more bytes.
+            keeps_events: Whether the fold keeps whole events (``keep = "events"``), so that their sizes are stored.
+            longest_own_ms: Maximum quiet period that an event may set for its group, in ms; None if events cannot set one. If it is
+                given, the events must be decoded with the fold that :func:`fold_to_read` returns. Otherwise, events that set a
+                quiet period could not be told from events that take the default.
         """
         self.events = self.from_ms = self.to_ms = self.halvings = 0
         self.sets = NameSets(max_changed)
@@ -366,7 +367,7 @@ class Columns:
 
 
 def fold_to_read(fold: Fold) -> Fold:
-    """Return a copy of a fold that reads the same events, and marks those that set their own quiet period.
+    """Return a copy of a fold with which the same events are decoded, so that one can tell which events set their quiet period.
 
     The default of the copy exceeds every period that an event may set, so ``shorter_ms`` is negative for events that take the
     default.

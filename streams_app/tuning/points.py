@@ -38,14 +38,17 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class CurveSample:
-    """The sample of groups, chosen by hash, from which a :class:`Curve` was computed.
+    """The part of the events from which a :class:`Curve` was computed, if it was not computed from all of them.
+
+    Usually it is a sample of groups, chosen by hash. If a few groups have nearly all events, it is the beginning of the range
+    instead (of the sampled groups, if groups were dropped before).
 
     Attributes:
         share: Probability that an event is in the sample.
         events: Number of events in the sample.
         groups: Number of groups in the sample.
-        ratio_error: Standard error of the folding ratio, the largest of all points. None if it is unknown, because a few groups
-            have nearly all events, and only the beginning of the range was used.
+        ratio_error: Largest standard error of the folding ratio among the points; None for the beginning of a range, whose error
+            is unknown.
     """
 
     share: float

@@ -179,14 +179,16 @@ class _Replay:
         return found
 
     def _with_early(self, starts: Positions) -> tuple[Positions, NDArray[np.bool_]]:
-        """Apply ``leading``: make the first event of each part a record of its own, which is early unless it closes its group.
+        """Apply ``leading``: make the first event of each part of a session one record, and its other events, if any, a second one.
+
+        The first record is early, unless its event closes the group by ``close_when``.
 
         Args:
-            starts: Beginnings of the parts, which :meth:`_split_sessions` returns; the group is not open before any of them.
-                :func:`next_starts` ensures that two events are in one part only if the group is still open at the second one.
+            starts: Beginnings of the parts of sessions, as :meth:`_split_sessions` returns them. A group opens at the beginning of
+                a part and stays open until the last event of the part; :func:`next_starts` has ensured this.
 
         Returns:
-            The beginnings of all records, and which of the records are early.
+            The beginnings of all records, and whether each record is early.
         """
         events = np.int32(len(self._after_ms))
         is_followed = np.empty(len(starts), bool)

@@ -27,7 +27,13 @@ _BLOCK: Final = 1 << 19
 
 
 def blocks(firsts: NDArray[np.bool_]) -> Iterator[slice]:
-    """Yield slices that divide sorted columns: each contains some whole groups, or one group that is longer than a block."""
+    """Divide sorted columns into blocks of whole groups; yield the slice of each block.
+
+    A block has at most ``_BLOCK`` events; a group with more events is a block of its own.
+
+    Args:
+        firsts: Whether each event is the first one of its group.
+    """
     begin, events = 0, len(firsts)
     while begin < events:
         end = min(begin + _BLOCK, events)

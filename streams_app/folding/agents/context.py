@@ -1,4 +1,4 @@
-"""Clients, clock and settings that the processors of all folds in a worker share; reports of rejected and misrouted events."""
+"""What the processors of all folds in a worker share: clients, clock and settings. Also reports rejected and misrouted events."""
 
 from __future__ import annotations
 

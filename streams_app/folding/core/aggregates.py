@@ -205,7 +205,10 @@ def _min(values: list[Any]) -> bytes:
 
 
 def _rank(value: Any) -> tuple[int, Any]:
-    """Return a key that sorts numbers before text. Python compares integers with floats exactly, and text in UTF-8 order."""
+    """Return a sort key that places numbers before text.
+
+    Integers and floats are compared exactly, and text in the order of its UTF-8 bytes.
+    """
     return TEXT if type(value) is str else NUMBER, value
 
 

@@ -15,7 +15,8 @@ from streams_app.folding.core.aggregates import Aggregates
 
 FEW_NAMES: Final = 1_000
 FEW_BYTES: Final = 100_000
-"""A busy group may often reach a bound within one fetch if ``max_changed`` is below ``FEW_NAMES``, or ``max_bytes`` below this."""
+"""A bound may close a busy group several times within one fetch if ``max_changed`` is below ``FEW_NAMES``, or ``max_bytes`` below
+this."""
 
 
 class ContentBound(NamedTuple):
@@ -145,7 +146,7 @@ class Bounds:
 
     @property
     def may_close_often(self) -> bool:
-        """Whether a busy group may reach a bound on its contents within one fetch."""
+        """Whether the bounds on its contents may close a busy group several times within one fetch."""
         return self.max_events > 0 or (self.max_bytes < FEW_BYTES if self.max_bytes else self.max_changed < FEW_NAMES)
 
     # ---- time

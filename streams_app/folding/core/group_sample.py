@@ -43,17 +43,21 @@ NEVER: Final = -1
 
 
 class SampledGroup(msgspec.Struct, gc=False):
-    """What is remembered of one sampled group: its last event, and its last record.
+    """State of one sampled group.
+
+    After the group closes, it is checked once whether it reopens within the quiet period: ``closed_ms`` is compared with the time
+    of its next event.
 
     Attributes:
-        last_offset: Offset of its last event that was counted.
+        last_offset: Offset of its last counted event.
         last_score: Score of that event, in ms.
         records: Number of records that the group would have had if only silence closed groups.
-        closed_ms: When the group closed with its last record, in ms; None if no record was seen, or once the next event after that
-            record was compared with this time.
-        closed_offset: Last offset of the last record.
-        is_reopened: Whether events after the last record were counted, but the time of the first of them is unknown, because a run
-            also contains earlier events. The next record shows this time.
+        closed_ms: Time at which the group last closed, in ms; None if no check is due, because no record of the group was
+            acknowledged, or the check was made since.
+        closed_offset: Last offset of its last record.
+        is_reopened: Whether the group has counted events after its last record, but the time of the first of them is unknown: they
+            were counted before the record was acknowledged, or are in one run with earlier events. The check then waits for the
+            next record, which contains this time.
     """
 
     last_offset: int = NEVER

@@ -32,7 +32,7 @@ _TEXT: Final = frozenset({str})
 
 
 def reader_of(fold: Fold, limits: Limits, schemas: SchemaCache | None = None) -> EventReader:
-    """Create the event reader that suits the settings of a fold; most folds get a fast one.
+    """Create the event reader for a fold: a fast one for the usual settings, otherwise a general one.
 
     Args:
         fold: The fold.

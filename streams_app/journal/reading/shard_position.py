@@ -95,7 +95,7 @@ class ShardPosition:
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether the journal has probably removed events after the offset; only the reply to a read is conclusive."""
+        """Whether the journal has probably removed events that were not read yet; only the reply to a read is conclusive."""
         return self.has_more and self.is_followed and self.floor is not None and self.offset + 1 < self.floor
 
     def observe(self, fence: int | None, floor: int | None) -> None:

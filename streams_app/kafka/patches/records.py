@@ -19,10 +19,10 @@ from aiokafka.structs import TopicPartition
 
 
 class FetchedRecords:
-    """The remaining records of one partition in a fetch reply that :class:`.record_batches.RecordBatches` has split.
+    """The records of one partition in a fetch reply that were not taken yet.
 
     Attributes:
-        next_fetch_offset: Offset at which the next fetch begins, after the records that were taken.
+        next_fetch_offset: Offset after the records that were taken, at which the next fetch begins.
     """
 
     def __init__(self, fetched: PartitionRecords) -> None:

@@ -152,8 +152,8 @@ class ViewProcessor(Processor):
         If there is no usable state, one is created. If retention has removed records that were not read, they are skipped.
 
         Returns:
-            The offset to read next. This is the offset after the fence; for a new state, it is that of the oldest record that may
-            not have expired.
+            The offset to read next. This is the offset after the fence; for a new state, it is the offset before which all records
+            have expired or were removed by retention.
 
         Raises:
             NotOwnerError: Kafka rejected the first commit.
@@ -364,7 +364,7 @@ def view_start(start: int, bounds: LogBounds, expiry_ms: int) -> ViewStart:
     """Return the fence, clock and metadata with which the state of a partition is created (pure).
 
     Args:
-        start: Offset of the first record that may not have expired.
+        start: Offset before which all records have expired.
         bounds: Bounds of the log, which were read after ``start``.
         expiry_ms: Time after which an item expires.
 

@@ -81,7 +81,7 @@ class ViewBatch:
 
     @property
     def changes(self) -> list[Change]:
-        """The changes of all pages, as :meth:`.ViewStore.apply` takes them."""
+        """The changes of all pages, one for each page, as an argument for :meth:`.ViewStore.apply`."""
         return [Change(page, list(change.removed), list(change.puts.values())) for page, change in self.pages.items()]
 
     def add(self, decider: ViewRule, partition: int, record: ViewRecord, now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""Polls views of topics from Redis, for all open pages at once; it reads whole states, not changes.
+"""Reads the open pages of live views of topics from Redis; it reads whole states, not changes. Presence views are not read here.
 
 The heads of all shards are read in one round trip. A shard is polled if (token, seq) of its head has changed, or if a page is new.
 If the poll of a shard fails, its new head is not used either, because the newer clock would make old values look current.
@@ -158,10 +158,12 @@ def _reader(view: LiveView, redis: Redis, scripts: Scripts) -> ViewReader:
 
 
 class Poller:
-    """Polls Redis for all views of topics, one poll at a time.
+    """Reads the open pages of live views of topics from Redis, and finds which of them have changed.
+
+    Await each call of :meth:`poll_once` before the next one: if two calls overlap, changes may be lost.
 
     Attributes:
-        views: The open pages of each view, by its name.
+        views: The snapshot of each view, by name of the view.
     """
 
     def __init__(self, app_id: str, views: Iterable[LiveView], redis: Redis, scripts: Scripts) -> None:

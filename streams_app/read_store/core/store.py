@@ -40,15 +40,19 @@ class ProgressStep(NamedTuple):
 
 
 def reset_of(fold: str) -> TP:
-    """Return the pseudo-partition whose progress is the time of the last reset of a fold, in milliseconds."""
+    """Return the key under which a store keeps the time of the last reset of a fold, in milliseconds.
+
+    The store keeps this number like the progress of a partition, although no such partition exists.
+    """
     return TP(fold, -3)
 
 
 def former_end_of(tp: TP) -> TP:
-    """Return the pseudo-partition whose progress is the end offset that the log of ``tp`` had at the last reset of its fold.
+    """Return the key under which a store keeps the offset that separates old from new records in a partition of an output topic.
 
-    Records below this offset were folded from a source that may have been recreated since. Therefore their versions cannot be
-    compared with those of later records.
+    Records below this offset were folded before the last reset of their fold. The source may have been recreated then, so their
+    versions cannot be compared with the versions of later records. The offset is the end of the log at the reset, or a lower one
+    if the broker has lost records since. The store keeps it like the progress of a partition, although no such partition exists.
     """
     return TP(f"{tp.topic}@reset", tp.partition)  # no topic has such a name
 
@@ -59,7 +63,10 @@ def former_ends(progress: Mapping[TP, int], tps: Iterable[TP]) -> dict[TP, int]:
 
 
 def replays_of(dead_letters: str) -> TP:
-    """Return the pseudo-partition whose progress counts the replays into the store from its dead-letter topic ``dead_letters``."""
+    """Return the key under which a store counts the replays from its dead-letter topic ``dead_letters``.
+
+    The store keeps this number like the progress of a partition of that topic.
+    """
     return TP(dead_letters, 0)
 
 
@@ -112,7 +119,7 @@ class ReadStore(Protocol):
     async def progress(self) -> dict[TP, int]:
         """Return the next offset to be read of each partition that was ever synced.
 
-        The result also contains pseudo-partitions, such as that of :func:`reset_of`.
+        The result also contains numbers that are no progress, under keys such as that of :func:`reset_of`.
         """
 
     async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:

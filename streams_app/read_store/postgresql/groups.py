@@ -140,7 +140,7 @@ class PostgresGroupStore(PostgresStore):
     async def progress(self) -> dict[TP, int]:
         """Load the types of the columns; return the next offset to be read of each partition that was ever synced.
 
-        The result also contains pseudo-partitions, see :meth:`.ReadStore.progress`.
+        The result also contains numbers that are no progress, see :meth:`.ReadStore.progress`.
         """
         await self._with_tables(self._load_types)
         return await super().progress()

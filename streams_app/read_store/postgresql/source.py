@@ -52,12 +52,15 @@ class PostgresSource:
         self._is_checked = False
 
     async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Return the changes with values from the query, which runs once for each fold.
+        """Query the current values of the changed cells; return the changes with these values.
+
+        The query runs once for each fold.
 
         Raises:
             TooSlowError: The statement exceeded ``timeout``.
             SourceFailedError: The query failed because of a value, or returned contradictory rows.
-            TryAgainError: The database is unavailable, or the SQL does not return three columns.
+            TryAgainError: The database is unavailable, or the SQL does not return three columns, which can be corrected while the
+                worker retries.
         """
         found = []
         for mentioned in by_fold(changes):

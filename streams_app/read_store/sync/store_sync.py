@@ -107,7 +107,7 @@ class StoreSync:
     async def progress(self) -> dict[TP, int]:
         """Return the next offset to be read of each partition that was ever synced.
 
-        The result also contains pseudo-partitions, see :meth:`.ReadStore.progress`.
+        The result also contains numbers that are no progress, see :meth:`.ReadStore.progress`.
 
         Raises:
             TryAgainError: The store is unavailable.

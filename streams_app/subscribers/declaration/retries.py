@@ -138,7 +138,10 @@ def _faults(rule: Any, *, are_spans: bool) -> list[str]:
 
 
 def _longest_ms(rule: Retries) -> int:
-    """Return the maximum of a single delay, in ms: that of the rule, or less if all delays together would exceed an hour."""
+    """Return the maximum delay between two attempts, in ms.
+
+    It is ``longest``, lowered where necessary so that all delays together do not exceed an hour.
+    """
     left_ms: float = milliseconds(LONGEST_IN_ALL)
     for attempt in range(1, rule.attempts):
         share_ms = left_ms / (rule.attempts - attempt)

@@ -19,8 +19,8 @@ FIRST_WATCH_MS: Final = 50
 """How long a suspect is watched at its first attempt: no further event of its partition starts during this time."""
 
 WATCH_PASSED: Final = 2
-"""Due time that is stored for a suspect whose attempt is still running after the suspect was watched for long enough. It marks the
-suspect: if the process crashes from then on, the crash count of the suspect does not increase."""
+"""Due time that is stored for a suspect whose attempt is still running after its watch. It marks the suspect: if the process
+crashes from then on, the crash count of the suspect does not increase."""
 
 LONGER: Final = 5
 """Factor by which the watch of a suspect becomes longer with each further attempt. So an event is also found if it crashes its
@@ -87,7 +87,7 @@ class CrashIsolation:
         self._started[who] = is_solo_retry
 
     def end(self, who: object) -> None:
-        """Record that the suspects of a partition have ended or were watched for long enough, or that the partition is released.
+        """Record that the suspects of a partition have ended or their watch is over, or that the partition is released.
 
         The partition no longer waits for :meth:`may_begin`. If suspects of it had started, the answer may have changed for other
         partitions, so ``kick`` is called for each one that waits.

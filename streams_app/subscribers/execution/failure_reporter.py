@@ -48,11 +48,11 @@ class FailureReporter:
         self.report_suppressed(attempt.ended_ms)
 
     def report_suppressed(self, now_ms: int, *, is_last: bool = False) -> None:
-        """Log suppressed failures if the last log line is at least a minute old.
+        """Log the failures that were not logged yet, at most once a minute.
 
         Args:
             now_ms: Monotonic time, as in :attr:`.Attempt.ended_ms`.
-            is_last: Whether to log them at once, because there may be no later call.
+            is_last: Whether to log them now in any case, because there may be no later call.
         """
         if not self._unreported or not (is_last or self._reported_ms is None or now_ms >= self._reported_ms + REPORT_EVERY_MS):
             return

@@ -171,7 +171,7 @@ class AtLeastOnceGuarantee(Guarantee):
         return attempts
 
     async def _run_isolated(self) -> None:
-        """Start suspects; once they have ended or were watched for long enough, let other events start.
+        """Start suspects; once they have ended or their watch is over, let other events start.
 
         Before each of these steps, wait until Redis has stored the attempts of the suspects, or has not answered in time.
         """

@@ -143,7 +143,7 @@ class AtMostOnceGuarantee(Guarantee):
         self._write_ahead.after_end(attempts)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Return whether the attempt has not started, so that its event may start later."""
+        """Return True if the function was not called yet; the event may then start later. Otherwise, it must not run again."""
         if event.offset in self._without_room:
             self._without_room.remove(event.offset)
             return True

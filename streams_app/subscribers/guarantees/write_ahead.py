@@ -237,9 +237,11 @@ class WriteAhead:
                     self._partition.dead_letters.send_late_soon(attempt.in_flight_event, LATE)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Return whether the attempt has not started, so that its event may start later.
+        """Return True if the function was not called yet; the event may then start later. Otherwise, it must not run again.
 
-        Otherwise, the next owner dead-letters the event. If the function still succeeds, a dead letter ``finished-late`` is sent.
+        If the function was called, its effect is unknown, so the next owner of the partition sends a dead letter ``interrupted``.
+        The function may still be running, in a thread or because it ignores its cancellation. If it succeeds after all, a second
+        dead letter, ``finished-late``, reports this.
         """
         if not attempt.begun_ms:
             return True

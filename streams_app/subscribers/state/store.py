@@ -33,8 +33,8 @@ class AttemptEntry(NamedTuple):
     Attributes:
         attempts: Number of attempts that have begun, including the current one.
         crash_count: Number of attempts during which the process crashed, as far as is known.
-        due_ms: Wall-clock time at which the next attempt is due. While an attempt is running, it is 0;
-            or :data:`.WATCH_PASSED`, if the attempt is that of a suspect that was watched for long enough.
+        due_ms: Wall-clock time at which the next attempt is due; 0 while an attempt is running. It is :data:`.WATCH_PASSED` if a
+            suspect of crash isolation is still running after its watch; a crash is then no longer attributed to this event.
     """
 
     attempts: int
@@ -43,7 +43,7 @@ class AttemptEntry(NamedTuple):
 
     @property
     def is_begun(self) -> bool:
-        """Whether an attempt was running when the entry was written; False for a suspect that was watched for long enough."""
+        """Whether an attempt was running when the entry was written; False for a suspect whose watch had ended."""
         return self.due_ms == 0
 
 
@@ -179,14 +179,14 @@ class SubscriberStore:
         self._number = int(reply[1])
 
     async def begin(self, events: Sequence[Begin], now_ms: int) -> list[int | None]:
-        """Store events as begun, before they start.
+        """Record that attempts of events begin, before they begin.
 
         Args:
             events: The events, at most a few thousand.
             now_ms: Wall clock.
 
         Returns:
-            One item for each event: None if the event may start, or, for a duplicate, the offset of the first event with its id.
+            One item for each event: None if it may be attempted; for a duplicate, the offset of the first event with the same id.
 
         Raises:
             FencedError: Another owner has claimed the partition, or Redis has lost data; nothing was written.
