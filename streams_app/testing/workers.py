@@ -80,7 +80,7 @@ class Workers:
 
     @property
     def stage(self) -> Stage:
-        """Scheduler that runs the event loops of all simulated processes, and the test kits of connected folds, by the virtual clock.
+        """Scheduler that runs all simulated processes, and the test kits of connected folds, by the virtual clock.
 
         :meth:`.SubscriberTester.connect` connects a fold.
 
