@@ -64,7 +64,7 @@ async def subscriber_findings(settings: Settings, *, asks: bool) -> AsyncGenerat
             yield finding
         for one in subscriptions:
             read = {one.topic, replay_topic(settings.app_id)}
-            if one.subscriber.idempotent == "no" and read <= counts.keys():
+            if one.subscriber.requires_commit and read <= counts.keys():
                 tps = [TP(topic, number) for topic in sorted(read) for number in range(counts[topic])]
                 yield commit_finding(one, tps, await committed(settings, one, tps))
     except StreamsAppError:

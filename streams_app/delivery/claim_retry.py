@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from streams_app.backoff import Backoff
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
 from streams_app.delivery.group_consumer import NotOwnerError
 from streams_app.errors import TryAgainError, text_of
+from streams_app.reported_backoff import ReportedBackoff
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class ReclaimBackoff:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._last: dict[TP, tuple[int, int, Backoff]] = {}
+        self._last: dict[TP, tuple[int, int, ReportedBackoff]] = {}
 
     def reclaimed(self, tp: TP, at: int) -> tuple[float, int]:
         """Record that a partition is claimed again.
@@ -61,7 +61,7 @@ class ClaimRetry:
         self._since_ms = 0
 
     def failed(self, tp: TP, error: Exception) -> float:
-        """Record a failed attempt, and log it unless the previous attempt failed with the same kind of error.
+        """Record a failed attempt; log it if the kind of error differs from the previous one, and every ten minutes.
 
         Returns:
             Seconds until the next attempt.
@@ -71,8 +71,10 @@ class ClaimRetry:
                 begun.
         """
         now_ms = self._clock.monotonic_ms()
-        if type(error) is not self._kind:
+        is_other = type(error) is not self._kind
+        if is_other:
             self._kind, self._since_ms = type(error), now_ms
+        if is_other or self._backoff.should_report:
             level = logging.WARNING if isinstance(error, DEPENDENCY_ERRORS) else logging.INFO
             logger.log(level, "cannot claim yet, trying again source=%s error=%s", tp, text_of(error))
         waited_ms = now_ms - self._since_ms
@@ -82,6 +84,6 @@ class ClaimRetry:
         return self._backoff.failed()
 
 
-def _backoff() -> Backoff:
+def _backoff() -> ReportedBackoff:
     """Return a backoff whose first delays are short, because usually another owner is just releasing the partition."""
-    return Backoff(first_seconds=0.05, longest_seconds=2.0)
+    return ReportedBackoff(first_seconds=0.05, longest_seconds=2.0)

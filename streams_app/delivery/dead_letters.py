@@ -15,13 +15,13 @@ from typing import NamedTuple, TypeAlias
 
 from aiokafka.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 
-from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.producer import TOO_LARGE, OutgoingRecord, Producer
 from streams_app.delivery.rejected_event import NOT_KEPT, RejectedEvent
 from streams_app.errors import text_of
 from streams_app.reasons import Reason
+from streams_app.reported_backoff import ReportedBackoff
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class DeadLetters:
             on_failed: Called after each attempt in which a dead letter was not acknowledged, with the dead-letter topic and the
                 error. None: failures are only logged.
         """
-        backoff = Backoff(first_seconds=0.1, longest_seconds=1.0)
+        backoff = ReportedBackoff(first_seconds=0.1, longest_seconds=1.0)
         dead_letters, failed = await self._send(self._encoded(rejected))
         while failed is not None:
             if on_failed is not None:

@@ -11,14 +11,12 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final
 
-from streams_app.backoff import REPORT_EVERY_SECONDS, Backoff
+from streams_app.backoff import Backoff
 from streams_app.clock import Clock, SystemClock
 from streams_app.errors import ConfigurationError
+from streams_app.reported_backoff import REPORT_EVERY_MS
 
 logger = logging.getLogger(__name__)
-
-REPEAT_AFTER_MS: Final = round(1000 * REPORT_EVERY_SECONDS)
-"""Time after which a lasting outage is logged again."""
 
 MAX_RETRY_WAIT_MS: Final = 1_000
 """Maximum wait of :meth:`OutageReporter.retry` between attempts: all work of a partition waits for it."""
@@ -68,7 +66,7 @@ class OutageReporter:
         if fault != self._fault:
             logger.warning("%s does not work, waiting for it error=%s", self._what, fault)
             self._fault, self._logged_ms = fault, self._clock.monotonic_ms()
-        elif (now_ms := self._clock.monotonic_ms()) - self._logged_ms >= REPEAT_AFTER_MS:
+        elif (now_ms := self._clock.monotonic_ms()) - self._logged_ms >= REPORT_EVERY_MS:
             lasted_seconds = (now_ms - self._began_ms) // 1000
             logger.warning("%s still does not work lasted_seconds=%d error=%s", self._what, lasted_seconds, fault)
             self._logged_ms = now_ms

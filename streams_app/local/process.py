@@ -74,7 +74,7 @@ class LocalProcess:
         self._served: list[tuple[LocalMember, SubscriberRuntime]] = []
         replays_topic, crash_isolation = replay_topic(settings.app_id), CrashIsolation()
         for one in subscriptions:
-            if one.subscriber.idempotent == "no":
+            if one.subscriber.requires_commit:
                 _commit_initial_offsets(broker, one, [one.topic, replays_topic])
             member = LocalMember(broker, one.group, name, [one.topic, replays_topic], clock)
             self._served.append((

@@ -253,7 +253,7 @@ def _ended(found: EventFacts, one: Subscription) -> str | None:
         (not found.is_ours, whose),
         (found.is_finished and found.offset < found.begin, _GONE),
         (found.is_finished, "is finished"),
-        (found.committed is None, _NO_OFFSET if one.subscriber.idempotent == "no" else _NOT_BEGUN),
+        (found.committed is None, _NO_OFFSET if one.subscriber.requires_commit else _NOT_BEGUN),
         (found.offset < found.begin, "is lost: retention has removed it before it was finished"),
         (not found.event_id, "is none: the log has no record at this offset, and passes over it"),
     ]

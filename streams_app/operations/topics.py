@@ -122,4 +122,4 @@ async def _create(settings: Settings, changes: TopicChanges, topics: list[Topic]
 def _unrepeatable(settings: Settings) -> list[Subscription]:
     if settings.events.catalogue is None:
         return []
-    return [one for one in subscriptions_of(catalogue_of(settings), settings) if one.subscriber.idempotent == "no"]
+    return [one for one in subscriptions_of(catalogue_of(settings), settings) if one.subscriber.requires_commit]

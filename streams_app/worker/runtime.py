@@ -46,8 +46,13 @@ def serve(declared: Settings | FoldingApp, only: Collection[str] = ()) -> None:
     tracing_of(settings)  # before any connection: no retry can resolve a missing package
     running = _serve_selection(settings, select(settings, only)) if only or not settings.folds else _serve_folds(declared)
     search_cycles_rarely()
-    # The runner is not closed: see exit_now().
-    asyncio.Runner(loop_factory=uvloop.new_event_loop).run(running)
+    try:
+        # The runner is not closed: see exit_now().
+        asyncio.Runner(loop_factory=uvloop.new_event_loop).run(running)
+    except StreamsAppError:
+        raise
+    except Exception as error:
+        raise _reported(error) from error
 
 
 async def _serve_folds(declared: Settings | FoldingApp) -> None:

@@ -20,23 +20,3 @@ def test_success_resets_the_backoff_and_reports_whether_any_attempt_had_failed()
 
 def test_long_outage_ends_in_the_longest_wait_without_an_error() -> None:
     assert 2.0 == Backoff(0.05, 2.0, failures=100_000).failed()
-
-
-def test_failures_in_a_row_are_reported_at_first_and_every_ten_minutes() -> None:
-    backoff, reported = Backoff(1.0, 60.0), list[int]()
-    waited_seconds = 0.0
-    for _ in range(30):
-        if backoff.should_report:
-            reported.append(round(waited_seconds))
-        waited_seconds += backoff.failed()
-
-    assert [0, 603, 1203] == reported
-
-
-def test_first_failure_after_a_success_is_reported() -> None:
-    backoff = Backoff(1.0, 60.0)
-    backoff.failed()
-    is_second_reported = backoff.should_report
-    backoff.succeeded()
-
-    assert (False, True) == (is_second_reported, backoff.should_report)

@@ -16,7 +16,6 @@ from typing import Final
 
 from redis.exceptions import OutOfMemoryError
 
-from streams_app.backoff import Backoff
 from streams_app.delivery.batch import Batch
 from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.processor import Claim, OffsetAndMetadata
@@ -44,6 +43,7 @@ from streams_app.folding.store.replies import CAUSES, FoldOutcome
 from streams_app.health.progress import Progress
 from streams_app.health.status import Status
 from streams_app.redis_access.client import REDIS_ERRORS, redis_fault_text
+from streams_app.reported_backoff import ReportedBackoff
 from streams_app.schemas.waiting import ABOUT as SCHEMA_REGISTRY
 
 logger = logging.getLogger(__name__)
@@ -266,9 +266,9 @@ class FoldProcessor:
                 await self.emitter.wait_for_next_pass(emitted)
 
 
-def _backoff() -> Backoff:
+def _backoff() -> ReportedBackoff:
     """Create a backoff of 0.1 to 1 second for Redis and the broker; it is short because events and records wait."""
-    return Backoff(first_seconds=0.1, longest_seconds=1.0)
+    return ReportedBackoff(first_seconds=0.1, longest_seconds=1.0)
 
 
 _OFFSET = attrgetter("offset")

@@ -13,7 +13,6 @@ from typing import Any
 
 import orjson
 
-from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.processor import NO_OFFSET, Claim, OffsetAndMetadata, Processor
 from streams_app.delivery.scripts import FencedError
@@ -27,6 +26,7 @@ from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import CAUSES
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.redis_access.client import REDIS_ERRORS
+from streams_app.reported_backoff import ReportedBackoff
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ async def emit_open_groups(emitter: Emitter) -> None:
         "`streams-app reset --fold %s` removes the rest of its state",
         name, shard.tp, shard.fold.output, name,
     )  # fmt: skip
-    backoff = Backoff(first_seconds=1.0, longest_seconds=10.0)
+    backoff = ReportedBackoff(first_seconds=1.0, longest_seconds=10.0)
     while True:
         try:
             await emitter.drain()

@@ -13,7 +13,6 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any
 
-from streams_app.backoff import Backoff
 from streams_app.clock import Clock, SystemClock
 from streams_app.errors import ConfigurationError
 from streams_app.journal.core.cursor import Start, cursor_text, parse_start
@@ -24,6 +23,7 @@ from streams_app.journal.reading.entries import Entry, Gap, key_of
 from streams_app.journal.reading.shard_position import MissingOffsets, ShardPosition
 from streams_app.journal.reading.shards import SharedShards
 from streams_app.redis_access.client import ANSWER_SECONDS, REDIS_ERRORS, connect, why_unreachable
+from streams_app.reported_backoff import ReportedBackoff
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class JournalReader:
             reading: The reading; it keeps its position, so that a later call continues.
             follow: See :meth:`read`, also for the errors.
         """
-        backoff = Backoff(POLL_SECONDS, 5.0)
+        backoff = ReportedBackoff(POLL_SECONDS, 5.0)
         while True:
             try:
                 async with aclosing(reading.items()) as items:

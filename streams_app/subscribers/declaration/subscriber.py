@@ -171,6 +171,11 @@ class Subscriber(Generic[T, M, R_co]):
         return self.idempotent == "yes"
 
     @property
+    def requires_commit(self) -> bool:
+        """Whether a partition without a commit cannot be claimed, because only the commit lists which events have begun."""
+        return self.idempotent == "no"
+
+    @property
     def timeout_ms(self) -> int:
         """Maximum duration of an attempt, in ms."""
         return milliseconds(self.timeout)

@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from streams_app.backoff import Backoff
 from streams_app.delivery.batch import Batch
 from streams_app.delivery.dependency_errors import waiting_for_label
 from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import text_of
 from streams_app.redis_access.client import REDIS_ERRORS, redis_fault_text
+from streams_app.reported_backoff import ReportedBackoff
 from streams_app.subscribers.execution.executor import Attempt
 from streams_app.subscribers.guarantees.guarantee import ANOTHER_OWNER
 from streams_app.subscribers.state.store import AttemptEntry, Begin, SubscriberStore
@@ -58,7 +58,7 @@ class AttemptLog:
         self._is_claimed = self._was_claimed = self._is_idle = False
         self._changed = asyncio.Event()
         self._fault: str | None = None
-        self._backoff = Backoff(first_seconds=0.1, longest_seconds=5.0)
+        self._backoff = ReportedBackoff(first_seconds=0.1, longest_seconds=5.0)
 
     async def claim(self, seconds: float) -> dict[int, AttemptEntry]:
         """Take over the log of former owners; return its entries by offset, or none if Redis does not answer within ``seconds``.

@@ -11,12 +11,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from streams_app.backoff import Backoff
 from streams_app.delivery.batch import Batch
 from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS, waiting_for_label
 from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import text_of
+from streams_app.reported_backoff import ReportedBackoff
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
 from streams_app.subscribers.execution.in_flight_event import MAX_UNFINISHED, InFlightEvent
 from streams_app.subscribers.guarantees.guarantee import ANOTHER_OWNER
@@ -109,7 +109,7 @@ class BeginLog:
         self._changed = asyncio.Event()
         self._pass = asyncio.Lock()
         self._fault: str | None = None
-        self._backoff = Backoff(first_seconds=0.1, longest_seconds=5.0)
+        self._backoff = ReportedBackoff(first_seconds=0.1, longest_seconds=5.0)
 
     async def claim(self, fence: int) -> StoredState:
         """Take over the state of former owners in Redis, and return it.

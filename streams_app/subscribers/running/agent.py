@@ -214,7 +214,7 @@ def assemble_subscriber(
         release_seconds=release_seconds(subscriber),
         reclaim_seconds=release_seconds(subscriber) - LAST_COMMIT_SECONDS,
         # Only its commits contain the begun events, so an older commit must never overwrite a newer one.
-        on_doubt=on_fatal if subscriber.idempotent == "no" else None,
+        on_doubt=on_fatal if subscriber.requires_commit else None,
     )
     return SubscriberRuntime(
         dispatcher, subscriber_metrics, Ownership(group_consumer, SubscriberProcessors(topics, context), config)

@@ -105,7 +105,7 @@ class Subscribers:
             TryAgainError: The broker does not answer.
         """
         await require(self._settings.kafka, declared_topics(self._settings))
-        unrepeatable = [one for one in self._subscriptions if one.subscriber.idempotent == "no"]
+        unrepeatable = [one for one in self._subscriptions if one.subscriber.requires_commit]
         if faults := await missing_initial_offsets(self._settings, unrepeatable):
             raise ConfigurationError(faults)
 

@@ -145,7 +145,7 @@ async def commit_offsets(settings: Settings, one: Subscription, offsets: Mapping
     async with in_group(settings.kafka, one.group) as consumer:
         await move(settings.kafka, consumer, one.group, offsets)
         commits = await commits_in(settings.kafka, consumer, one.group, offsets)
-    if one.subscriber.idempotent == "no" and commits != offsets:
+    if one.subscriber.requires_commit and commits != offsets:
         raise ConfigurationError([f"subscriber {one.subscriber.name!r}: {NO_METADATA}"])
 
 

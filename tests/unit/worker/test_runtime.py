@@ -13,8 +13,10 @@ import pytest
 from mode import Service
 
 from streams_app import Fold, Settings, create_app
-from streams_app.errors import TryAgainError
+from streams_app.errors import InternalError, TryAgainError
 from streams_app.process_exit import stop_seconds
+from streams_app.settings.journals import JournalSettings
+from streams_app.worker import runtime
 
 LIMIT_SECONDS = 60
 
@@ -65,3 +67,17 @@ async def test_failing_worker_keeps_its_consumer_for_the_last_commits() -> None:
     await asyncio.gather(*others)
 
     assert not consumer.should_stop
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug"), TryAgainError("no broker")])
+def test_unexpected_error_of_a_worker_without_folds_is_an_internal_failure(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(runtime, "_serve_selection", fail)
+    with pytest.raises((InternalError, TryAgainError)) as raised:
+        runtime.serve(Settings(app_id="a", journals=[JournalSettings(name="j", source="events", key="a")]))
+
+    assert {ValueError: "internal failure: ValueError('a bug')", TryAgainError: "no broker"}[type(error)] == str(raised.value)

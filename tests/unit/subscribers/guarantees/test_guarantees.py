@@ -117,7 +117,7 @@ def test_success_after_an_unnoticed_rebalance_is_reported_by_a_second_dead_lette
 
 
 async def test_partition_without_a_commit_is_not_claimed_for_at_most_once() -> None:
-    declared = SimpleNamespace(name="ship", start="earliest", ordered=None, idempotent="no", is_repeatable=False)
+    declared = SimpleNamespace(name="ship", start="earliest", ordered=None, is_repeatable=False, requires_commit=True)
     context: Any = MagicMock(replays_topic="", subscriber=declared)
     context.store.return_value.progress = AsyncMock(return_value=None)
     claim: Any = MagicMock(tp=TP("orders", 0), committed=None, log_bounds=LogBounds(0, 9, 0), topic_id="", commit_now=AsyncMock())
