@@ -104,7 +104,10 @@ def document(
 
 
 def _is_published(event: Event[Any, Any]) -> bool:
-    """Return whether this project can publish an event: not if the event has ``decode=``, or an envelope of other programs."""
+    """Return whether this project can publish an event.
+
+    It can only read events that are declared with ``decode=``, or with the format of Debezium or CloudEvents.
+    """
     return event.decode is None and event.format not in ("debezium", "cloudevents")
 
 

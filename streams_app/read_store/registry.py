@@ -28,7 +28,12 @@ class Database(Protocol):
         """Return the store of ``url``, in the layout that ``shape`` names."""
 
     def open_rebuilding(self, declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
-        """Return the object that prepares the new store of a rebuild, and replaces the current store by it."""
+        """Return the part of a rebuild that depends on the database.
+
+        Args:
+            declared: Settings of the read store, whose table is replaced at the end of the rebuild.
+            new: The new store, which replaces it.
+        """
 
     def open_source(self, declared: ReadStoreSettings) -> ValueSource:
         """Return the source that runs ``sql`` at ``source_url``. A database that cannot be a source lacks this function."""

@@ -1,4 +1,4 @@
-"""``[redis]``: the forms of ``redis.url``, and its secrets."""
+"""``[redis]``: the URL of the server, whose form is checked, and passwords, which are read from files."""
 
 from __future__ import annotations
 

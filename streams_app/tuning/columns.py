@@ -217,10 +217,10 @@ class Columns:
             self._make_room_for_names()
 
     def _make_room_for_names(self) -> None:
-        """Reduce the memory of the sets of names.
+        """Reduce the memory that the sets of names take.
 
-        If their sizes suffice, see :attr:`.NameSets.may_be_counted`, only these are kept. Otherwise unused sets are removed, and
-        groups are dropped if necessary.
+        If their sizes are accurate enough (:attr:`.NameSets.may_be_counted`), the sizes replace the sets. Otherwise, unused sets
+        are removed. If that does not free enough memory, groups are dropped; see :meth:`_halve`.
         """
         if self.sets.may_be_counted:
             sizes = self.sets.sizes()

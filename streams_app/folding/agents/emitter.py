@@ -179,12 +179,20 @@ class Emitter:
         return done.sealed > 0
 
     def _folded_until_ms(self, now_ms: int) -> int | None:
-        """Return the time before which all arrived records are known to be folded, in ms; None if it is unknown.
+        """Return the time before which all arrived records are folded, in ms, by which groups become due.
 
-        It is the time of the last fetch reply at which every event up to the end of the partition was folded. The wall clock would
-        not do: after a suspension of the process, or while a fetch hangs, unread events would be mistaken for silence. Under steady
-        traffic, some events are nearly always unread, so the time of an earlier reply is used; it stays correct. If Redis is full
-        and not all events are folded, the result is the wall clock.
+        It is the time of the newest fetch reply after which every event of the partition was folded. That remains true when more
+        events arrive. The wall clock is not used, because events may have arrived that are not read yet, for example after the
+        process was suspended; the time without those events would count as silence.
+
+        While Redis is full and unread events remain, the result is ``now_ms`` nevertheless. Folding is paused until emission makes
+        room, so fetch replies would give no later time, and no group might become due.
+
+        Args:
+            now_ms: Wall clock, in ms.
+
+        Returns:
+            None if the clock is not trusted, or no fetch reply has given such a time since the claim.
         """
         if not self.clock.is_trusted():
             self.shard.clock.forget_folded_until()

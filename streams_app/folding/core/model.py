@@ -76,7 +76,8 @@ class MemoryShard:
         Args:
             event: An event beyond all offsets that were folded before.
             score_ms: Score of the event, at least that of the event before.
-            silent_from_ms: Silence after the event counts from its score, but not from before this time.
+            silent_from_ms: Earliest time at which silence can begin: silence after the event begins at its score, or at this time
+                if that is later.
 
         Returns:
             The entries for the outbox: the group of the event, once for each time that a bound closed it, and the early record of

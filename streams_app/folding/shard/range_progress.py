@@ -69,8 +69,8 @@ class ChunkProgress:
         Args:
             most: Maximum number of groups.
             packing: Encodes groups as arguments of the script.
-            silent_from_ms: Silence after an event counts from its score, but not from before this time; see
-                :meth:`.ShardClock.silent_from_ms`.
+            silent_from_ms: Earliest time at which silence can begin: it begins at the score of an event, or at this time if that is
+                later; see :meth:`.ShardClock.silent_from_ms`.
         """
         members = self._members[self._at : self._at + most]
         groups = packing.groups(self.chunk, members, self.chunk.clock_ms, silent_from_ms, self._apart)

@@ -59,15 +59,18 @@ class GroupPacker:
     def groups(
         self, chunk: Chunk, members: Iterable[bytes], clock_ms: int, silent_from_ms: int, apart: Mapping[bytes, list[GroupRun]]
     ) -> PackedGroups:
-        """Pack as many of ``members``, from the first on, as one script call should unpack; at least one.
+        """Pack the first groups of ``members`` as arguments of one script call.
+
+        At least one group is packed. Once the packed groups have :data:`MAX_PARTS` parts, no further one is added.
 
         Args:
             chunk: The chunk.
-            members: Keys of the groups, in the order of their bytes.
+            members: Keys of groups of the chunk, in the order of their bytes.
             clock_ms: Score of the last event of the chunk.
-            silent_from_ms: Silence after an event counts from its score, but not from before this time.
-            apart: The split runs of each group whose runs were split, by group key; see
-                :mod:`streams_app.folding.core.run_splitting`.
+            silent_from_ms: Earliest time at which silence can begin: it begins at the score of an event, or at this time if that is
+                later.
+            apart: Runs that replace those of the chunk, by group key, for each group that a bound closes in the middle of a run;
+                see :mod:`streams_app.folding.core.run_splitting`.
         """
         packed = PackedGroups()
         epoch, keeps_values = self.epoch, self.keeps_values

@@ -116,7 +116,8 @@ def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: 
     Args:
         run: A run of one group.
         epoch: Four bytes that distinguish the groups of this state in Redis from leftovers of an older state.
-        silent_from_ms: Silence after the run counts from its last score, but not from before this time.
+        silent_from_ms: Earliest time at which silence can begin: silence after the run begins at its last score, or at this time if
+            that is later.
         keeps_values: Whether values or events are kept, and not only the changed names.
     """
     opened, score, first, low = run.first_score, run.last_score, run.first_offset, run.low_ms

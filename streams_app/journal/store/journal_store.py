@@ -321,13 +321,13 @@ class JournalStore(_ShardAccess):
         ))  # fmt: skip
 
     async def drop(self, first: int) -> bool:
-        """Remove the oldest segment; may be repeated after a lost reply.
+        """Remove a segment if it is the oldest one and is not open; the call may be repeated after a lost reply.
 
         Args:
             first: First offset of the segment.
 
         Returns:
-            True if the segment is removed now; False if it is not the oldest one, or is open.
+            True if the segment was removed, by this call or an earlier one. False if it is not the oldest one, or is open.
         """
         return self._is_changed(change := next(self._changes), await self._call(
             "drop", self._keys, token=self._token, first=str(first), change=change,

@@ -114,15 +114,18 @@ _NOT_THERE: Final = object()
 
 
 def faults() -> list[str]:
-    """Return a message for each name in :data:`TOUCHED` that is missing or has other parameters, in loaded modules only."""
+    """Check all names of :data:`TOUCHED` whose modules are loaded; return a message for each change, see :func:`faults_of`."""
     return [fault for owner in TOUCHED if owner.partition(":")[0] in sys.modules for fault in faults_of(owner)]
 
 
 @cache
 def faults_of(owner: str) -> tuple[str, ...]:
-    """Return a message for each name under one key of :data:`TOUCHED` that is missing or has other parameters.
+    """Check the names that the project uses in one module or class; return a message for each that a release has changed.
 
-    The result is cached, because a client is created for each topic.
+    A name has changed if it is missing, or if a function does not have the parameters that the project uses. The result is cached.
+
+    Args:
+        owner: A key of :data:`TOUCHED`: ``module:class``, or ``module:`` without a class. The module must be loaded.
     """
     module_name, _, class_name = owner.partition(":")
     module = sys.modules[module_name]

@@ -82,7 +82,10 @@ async def _write_part(client: OpenSearchClient, alias: str, items: Sequence[Docu
 
 
 def parts(items: Sequence[DocumentRequest], max_bytes: int = MAX_BYTES) -> Iterator[list[DocumentRequest]]:
-    """Split a batch into requests (pure); no request is empty."""
+    """Split the items of a batch into the contents of ``_bulk`` requests, in order (pure).
+
+    Each part has at least one item and at most ``max_bytes`` bytes; a larger item becomes a part of its own.
+    """
     part: list[DocumentRequest] = []
     size = 0
     for item in items:

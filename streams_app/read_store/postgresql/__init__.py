@@ -18,7 +18,12 @@ def open_store(declared: ReadStoreSettings) -> ReadableStore:
 
 
 def open_rebuilding(declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
-    """Return the object that prepares the store ``new`` and replaces the store ``declared`` by it; it does not connect yet."""
+    """Return the part of a rebuild that depends on PostgreSQL; it does not connect yet.
+
+    Args:
+        declared: Settings of the read store, whose table is replaced at the end of the rebuild.
+        new: The new store, which replaces it.
+    """
     return PostgresRebuilding(declared, new)
 
 

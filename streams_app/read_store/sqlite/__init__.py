@@ -21,7 +21,12 @@ def open_store(declared: ReadStoreSettings) -> ReadableStore:
 
 
 def open_rebuilding(declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
-    """Return the object that prepares the store ``new`` and replaces the store ``declared`` by it; no file is opened yet."""
+    """Return the part of a rebuild that depends on SQLite; its file is not opened yet.
+
+    Args:
+        declared: Settings of the read store, whose table is replaced at the end of the rebuild.
+        new: The new store, which replaces it.
+    """
     return SqliteRebuilding(declared, new)
 
 

@@ -132,9 +132,12 @@ class StartQueue:
         return events
 
     def take_offset(self, offset: int, now_ms: int) -> list[InFlightEvent]:
-        """Remove the event at an offset and return it as a list; the list is empty if it may not start now.
+        """Remove the event at an offset from the queue, if it may start now.
 
-        Retries that are due may be moved to the fresh events.
+        If it is not the next fresh event, all retries that are due become fresh events first.
+
+        Returns:
+            The event as the only item. Empty if its retry is not due yet, or the queue does not contain it.
         """
         fresh = self.fresh
         if not (fresh and fresh[0].offset == offset):

@@ -80,20 +80,23 @@ def initial_offset(context: SubscriberContext, claim: Claim) -> int:
 
 
 async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) -> OffsetAndMetadata | None:
-    """Read the position from Redis, for a subscriber that has no commit: Kafka removes commits after ``offsets.retention.minutes``.
+    """Return the position that Redis has for a subscriber without a commit; None if it begins at its initial offset.
 
-    Redis is only read, because Kafka has not confirmed yet that this worker owns the partition.
+    A commit may be missing because Kafka removes commits after ``offsets.retention.minutes``. Nothing is written to Redis, because
+    Kafka has not confirmed yet that this worker owns the partition.
 
     Returns:
-        None if Redis has no position, which is the case at the first start. None also if the position is beyond the end of the log
-        and the broker stores no metadata, because such a broker loses its logs and its commits together.
+        None in these cases:
 
-        If the subscriber may run events twice and starts at the beginning of the log, the result is also None if Redis does not
-        answer or has a position without valid metadata. Then no event is lost, but some may run a second time.
+        - Redis has no position, as at the first start.
+        - The position is beyond the end of the log, and the broker is the embedded one, which stores no commit metadata: it has
+          lost its log and its commits together.
+        - The subscriber may run events twice, its initial offset is the start of the log, and either Redis does not answer, or the topic has
+          an id but the position has no valid metadata. No event is lost, but some may run a second time.
 
     Raises:
-        RedisError, OSError, TimeoutError: Redis does not answer, and to start without a position could lose events or run them
-            twice.
+        RedisError, OSError, TimeoutError: Redis does not answer, and the last case does not apply: at its initial offset, the
+            subscriber could skip events, or repeat events that must not run twice.
         KafkaError: Kafka does not answer; the caller repeats the claim.
     """
     may_begin_anew = context.subscriber.is_repeatable and initial_offset(context, claim) == claim.log_bounds.begin

@@ -50,9 +50,9 @@ class IdReadback:
         self._read_to = self._below = 0
 
     async def begin(self, claim: Claim, fence: int, watermark: int, below: int) -> int:
-        """Start the readback after a claim; return the offset at which the reader of the partition begins.
+        """Prepare to read missing ids after a claim; return the offset at which the reader of the partition begins.
 
-        This is the low watermark if Redis has the ids of all events below it. Otherwise, it is an offset from which the log
+        The offset is the low watermark if Redis has the ids of all events below it. Otherwise, it is an offset from which the log
         contains all events of the time ``remember`` before the watermark, or the beginning of the log if that is higher.
 
         Args:
@@ -180,15 +180,18 @@ class WriteAhead:
         return replace(kept, open=unfinished)
 
     async def begin(self, claim: Claim, kept: StoredState, watermark: int, interrupted: Collection[int]) -> int:
-        """Count interrupted attempts, and start the readback of ids; return the offset at which the reader begins.
-
-        This is the low watermark, or a lower offset if Redis has lost ids of events below it; see :meth:`IdReadback.begin`.
+        """Count the interrupted attempts in the metrics, and prepare to read from the log the event ids that Redis has lost.
 
         Args:
             claim: The claim that was passed to :meth:`claim`.
             kept: The state that :meth:`claim` returned.
             watermark: The low watermark.
-            interrupted: Offsets of events that must not run a second time.
+            interrupted: Offsets of the events whose attempts were interrupted. These events do not run again, but they may have
+                succeeded, so their ids are needed to recognise duplicates.
+
+        Returns:
+            The offset at which the reader of the partition begins: the low watermark, or a lower offset if Redis has lost ids of
+            events below it; see :meth:`IdReadback.begin`.
         """
         tracker = self._partition.tracker
         for _ in interrupted:
