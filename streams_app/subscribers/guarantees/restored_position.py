@@ -91,8 +91,8 @@ async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) ->
         - Redis has no position, as at the first start.
         - The position is beyond the end of the log, and the broker is the embedded one, which stores no commit metadata: it has
           lost its log and its commits together.
-        - The subscriber may run events twice, its initial offset is the start of the log, and either Redis does not answer, or the topic has
-          an id but the position has no valid metadata. No event is lost, but some may run a second time.
+        - The subscriber may run events twice, and its initial offset is the start of the log; and Redis does not answer, or the
+          topic has an id but the position has no valid metadata. No event is lost, but some may run a second time.
 
     Raises:
         RedisError, OSError, TimeoutError: Redis does not answer, and the last case does not apply: at its initial offset, the
