@@ -55,10 +55,10 @@ def is_beside_changes(names: Collection[str], status: Any) -> bool:
 
 
 def without_row(op: Any) -> BadEventError:
-    """Return the error for a change event without a row, or for a value that is not a change event.
+    """Return the error for a change event of Debezium without a row, or for a value that is not a change event.
 
     Args:
-        op: Value of the field ``op``; if it is not text, the value is not a change event.
+        op: Field ``op`` of the value; if it is not text, the value is not a change event of Debezium.
     """
     if type(op) is not str:
         return BadEventError("wrong-format", "no change event of Debezium: it has no op")

@@ -61,6 +61,9 @@ def _topics(settings: Settings) -> set[str]:
 
 
 async def _hidden(asked: SourceEnds) -> dict[TP, tuple[int, int]]:
-    """Return the last stable offset and the high watermark of each partition in which they differ."""
+    """Return the partitions with records that ``read_committed`` consumers do not see yet.
+
+    In these partitions, the last stable offset is below the high watermark; the values are these two offsets.
+    """
     await asked.ask_once()
     return {tp: (end, asked.high[tp]) for tp, end in asked.ends.items() if asked.high.get(tp, 0) > end}

@@ -291,12 +291,12 @@ class Ownership:
     def progress(self, ends: Mapping[TP, int], monotonic_ms: int) -> dict[Hashable, Progress]:
         """Return the progress of each partition, and of the other work of each processor (see :meth:`.Processor.progress`).
 
-        The key is the partition; for other work, the name of the processor and the partition. Topics that are paused for a known
-        reason are left out, and so is paused work. Safe to call from any thread.
+        The key is the partition; for other work, the name of the processor and the partition. Partitions of a topic that is paused
+        for a known reason are left out, and so is paused work. Safe to call from any thread.
 
         Args:
             ends: End offsets of partitions. For a partition that is missing here, the end offset in its last fetch reply is used.
-            monotonic_ms: Monotonic clock.
+            monotonic_ms: Time of the monotonic clock, in ms.
         """
         found: dict[Hashable, Progress] = {}
         for tp, position in self.positions().items():

@@ -39,7 +39,7 @@ class Owner(Protocol):
     """The owner of a claimed partition, which receives the reports of its processors."""
 
     def resync(self, partition: Partition, cause: ResyncCause) -> None:
-        """Claim the partition again."""
+        """Stop reading the partition, and claim it again after a backoff; the log shows ``cause``."""
 
     def fatal(self, error: BaseException) -> None:
         """Handle a fatal error: for the group of the folds, end the process; for any other group, recreate its client."""

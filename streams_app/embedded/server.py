@@ -1,4 +1,4 @@
-"""Base class of the embedded servers, and their start on a free port."""
+"""Base class of the embedded servers, and a function that starts one of them on a given or a free port."""
 
 from __future__ import annotations
 

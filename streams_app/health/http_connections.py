@@ -115,7 +115,7 @@ class BoundedConnection(asyncio.Protocol):
         self._handler.data_received(data)
 
     def request_begins(self) -> None:
-        """Record that a request is being answered, and cancel the time limit."""
+        """Record that the headers of a request are complete, so that no time limit applies until it is answered."""
         self.is_answering, self._is_arriving = True, False
         self._expect(None)
 

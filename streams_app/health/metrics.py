@@ -263,7 +263,7 @@ class LastHour:
         self._minutes: dict[int, tuple[int, int]] = {}
 
     def add(self, monotonic_ms: int, records: int, events: int) -> None:
-        """Count records and their events in the current minute."""
+        """Add a number of records, and of the events folded into them, to the counts of the current minute."""
         minute = monotonic_ms // MINUTE_MS
         if minute not in self._minutes:
             self._forget(minute)

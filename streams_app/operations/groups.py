@@ -294,7 +294,7 @@ async def _by_timer(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
 async def _by_opening(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
     """Yield pages of group keys with their timers, in the order in which the groups were opened.
 
-    Each page comes with 0 instead of the time that :func:`_by_timer` yields, because this order does not show when groups are due.
+    The time of each page is always 0, because this order does not show when the groups of later pages become due.
     """
     for begin in range(0, scanned, PAGE):
         members: Any = await redis.zrange(shard.keys.first, begin, min(begin + PAGE, scanned) - 1)

@@ -4,12 +4,12 @@ A :class:`.replay_destinations.Destination` decides which dead letters can be re
 rejected an event receives it again.
 
 Receipts record what was replayed. After each page the replay appends receipts to the dead-letter topic. A receipt is a record
-without ``reason``. Its header ``streams-app-put-back`` names the application and the fold or subscriber, and its value has a digest
-of each replayed event, one per line. A receipt follows its dead letters in their partition, so retention removes it after them. A
-committed offset could not replace receipts: a replay may skip dead letters that a later one sends, and the broker deletes the
-offset of a group that had no member for a week.
+without the header ``reason``. Its header ``streams-app-put-back`` names the application and the fold or subscriber, and its value
+has a digest of each replayed event, one per line. A receipt follows its dead letters in their partition, so retention removes it
+after them. A committed offset could not replace receipts: a replay may skip dead letters that a later one sends, and the broker
+deletes the offset of a group that had no member for a week.
 
-If a replay is killed after the acknowledgement of a page and before that of its receipts, the next replay sends this page again: a
+If a replay is killed after a page was acknowledged, but before its receipts were, the next replay sends the page again, because a
 duplicate is better than a loss. Concurrent replays would not see each other's receipts, so :mod:`.replay_lease` allows one at a
 time.
 """

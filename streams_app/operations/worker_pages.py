@@ -68,7 +68,9 @@ def page_of(url: str, text: str, app_id: str) -> Page:
 
 
 async def pages(settings: Settings, urls: Sequence[str]) -> list[Page]:
-    """Read the metrics of workers concurrently, and return a page for each address. The page of a failed request has the fault.
+    """Read the metrics of workers concurrently, and return a page for each address, in order.
+
+    If a request failed, its page has the reason in :attr:`Page.fault`.
 
     Args:
         settings: Settings of the application, with its id and the token to send.

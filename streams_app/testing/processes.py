@@ -138,7 +138,7 @@ class Process:
         dies: Callable[[str, str, Process], bool],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
-        """Start a process.
+        """Start a simulated process.
 
         Args:
             name: Name of the process.
@@ -150,9 +150,9 @@ class Process:
             time: Clock of the kit.
             knows_all: Whether to reject events that the catalogue does not declare, as in production.
             runs: For each name of a subscriber, the list to which its attempts are appended.
-            dies: Returns whether an attempt kills its process; if so, the attempt does not continue. Called when an attempt has
-                begun and when its function has returned. The arguments are ``begun`` or ``done``, the name of the subscriber, and
-                this process.
+            dies: Function that returns whether an attempt kills its process; if so, the attempt does not continue. It is called
+                when an attempt has begun, and when the function of the subscriber has returned. Its arguments are ``begun`` or
+                ``done``, the name of the subscriber, and this process.
             on_fatal: Called with unexpected errors.
         """
         self.is_alive, self.is_frozen = True, False

@@ -140,9 +140,10 @@ def decompressed(file: BinaryIO) -> Iterator[BinaryIO]:
 
 
 class _MemoryReleasingPipe(io.FileIO):
-    """Reading end of the pipe of decompressed data, which limits the memory of the mapped input file.
+    """Reading end of the pipe of decompressed data.
 
-    After every :data:`GIVE_BACK_BYTES` that are read, it releases the memory pages of the file.
+    After every :data:`GIVE_BACK_BYTES` that are read, it releases the memory pages of the mapped input file, so that a large file
+    does not fill the memory.
     """
 
     def __init__(self, reader: int, mapped: mmap.mmap) -> None:

@@ -148,7 +148,7 @@ class _Replay:
         return found[:kept]
 
     def _quiet_after(self, positions: Positions, quiet_ms: int) -> NDArray[np.int64] | int:
-        """Return the quiet period, in ms, that applies after each of these events."""
+        """Return the quiet period after each of these events, in ms; one number for all if events do not set their own."""
         if self._own_quiet_ms is None:
             return quiet_ms
         own_ms = self._own_quiet_ms[positions].astype(np.int64)

@@ -59,7 +59,10 @@ class FoldProcessor:
     """Folds the events of one source partition for one fold, and emits its records; implements :class:`.Processor`."""
 
     def __init__(self, shard: Shard, decoded_batches: DecodedBatchCache, context: FoldContext) -> None:
-        """Initialize without a claim; the processors of all folds of the source partition share ``decoded_batches``."""
+        """Create the processor of a shard that is not claimed yet.
+
+        The processors of all folds of the source partition share ``decoded_batches``.
+        """
         self.shard = shard
         self._statistics = context.statistics_of(shard.fold)
         dead_letters = context.dead_letters_of(shard.fold, shard.tp)

@@ -37,7 +37,7 @@ class RetiredFoldProcessor(Processor):
     in_flight = 0
 
     def __init__(self, store: ShardStore, context: FoldContext) -> None:
-        """Initialize without a claim; ``store`` accesses the state of the retired fold in Redis."""
+        """Create the processor of a partition that is not claimed yet; ``store`` accesses the state of the retired fold."""
         self._store = store
         self._context = context
         self._committed: OffsetAndMetadata | None = None

@@ -1,1 +1,1 @@
-"""The state of a shard in its owner's memory: fence and lock, progress of a range, copy of the outbox."""
+"""The state of a shard in its owner's memory: the fence, the lock, the progress within a range, and a copy of the outbox."""

@@ -125,7 +125,7 @@ class JournalProcessor(Processor):
     in_flight = 0
 
     def __init__(self, tp: TP, context: JournalContext) -> None:
-        """Initialize without a claim."""
+        """Create the processor of a partition that is not claimed yet."""
         self.shard: JournalShard | None = None
         self._tp = tp
         self._context = context

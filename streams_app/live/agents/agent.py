@@ -1,7 +1,7 @@
 """Runs the live views of a worker, each in its own consumer group, ``<app_id>.live.<view>``.
 
-Because of its own group, a view delays no other view, fold or subscriber while it is rebuilt from old records, its group
-rebalances, or its Kafka client fails.
+With a group of its own, a view does not delay other views, folds or subscribers: neither while it is rebuilt from old records,
+nor during a rebalance, nor if its Kafka client fails.
 """
 
 from __future__ import annotations

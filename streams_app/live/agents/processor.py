@@ -123,7 +123,7 @@ class ViewProcessor(Processor):
     in_flight = 0
 
     def __init__(self, tp: TP, context: ViewContext) -> None:
-        """Initialize without a claim."""
+        """Create the processor of a partition that is not claimed yet."""
         self.pages = 0
         self.is_claimed = False
         self._tp = tp

@@ -169,7 +169,7 @@ class OpenSearchStore:
         return {cell: known[cell] for cell in cells if cell in known}
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """List the stored cells of the given groups, including those that were just written."""
+        """Return the stored cells of groups, including cells just written; each group is given as fold and group key."""
         await self._client.ask("POST", f"/{self._table}/_refresh")
         return [cell for group in possible(groups, surrogate_fault) for cell in await self._names_of(*group)]
 

@@ -175,7 +175,7 @@ class PostgresGroupStore(PostgresStore):
         return await self._pool.call(lambda connection: self._read(connection, cells))
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """List the stored cells of the given groups."""
+        """Return the stored cells of groups; each group is given as fold and group key."""
         return list(await self.read([Cell(*group, name) for group in groups for name in self._columns]))
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:

@@ -216,7 +216,7 @@ class PostgresStore:
         return {Cell(*cell): StoredCell(version, _value(value)) for *cell, version, value in rows}
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """List the stored cells of the given groups."""
+        """Return the stored cells of groups; each group is given as fold and group key."""
         sql = NAMES.format(**self._names)
         asked = possible(groups, text_fault)
         given = [fold for fold, _ in asked], [group_key for _, group_key in asked]

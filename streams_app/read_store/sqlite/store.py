@@ -216,7 +216,7 @@ class SqliteStore:
         return await self._thread.call(run)
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """List the stored cells of the given groups."""
+        """Return the stored cells of groups; each group is given as fold and group key."""
         sql = NAMES.format(table=self._table)
 
         def run(connection: sqlite3.Connection) -> list[Cell]:

@@ -78,9 +78,10 @@ class Records(Generic[T]):
 
 
 def records_of(fold: str, payload: type[T]) -> Records[T]:
-    """Return the records of a fold as a source: ``@subscriber(records_of("account-metrics", AccountChanged), …)``.
+    """Return the output records of a fold as the source of a subscriber; the value of each is decoded to ``payload``.
 
-    If the fold has ``keep = "events"``, ``records_of("chats", list[Message])`` passes the events of a record as a list, in order.
+    For example: ``@subscriber(records_of("account-metrics", AccountChanged), …)``. If the fold has ``keep = "events"``, give the
+    type of a list: with ``records_of("chats", list[Message])``, the function receives the events of a record, in order.
 
     Raises:
         ConfigurationError: The name or the type is not valid.

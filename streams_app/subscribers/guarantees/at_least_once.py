@@ -252,7 +252,7 @@ class AtLeastOnceGuarantee(Guarantee):
         await self._log.write_within(CLOSE_SECONDS)
 
     async def on_commit_rejected(self) -> None:
-        """Do nothing: events whose success no commit includes run once more."""
+        """Do nothing: events that have succeeded, but are not finished in any commit, run once more."""
 
 
 def _is_solo_retry(event: InFlightEvent) -> bool:

@@ -143,7 +143,7 @@ class AtMostOnceGuarantee(Guarantee):
         self._write_ahead.after_end(attempts)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Return True if the function was not called yet; the event may then start later. Otherwise, it must not run again."""
+        """Decide whether an event may start again after its attempt was cancelled: only if the function was not called yet."""
         if event.offset in self._without_room:
             self._without_room.remove(event.offset)
             return True
@@ -180,8 +180,8 @@ class AtMostOnceGuarantee(Guarantee):
             self._uncommitted = {offset: event for offset, event in self._uncommitted.items() if offset not in self.log.done}
 
     async def on_commit_rejected(self) -> None:
-        """Send a dead letter ``finished-late`` for each event whose success no commit includes.
+        """Send a dead letter ``finished-late`` for each event that has succeeded, but is not finished in any commit.
 
-        The next owner treats these events as interrupted, because it trusts only the commit.
+        The next owner relies on the commit alone, and treats these events as interrupted.
         """
         await self._write_ahead.send_late(self._uncommitted.values())

@@ -103,7 +103,7 @@ class AttemptLog:
         """Do nothing: this log stores no event ids."""
 
     def on_tick(self, low: int) -> None:
-        """Do nothing: the low watermark is valid only together with the metadata that :meth:`on_commit` receives."""
+        """Do nothing: this log writes the low watermark only together with its metadata, in :meth:`on_commit`."""
 
     def on_commit(self, position: OffsetAndMetadata) -> None:
         """Schedule a write of the position to Redis, because Kafka may remove the commit after its retention."""

@@ -63,7 +63,7 @@ class DeduplicatedGuarantee(Guarantee):
         self._write_ahead.after_end(attempts)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Return True if the function was not called yet; the event may then start later. Otherwise, it must not run again."""
+        """Decide whether an event may start again after its attempt was cancelled: only if the function was not called yet."""
         return self._write_ahead.on_interruption(event, attempt)
 
     def position_to_commit(self) -> OffsetAndMetadata:

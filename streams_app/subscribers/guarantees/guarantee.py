@@ -108,10 +108,10 @@ class Guarantee(Protocol):
         """Record the outcomes of attempts, before their events are finished, retried or dead-lettered."""
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Decide whether an event starts once more after its attempt was cancelled, before or after it started.
+        """Decide whether an event may start again after its attempt was cancelled; the function may already have been called.
 
         Returns:
-            True if the event starts once more; then the cancelled attempt does not count.
+            True if the event may start again; then the cancelled attempt does not count.
         """
 
     def position_to_commit(self) -> OffsetAndMetadata:

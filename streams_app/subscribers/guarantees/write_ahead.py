@@ -240,7 +240,7 @@ class WriteAhead:
                     self._partition.dead_letters.send_late_soon(attempt.in_flight_event, LATE)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Return True if the function was not called yet; the event may then start later. Otherwise, it must not run again.
+        """Decide whether an event may start again after its attempt was cancelled: only if the function was not called yet.
 
         If the function was called, its effect is unknown, so the next owner of the partition sends a dead letter ``interrupted``.
         The function may still be running, in a thread or because it ignores its cancellation. If it succeeds after all, a second
