@@ -15,6 +15,7 @@ from streams_app import Catalogue, Event, Received, subscriber
 from streams_app.clock import SystemClock
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.skew import SkewWatch
+from streams_app.errors import StreamsAppError
 from streams_app.health.status import Status
 from streams_app.local import LocalEvents
 from streams_app.local.scripts import MemoryScripts
@@ -135,7 +136,7 @@ async def test_ids_are_stored_by_the_hours_of_redis_once_the_clock_was_compared(
     assert max(hours) <= SystemClock().now_ms() // HOUR_MS
 
 
-class NothingToRunError(Exception):
+class NothingToRunError(StreamsAppError):
     """Raised where subscribers would be created."""
 
 
