@@ -28,6 +28,7 @@ import redis.asyncio
 
 from streams_app.embedded import Broker, Valkey
 from streams_app.errors import ConfigurationError
+from streams_app.health.status import Status
 from tests.helpers import wait_until_sync
 from tests.servers import prometheus
 from tests.servers.apache_kafka import ApacheKafka
@@ -206,6 +207,14 @@ def _started(
         _unavailable(error)
     with running:
         yield running
+
+
+@pytest.fixture
+def status() -> Status:
+    """Return the status of a worker that has started."""
+    made = Status()
+    made.clear("start")
+    return made
 
 
 @pytest.fixture

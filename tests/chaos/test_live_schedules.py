@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 import redis
 
 from tests.chaos.catching import first_catch
 from tests.chaos.mutants import Mutant
 from tests.chaos.mutants_live import VIEWS
-from tests.chaos.simulation import run_schedule
+from tests.chaos.schedules import check_schedules
 from tests.chaos.simulation_viewing import Viewing
 
 SCHEDULES = 4
@@ -41,13 +39,7 @@ MIXES = [
 
 @pytest.mark.parametrize("mix", MIXES, ids=lambda mix: mix or "no faults")
 def test_views_match_the_log_and_browsers_receive_only_their_states(client: redis.Redis, mix: str) -> None:
-    counts: Counter[str] = Counter()
-    for seed in range(SCHEDULES):
-        outcome = run_schedule(client, mix, seed, subject=Viewing)
-        counts.update(outcome.counts)
-
-        assert outcome.violations == [], outcome
-    assert counts["records"] > 25 * SCHEDULES
+    check_schedules(client, mix, Viewing, SCHEDULES)
 
 
 @pytest.mark.parametrize("mutant", VIEWS, ids=lambda mutant: mutant.name)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 import redis
 
@@ -21,6 +19,7 @@ from tests.chaos.mutants_write_ahead import (
     ONLY_RECENT_IDS,
     WAITING_AFTER_BEGIN,
 )
+from tests.chaos.schedules import check_schedules
 from tests.chaos.simulation import run_schedule
 from tests.chaos.simulation_special_subscribers import (
     ByKey,
@@ -78,30 +77,19 @@ DEDUPLICATED_OR_AT_MOST_ONCE = [
 LARGE_METADATA = ["", "history", "lossy crash:4 rebalance:4"]
 
 
-def prove(client: redis.Redis, mix: str, subject: type[Syncing | Subscribing], schedules: int = SCHEDULES) -> None:
-    """Run the schedules of a mix; check that none has a violation, and that there were events to check."""
-    counts: Counter[str] = Counter()
-    for seed in range(schedules):
-        outcome = run_schedule(client, mix, seed, subject=subject)
-        counts.update(outcome.counts)
-
-        assert outcome.violations == [], outcome
-    assert counts["records"] > 25 * schedules
-
-
 @pytest.mark.parametrize("mix", READ_STORES, ids=lambda mix: mix or "no faults")
 def test_read_store_receives_every_record_under_any_faults(client: redis.Redis, mix: str) -> None:
-    prove(client, mix, Syncing)
+    check_schedules(client, mix, Syncing, SCHEDULES)
 
 
 @pytest.mark.parametrize("mix", DEDUPLICATED_OR_AT_MOST_ONCE, ids=lambda mix: mix or "no faults")
 def test_deduplicated_subscriber_calls_no_event_twice_while_redis_keeps_its_data(client: redis.Redis, mix: str) -> None:
-    prove(client, mix, Deduplicated)
+    check_schedules(client, mix, Deduplicated, SCHEDULES)
 
 
 @pytest.mark.parametrize("mix", DEDUPLICATED_OR_AT_MOST_ONCE, ids=lambda mix: mix or "no faults")
 def test_at_most_once_subscriber_calls_no_event_twice_under_any_faults_of_redis(client: redis.Redis, mix: str) -> None:
-    prove(client, mix, AtMostOnce)
+    check_schedules(client, mix, AtMostOnce, SCHEDULES)
 
 
 @pytest.mark.parametrize(
@@ -115,12 +103,12 @@ def test_at_most_once_subscriber_calls_no_event_twice_under_any_faults_of_redis(
     ids=lambda part: part if isinstance(part, str) else part.__name__,
 )
 def test_special_subscriber_calls_no_event_twice_and_skips_none(client: redis.Redis, mix: str, subject: type[Deduplicated]) -> None:
-    prove(client, mix, subject)
+    check_schedules(client, mix, subject, SCHEDULES)
 
 
 @pytest.mark.parametrize("mix", SUBSCRIBERS, ids=lambda mix: mix or "no faults")
 def test_subscriber_processes_or_dead_letters_every_event_under_any_faults(client: redis.Redis, mix: str) -> None:
-    prove(client, mix, Subscribing)
+    check_schedules(client, mix, Subscribing, SCHEDULES)
 
 
 @pytest.mark.parametrize(
@@ -135,12 +123,12 @@ def test_subscriber_processes_or_dead_letters_every_event_under_any_faults(clien
 def test_ordered_subscriber_finishes_each_event_before_it_calls_the_next_one_of_the_key(
     client: redis.Redis, mix: str, subject: type[Subscribing]
 ) -> None:
-    prove(client, mix, subject, FEW_SCHEDULES)
+    check_schedules(client, mix, subject, FEW_SCHEDULES)
 
 
 @pytest.mark.parametrize("mix", ["", "history", "lossy"], ids=lambda mix: mix or "no faults")
 def test_subscriber_calls_no_event_more_often_than_it_fails(client: redis.Redis, mix: str) -> None:
-    prove(client, mix, WithoutKilling)
+    check_schedules(client, mix, WithoutKilling, SCHEDULES)
 
 
 def test_end_script_that_fails_half_way_causes_no_second_call(client: redis.Redis) -> None:

@@ -18,13 +18,6 @@ from tests.manual_clock import ManualClock
 
 
 @pytest.fixture
-def status() -> Status:
-    made = Status()
-    made.clear("start")
-    return made
-
-
-@pytest.fixture
 def metrics() -> Metrics:
     return Metrics(Settings.model_validate({"app_id": "a", "folds": [FOLD]}))
 

@@ -157,13 +157,6 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def status() -> Status:
-    made = Status()
-    made.clear("start")
-    return made
-
-
-@pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Collect the reasons for which a process would have been ended."""
     found: list[str] = []

@@ -50,13 +50,6 @@ def served(names: Names, url: str, status: Status) -> tuple[Settings, HttpServer
 
 
 @pytest.fixture
-def status() -> Status:
-    made = Status()
-    made.clear("start")
-    return made
-
-
-@pytest.fixture
 async def journals(
     redis_client: redis.asyncio.Redis, redis_server: RedisServer, names: Names, status: Status
 ) -> AsyncIterator[Journals]:

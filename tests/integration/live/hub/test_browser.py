@@ -44,13 +44,6 @@ async def tabs(browser: Browser) -> AsyncIterator[Tabs]:
 
 
 @pytest.fixture
-async def client(valkey: Valkey) -> AsyncIterator[redis.asyncio.Redis]:
-    made = redis.asyncio.Redis.from_url(valkey.url)
-    yield made
-    await made.aclose()
-
-
-@pytest.fixture
 def start(names: Names, valkey: Valkey) -> Start:
     def made(*views: LiveView, **options: Any) -> AbstractAsyncContextManager[RunningHub]:
         return running_hub(names.app_id, valkey.url, views, **{"has_page": True, **options})

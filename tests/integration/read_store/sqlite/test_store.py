@@ -7,7 +7,6 @@ import json
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +21,15 @@ from streams_app.read_store.sync.store_sync import StoreSync, SyncResult
 from streams_app.settings import Settings
 from tests.integration.stores import P0, sync_on, write
 from tests.manual_clock import ManualClock
+from tests.records import Raw
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 SUM = "SELECT account_id, metric, SUM(value) FROM post_metrics GROUP BY account_id, metric"
 
 
-@dataclass
-class Record:
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    timestamp: int | None = None
-
-
-def folded(offset: int, names: Any, version: int | None = None, group: str = "a") -> Record:
+def folded(offset: int, names: Any, version: int | None = None, group: str = "a") -> Raw:
     fold = {"name": "f", "version": offset if version is None else version}
-    return Record(offset, group.encode(), json.dumps({"id": group, "m": names, "fold": fold}).encode())
+    return Raw(offset, key=group.encode(), value=json.dumps({"id": group, "m": names, "fold": fold}).encode())
 
 
 @pytest.fixture

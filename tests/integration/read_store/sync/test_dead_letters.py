@@ -28,20 +28,13 @@ from tests.integration.commands import run
 from tests.integration.reading import PARTITIONS, Member, PostgresReading
 from tests.integration.stores import P0, Postgres, StoreHarness, sync_on
 from tests.manual_clock import ManualClock
+from tests.records import Raw
 
 LIMIT_SECONDS = 60
 
 
 def folded(names: Any, version: int = 1, group: str = "g") -> bytes:
     return json.dumps({"id": group, "m": names, "fold": {"name": "f", "version": version}}).encode()
-
-
-@dataclass
-class Record:
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    timestamp: int | None = None
 
 
 @dataclass
@@ -113,7 +106,7 @@ async def test_progress_does_not_pass_an_unacknowledged_dead_letter(harness: Sto
     })  # fmt: skip
     sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     with pytest.raises(TryAgainError, match=r"t\.read-store\.dashboard\.dead does not acknowledge dead letters"):
-        await sync_on(sync, [Record(0, b"g", folded({"likes": 1})), Record(1, b"g", b"no record")], 2)
+        await sync_on(sync, [Raw(0, key=b"g", value=folded({"likes": 1})), Raw(1, key=b"g", value=b"no record")], 2)
     await sync.close()
 
     assert ({}, []) == (await harness.store.progress(), await harness.rows())
@@ -122,14 +115,14 @@ async def test_progress_does_not_pass_an_unacknowledged_dead_letter(harness: Sto
 async def test_dead_letter_is_not_repeated_while_the_store_is_awaited(reading: DeadLetterReading) -> None:
     settings = reading.settings()
     sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
-    records = [Record(0, b"g", b"no record")]
+    records = [Raw(0, key=b"g", value=b"no record")]
     step = ProgressStep(P0._replace(topic=reading.topic), None, 1)
     for _ in range(3):
         with pytest.raises(TryAgainError, match="read-store init"):
             await sync.sync_once(step, records)
     await sync._store.initialise()
     await sync.sync_once(step, records)
-    await sync.sync_once(step._replace(after=1, to=2), [Record(1, b"g", b"the last")])
+    await sync.sync_once(step._replace(after=1, to=2), [Raw(1, key=b"g", value=b"the last")])
     await sync.close()
 
     assert [b"no record", b"the last"] == [dead_letter.value for dead_letter in await reading.kept(2)]
@@ -147,7 +140,7 @@ async def test_value_rejected_while_writing_is_a_dead_letter_and_the_rest_is_wri
         return await apply(changes, step, now_ms)
 
     sync._store.apply = numbers_only  # type: ignore[method-assign,assignment]  # a column of numbers only
-    record = Record(0, b"g", folded({"likes": 1, "shares": "x"}))
+    record = Raw(0, key=b"g", value=folded({"likes": 1, "shares": "x"}))
     result = await sync.sync_once(ProgressStep(P0._replace(topic=reading.topic), None, 1), [record])
     await sync.close()
     (dead_letter,) = await reading.kept(1)
@@ -162,7 +155,7 @@ async def test_older_value_of_a_batch_is_written_if_the_newer_one_cannot_be_stor
     harness = Postgres(reading.url)
     await harness.store.initialise()
     sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
-    records = [Record(at, b"g", folded({"likes": value}, at + 1)) for at, value in enumerate([1, 2, "\0", "0\0"])]
+    records = [Raw(at, key=b"g", value=folded({"likes": value}, at + 1)) for at, value in enumerate([1, 2, "\0", "0\0"])]
     result = await sync.sync_once(ProgressStep(P0._replace(topic=reading.topic), None, 4), records)
     await sync.close()
     rows = await harness.rows()
@@ -194,8 +187,8 @@ async def test_dead_letters_are_listed_and_replayed_only_into_the_store_after_a_
     settings = reading.settings()
     sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     tp = P0._replace(topic=reading.topic)
-    await sync.sync_once(ProgressStep(tp, None, 1), [Record(0, b"g", folded({"likes": "\0", "old": "\0"}, 3))])
-    await sync.sync_once(ProgressStep(tp, 1, 2), [Record(1, b"g", b"no record")])
+    await sync.sync_once(ProgressStep(tp, None, 1), [Raw(0, key=b"g", value=folded({"likes": "\0", "old": "\0"}, 3))])
+    await sync.sync_once(ProgressStep(tp, 1, 2), [Raw(1, key=b"g", value=b"no record")])
     await harness.store.apply([CellChange(Cell("f", "g", "old"), 9, 90)], ProgressStep(tp, 2, 2), 0)
     await sync.close()
     reading.path.touch()
@@ -220,7 +213,7 @@ async def test_dead_letters_are_listed_and_replayed_only_into_the_store_after_a_
 LATER_MS = 2**43
 
 
-async def keep(reading: DeadLetterReading, record: Record, now_ms: int) -> None:
+async def keep(reading: DeadLetterReading, record: Raw, now_ms: int) -> None:
     """Write a dead letter for a value that the store once rejected, and now accepts."""
     settings = reading.settings()
     kept = StoreDeadLetterWriter(settings, settings.read_store(None), Metrics(settings), ManualClock(now_ms))
@@ -249,10 +242,10 @@ async def test_dead_letter_from_before_a_reset_overwrites_nothing_folded_later(
 ) -> None:
     harness = Postgres(reading.url)
     await harness.store.initialise()
-    await keep(reading, Record(0, b"g", folded({"likes": 1, "shares": 2}, 2**50)), 50)
+    await keep(reading, Raw(0, key=b"g", value=folded({"likes": 1, "shares": 2}, 2**50)), 50)
     await reset(reading)
     await harness.store.apply([CellChange(Cell("f", "g", "likes"), 9, 90)], ProgressStep(P0, None, 1), 0)
-    await keep(reading, Record(1, b"g", folded({"after": 3}, 9)), LATER_MS)
+    await keep(reading, Raw(1, key=b"g", value=folded({"after": 3}, 9)), LATER_MS)
     reading.path.touch()
     current = {"likes": 11, "shares": 22, "after": 33}
     config = config_file(reading, " UNION ALL ".join(f"SELECT 'g', '{name}', {value}" for name, value in current.items()), source)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,19 +13,12 @@ from streams_app.read_store.sync.store_sync import StoreSync, SyncResult
 from streams_app.settings import Settings
 from tests.integration.stores import P0, StoreHarness, in_rows, sync_on
 from tests.manual_clock import ManualClock
+from tests.records import Raw
 
 
-@dataclass
-class Record:
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    timestamp: int | None = None
-
-
-def folded(offset: int, names: Any, version: int, group: str = "a") -> Record:
+def folded(offset: int, names: Any, version: int, group: str = "a") -> Raw:
     value = {"id": group, "m": names, "fold": {"name": "f", "version": version}}
-    return Record(offset, group.encode(), json.dumps(value).encode())
+    return Raw(offset, key=group.encode(), value=json.dumps(value).encode())
 
 
 def sync_of(harness: StoreHarness, **given: Any) -> tuple[StoreSync, Metrics]:

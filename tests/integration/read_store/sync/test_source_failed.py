@@ -24,6 +24,7 @@ from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, read_topic
 from tests.integration.stores import P0, Sqlite, sync_on
 from tests.manual_clock import ManualClock
+from tests.records import Raw
 
 LIMIT_SECONDS = 60
 
@@ -92,17 +93,9 @@ async def faulty(kafka: KafkaServer, names: Names, tmp_path: Path, source_url: s
     await harness.close()
 
 
-@dataclass
-class Record:
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    timestamp: int | None = None
-
-
-def folded(offset: int, group: object) -> Record:
+def folded(offset: int, group: object) -> Raw:
     value = {"id": group, "m": ["likes"], "fold": {"name": "f", "version": offset + 1}}
-    return Record(offset, b"g", json.dumps(value).encode())
+    return Raw(offset, key=b"g", value=json.dumps(value).encode())
 
 
 @pytest.mark.parametrize("bad", [(0,), (5,), (2, 3), (0, 1, 2, 3, 4, 5)], ids=str)

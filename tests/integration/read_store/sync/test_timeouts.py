@@ -18,8 +18,9 @@ from streams_app.errors import TryAgainError
 from streams_app.read_store.core.store import ProgressStep
 from streams_app.read_store.sync.store_sync import StoreSync
 from tests.integration.conftest import CELLS, OPENSEARCH
-from tests.integration.read_store.sync.test_folded_records import Record, folded, sync_of
+from tests.integration.read_store.sync.test_folded_records import folded, sync_of
 from tests.integration.stores import P0, Postgres, SqlHarness, Sqlite, StoreHarness
+from tests.records import Raw
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -83,7 +84,7 @@ async def slow_sync(harness: StoreHarness) -> AsyncIterator[StoreSync]:
             await sync.close()
 
 
-async def advance(sync: StoreSync, records: Sequence[Record], to: int) -> int:
+async def advance(sync: StoreSync, records: Sequence[Raw], to: int) -> int:
     """Sync as an agent does; return the number of retries."""
     failures = 0
     async with asyncio.timeout(LIMIT_SECONDS):

@@ -12,15 +12,8 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.model import MemoryShard, OpenGroup
 from streams_app.folding.core.run_splitting import split_runs
+from tests.shapes import bounds_of_a_fold
 
-bounds_of_a_fold = st.builds(
-    Bounds,
-    quiet_ms=st.sampled_from([5, 20]),
-    hold_ms=st.sampled_from([20, 50, 1_000]),
-    max_events=st.sampled_from([0, 1, 4]),
-    max_changed=st.sampled_from([2, 4, 10_000]),
-    sessions=st.booleans(),
-)
 histories = st.lists(
     st.tuples(st.integers(0, 25), st.dictionaries(st.sampled_from("uvwxyz"), st.integers(0, 9), max_size=3)),
     min_size=1,

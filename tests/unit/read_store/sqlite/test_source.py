@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from streams_app.read_store.sqlite.source import SqliteSource
 from streams_app.read_store.sqlite.store import SqliteStore
 from streams_app.read_store.sync.store_sync import steps
 from streams_app.settings import ReadStoreSettings
+from tests.records import Raw
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 SUM = """
@@ -133,20 +133,12 @@ async def test_carried_values_are_returned_unchanged() -> None:
     assert changes == await CarriedSource().current(changes)
 
 
-@dataclass
-class Record:
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    timestamp: int | None = None
-
-
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [([], []), ([1, 1, 1, 1], [3, 1]), ([6, 4, 1], [2, 1]), ([99, 1, 99], [1, 1, 1]), ([0, 0, 0], [3])],
 )
 def test_fetch_is_split_into_batches_by_count_and_size(sizes: list[int], expected: list[int]) -> None:
-    records: Sequence[Record] = [Record(offset, None, b"." * size) for offset, size in enumerate(sizes)]
+    records: Sequence[Raw] = [Raw(offset, key=None, value=b"." * size) for offset, size in enumerate(sizes)]
     found = list(steps(records, max_records=3, max_bytes=10))
 
     assert expected == [len(step) for step in found]

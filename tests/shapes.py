@@ -1,4 +1,4 @@
-"""Events and bounds as hypothesis draws them, for shards on a real Redis."""
+"""Events and bounds as hypothesis draws them."""
 
 from __future__ import annotations
 
