@@ -173,6 +173,7 @@ def test_delivery_imports_only_the_listed_modules() -> None:
     found = {name for module in OURS if module.startswith("streams_app.delivery") for name in NAMES[module] & OURS.keys()}
 
     assert {
+        "backoff",
         "clock",
         "errors",
         "health.progress",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from streams_app.backoff import Backoff
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
@@ -20,6 +21,12 @@ logger = logging.getLogger(__name__)
 MANY: Final = 5
 """If a partition is claimed this many times in a row without progress, the worker is reported as not ready."""
 
+FIRST_SECONDS: Final = 0.05
+"""First delay before a claim is repeated. It is short, because usually another owner is just releasing the partition."""
+
+LONGEST_SECONDS: Final = 2.0
+"""Maximum delay before a claim is repeated."""
+
 LONG_AGO_MS: Final = 60_000
 """Two claims that are at least this many milliseconds apart do not count as consecutive."""
 
@@ -29,7 +36,7 @@ class ReclaimBackoff:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._last: dict[TP, tuple[int, int, ReportedBackoff]] = {}
+        self._last: dict[TP, tuple[int, int, Backoff]] = {}
 
     def reclaimed(self, tp: TP, at: int) -> tuple[float, int]:
         """Record that a partition is claimed again.
@@ -42,7 +49,7 @@ class ReclaimBackoff:
             Seconds to wait before the claim, and the number of earlier consecutive claims without progress.
         """
         now_ms = self._clock.monotonic_ms()
-        stood_at, before_ms, backoff = self._last.get(tp, (at, now_ms, _backoff()))
+        stood_at, before_ms, backoff = self._last.get(tp, (at, now_ms, Backoff(FIRST_SECONDS, LONGEST_SECONDS)))
         if at != stood_at or now_ms - before_ms >= LONG_AGO_MS:
             backoff.succeeded()
         self._last[tp] = at, now_ms, backoff
@@ -56,7 +63,7 @@ class ClaimRetry:
     def __init__(self, clock: Clock, session_ms: int) -> None:
         self._clock = clock
         self._give_up_ms = 3 * session_ms + 10_000
-        self._backoff = _backoff()
+        self._backoff = ReportedBackoff(FIRST_SECONDS, LONGEST_SECONDS, clock=clock)
         self._kind: type[Exception] | None = None
         self._since_ms = 0
 
@@ -82,8 +89,3 @@ class ClaimRetry:
             message = f"Kafka rejects the commits of this worker for {tp}, and no rebalance follows"
             raise TryAgainError(message) from error
         return self._backoff.failed()
-
-
-def _backoff() -> ReportedBackoff:
-    """Return a backoff whose first delays are short, because usually another owner is just releasing the partition."""
-    return ReportedBackoff(first_seconds=0.05, longest_seconds=2.0)

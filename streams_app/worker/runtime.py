@@ -51,8 +51,9 @@ def serve(declared: Settings | FoldingApp, only: Collection[str] = ()) -> None:
         asyncio.Runner(loop_factory=uvloop.new_event_loop).run(running)
     except StreamsAppError:
         raise
-    except Exception as error:
-        raise _reported(error) from error
+    except (Exception, asyncio.CancelledError) as error:
+        logger.critical("internal failure", exc_info=error)
+        raise InternalError(f"internal failure: {error!r}") from error
 
 
 async def _serve_folds(declared: Settings | FoldingApp) -> None:
@@ -80,7 +81,7 @@ async def _serve_folds(declared: Settings | FoldingApp) -> None:
             starting.cancel()
         await app.stop()
     if (fault := _fault_of(app, starting)) is not None:
-        raise _reported(fault)
+        raise fault
     logger.info("worker ended")
 
 
@@ -109,7 +110,7 @@ async def _serve_selection(settings: Settings, selection: Selection) -> None:
     finally:
         await components.stop()
     if fatal.error is not None:
-        raise _reported(fatal.error)
+        raise fatal.error
     logger.info("worker ended")
 
 
@@ -144,13 +145,3 @@ def _fault_of(app: FoldingApp, starting: asyncio.Task[None]) -> BaseException | 
     failed_start = starting.exception() if starting.done() and not starting.cancelled() else None
     fault: BaseException | None = failed_start or app.crash_reason
     return fault
-
-
-def _reported(fault: BaseException) -> StreamsAppError:
-    """Return an error that has an exit code; log the trace of an unexpected error."""
-    if isinstance(fault, StreamsAppError):
-        return fault
-    logger.critical("internal failure", exc_info=fault)
-    internal = InternalError(f"internal failure: {fault!r}")
-    internal.__cause__ = fault
-    return internal

@@ -121,7 +121,7 @@ SHOWN_BY_TESTS: Final = {
             (
                 Change(
                     "subscribers.guarantees.restored_position:restored_position",
-                    "if claim.committed is None and requires_commit:",
+                    "if claim.committed is None and context.subscriber.requires_commit:",
                     "if False:",
                 ),
             ),

@@ -62,8 +62,7 @@ async def restored_position(tp: TP, context: SubscriberContext, claim: Claim) ->
             commit, although the subscriber needs one.
         RedisError, OSError, TimeoutError, KafkaError: A server does not answer; the caller repeats the claim.
     """
-    requires_commit = context.subscriber.requires_commit
-    if claim.committed is None and requires_commit:
+    if claim.committed is None and context.subscriber.requires_commit:
         name = context.subscriber.name
         raise ImpossibleClaimError(tp, f"has no commit of subscriber {name!r}", how_to_set_offsets(name))
     position = claim.committed or await position_in_redis(tp, context, claim)
