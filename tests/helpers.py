@@ -68,6 +68,12 @@ def wait_until_sync(predicate: Callable[[], T], timeout_seconds: float, descript
     return value
 
 
+async def turns_of_loop(count: int) -> None:
+    """Let the other tasks run for some turns of the event loop, to show that something does not happen without a delay."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 @asynccontextmanager
 async def admin_of(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
     """Yield an admin client of a broker for the ``with`` block."""

@@ -19,7 +19,7 @@ import click
 from streams_app.journal.reading.entries import Gap
 from streams_app.journal.reading.reader import JournalReader
 from streams_app.settings import Settings
-from tests.chaos.faults import OF_TOPOLOGY, available, killed_at, schedule
+from tests.chaos.faults import OF_TOPOLOGY, available, killed_at, when_planned
 from tests.chaos.faults_redis import flushall
 from tests.chaos.journal_clients import Client
 from tests.chaos.journal_final_state import FinalState
@@ -196,18 +196,12 @@ class Run:
             self.wrong += behind()[:5]
 
     async def _break(self, names: list[str], seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        begin = loop.time()
-        for at, name in schedule(self._chance, names, seconds, self.seed):
-            await asyncio.sleep(max(0.0, begin + at - loop.time()))  # until this fault is planned
-            if loop.time() - begin > seconds:
-                break
+        async for name in when_planned(self._chance, names, seconds, self.seed):
             self.faults.append(name)
             if name in AT_POINTS:
                 await self._killed_at(AT_POINTS[name])
             else:
                 await self._faults_of[name](self.stage, self._chance)
-        await asyncio.sleep(max(0.0, begin + seconds - loop.time()))  # the load continues
 
     async def _killed_at(self, point: str) -> None:
         if point != "midnight":

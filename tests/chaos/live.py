@@ -26,7 +26,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from streams_app.embedded.ports import free_port
-from tests.chaos.faults import OF_TOPOLOGY, available, schedule
+from tests.chaos.faults import OF_TOPOLOGY, available, when_planned
 from tests.chaos.live_clients import VIEWS, Client
 from tests.chaos.live_judge import EXPIRY_MS, GONE, RECENT_MS, SHOW, Judge, Produced, differing
 from tests.chaos.load import Load
@@ -165,18 +165,12 @@ class Run:
         self.wrong += judge.wrong
 
     async def _break(self, names: list[str], seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        begin = loop.time()
-        for at, name in schedule(self._chance, names, seconds, self.seed):
-            await asyncio.sleep(max(0.0, begin + at - loop.time()))  # until this fault is planned
-            if loop.time() - begin > seconds:
-                break
+        async for name in when_planned(self._chance, names, seconds, self.seed):
             self.faults.append(name)
             if name in (HUB_KILLED, HUB_FROZEN):
                 await self._break_hub(is_killed=name == HUB_KILLED)
             else:
                 await self._faults_of[name](self.stage, self._chance)
-        await asyncio.sleep(max(0.0, begin + seconds - loop.time()))  # the load continues
 
     async def _break_hub(self, *, is_killed: bool) -> None:
         number = self._chance.randrange(HUBS)

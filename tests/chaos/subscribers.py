@@ -23,7 +23,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from tests.chaos import subscribers_catalogue
-from tests.chaos.faults import LOSING, OF_TOPOLOGY, available, schedule
+from tests.chaos.faults import LOSING, OF_TOPOLOGY, available, when_planned
 from tests.chaos.load import Load
 from tests.chaos.run_series import run_all, topology_option
 from tests.chaos.stage import APP_ID, EXCUSED, PARTITIONS
@@ -111,15 +111,9 @@ class Run:
             await self.stage.close()
 
     async def _break(self, names: list[str], seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        begin = loop.time()
-        for at, name in schedule(self._chance, names, seconds, self.seed // 2):
-            await asyncio.sleep(max(0.0, begin + at - loop.time()))  # until this fault is planned
-            if loop.time() - begin > seconds:
-                break
+        async for name in when_planned(self._chance, names, seconds, self.seed // 2):
             self.faults.append(name)
             await (self._write_badly(name) if name in BADLY_WRITTEN else self._faults_of[name](self.stage, self._chance))
-        await asyncio.sleep(max(0.0, begin + seconds - loop.time()))  # the load continues
 
     async def _write_badly(self, fate: str) -> None:
         """Publish an event whose function misbehaves, and return when a function has been called with it."""

@@ -13,6 +13,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.producer import Outcomes, OutgoingRecord
 from streams_app.kafka.coalescing_producer import CoalescingProducer
 from streams_app.kafka.producer import AckedProducer
+from tests.helpers import turns_of_loop, wait_until
 
 LIMIT_SECONDS = 20
 LARGE = MessageSizeTooLargeError()
@@ -51,19 +52,22 @@ def sent(producer: CoalescingProducer, value: bytes, partition: int = 0) -> asyn
     return asyncio.create_task(producer.send([OutgoingRecord("t", b"%d" % partition, value)]))
 
 
-async def turns() -> None:
-    """Run everything that is ready without a delay."""
-    for _ in range(10):
-        await asyncio.sleep(0)
+async def requested(sends: StubSender) -> None:
+    await wait_until(lambda: sends.requests, LIMIT_SECONDS, "the first request is in flight")
+
+
+async def queued() -> None:
+    """Return when the records sent before are queued behind the request in flight."""
+    await turns_of_loop(10)
 
 
 async def test_records_that_arrive_during_a_request_are_sent_together_in_the_next_one() -> None:
     sends = StubSender()
     producer = coalescing(sends)
     first = sent(producer, b"a")
-    await turns()
+    await requested(sends)
     others = [sent(producer, value) for value in (b"b", b"large", b"c")]
-    await turns()
+    await queued()
     before = list(sends.requests)
     sends.answers.set()
     outcomes = [await asyncio.wait_for(one, LIMIT_SECONDS) for one in (first, *others)]
@@ -97,9 +101,9 @@ async def test_abandoned_record_is_not_sent() -> None:
     sends = StubSender()
     producer = coalescing(sends)
     first = sent(producer, b"a")
-    await turns()
+    await requested(sends)
     cancelled, other = sent(producer, b"b"), sent(producer, b"c")
-    await turns()
+    await queued()
     cancelled.cancel()
     sends.answers.set()
     await asyncio.wait_for(asyncio.gather(first, other), LIMIT_SECONDS)
@@ -121,9 +125,9 @@ async def test_waiting_records_fail_when_the_producer_stops(is_first: bool) -> N
     sends = StubSender()
     producer = coalescing(sends)
     first = sent(producer, b"a")
-    await turns()
+    await requested(sends)
     waiting = first if is_first else sent(producer, b"b")
-    await turns()
+    await queued()
     await producer.stop()
     outcome = await asyncio.wait_for(waiting, LIMIT_SECONDS)
     await asyncio.wait_for(first, LIMIT_SECONDS)

@@ -74,12 +74,22 @@ async def test_follower_ends_even_if_its_cancellation_was_swallowed(
     assert following.cancelled()
 
 
-async def test_page_waits_for_an_event_of_its_key_only(shard: JournalShard, reader: JournalReader) -> None:
+async def test_page_waits_for_an_event_of_its_key_only(
+    shard: JournalShard, reader: JournalReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, fences = [], reader.shards.fences
+
+    async def observed(partitions: Collection[int]) -> Any:
+        answer = await fences(partitions)
+        found.append(answer[0])
+        return answer
+
+    monkeypatch.setattr(reader.shards, "fences", observed)
     start = parse_start("earliest", 0)
     waiting = asyncio.create_task(reader.page((row("a", 0).key,), start, limit=10, max_bytes=10_000, wait_ms=20_000))
-    await asyncio.sleep(0)
+    await wait_until(lambda: found, 5, "the page waits")
     await shard.append([row("b", 0)])
-    await wait_until(lambda: shard.fence == 0, 5, "the event of another key")
+    await wait_until(lambda: found.count(0) > 1, 5, "the page has read the event of another key, and waits again")
     await shard.append([row("a", 1)])
     page = await waiting
 

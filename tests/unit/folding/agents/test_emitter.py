@@ -17,6 +17,7 @@ from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import SealedGroups
 from streams_app.health.metrics import Metrics
 from streams_app.settings import Settings
+from tests.helpers import turns_of_loop
 from tests.manual_clock import ManualClock
 
 FOLD = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(seconds=10), max_hold=timedelta(seconds=60))
@@ -36,8 +37,7 @@ def emitter_after(last_seal: SealedGroups | None) -> Emitter:
 async def waits_for_the_tick(emitter: Emitter, last: EmissionPass) -> bool:
     """Return whether the next turn waits for the tick; a turn follows sooner or later."""
     turn = asyncio.create_task(emitter.wait_for_next_pass(last))
-    for _ in range(5):
-        await asyncio.sleep(0)  # a turn of the loop, in which an emission that need not wait ends
+    await turns_of_loop(5)  # in which an emission that need not wait ends
     is_waiting = not turn.done()
     emitter.ticked.set()
     await turn

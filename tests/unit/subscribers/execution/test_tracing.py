@@ -18,7 +18,7 @@ from streams_app.subscribers.execution.async_executor import AsyncExecutor
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
 from streams_app.subscribers.execution.failure_reporter import _raised_at
 from streams_app.subscribers.execution.thread_executor import ThreadExecutor
-from streams_app.subscribers.execution.traced import traced
+from streams_app.subscribers.execution.traced import SWEEP_MS, traced
 from streams_app.tracing.spans import Tracing
 from tests.helpers import wait_until
 from tests.kit import Paid, subscribed
@@ -162,10 +162,12 @@ async def test_overdue_call_in_a_thread_has_timed_out_once_it_returns(spans: Spa
     def hang(event: Received[Paid]) -> None:
         asyncio.run_coroutine_threadsafe(go.wait(), loop).result()
 
-    (call,) = await ran("thread", hang, [event_of()], timeout="100ms")
+    event, clock = event_of(), SystemClock()
+    (call,) = await ran("thread", hang, [event], timeout="100ms")
     assert AttemptOutcome.TIMEOUT is call.outcome
     assert [] == spans.all()
-    await asyncio.sleep(0.2)  # past the next sweep, by the wall clock
+    late_ms = (event.deadline_ms or 0) + SWEEP_MS
+    await wait_until(lambda: clock.now_ms() >= late_ms, LIMIT_SECONDS, "a call that returns now is late")
     go.set()
     (span,) = await finished(spans)
 
