@@ -69,7 +69,7 @@ def wait_until_sync(predicate: Callable[[], T], timeout_seconds: float, descript
 
 
 async def turns_of_loop(count: int) -> None:
-    """Let the other tasks run for some turns of the event loop, to show that something does not happen without a delay."""
+    """Let other tasks run for some turns of the event loop, if there is no state for `wait_until`."""
     for _ in range(count):
         await asyncio.sleep(0)
 
