@@ -79,7 +79,9 @@ class Run:
         """Create a run without starting it; ``clients`` is the number of readers, and also of followers."""
         self.seed = seed
         self._produced = ProducedPositions()
-        self._load = load = DatedLoad(lambda: self.stage.bootstrap, self._produced, seed=seed, rate=rate, seconds=seconds)
+        self._load = load = DatedLoad(
+            lambda: self.stage.bootstrap, self._produced, seed=seed, rate=rate, seconds=seconds, is_idempotent=is_apache
+        )
         self.stage = STAGES[topology](
             folder, is_apache=is_apache, is_redis7=bool(seed // 2 % 2), more_settings=SETTINGS, dated=(TOPIC,),
             before_workers=load.before,
@@ -127,7 +129,7 @@ class Run:
         breaking = asyncio.create_task(self._break(names, self._seconds))
         load = self._load
         # The same workers also fold, because some faults happen at a point of folding.
-        folding = Load(self.stage.bootstrap, seed=self.seed, rate=FOLDED_RATE, is_idempotent=True)
+        folding = Load(self.stage.bootstrap, seed=self.seed, rate=FOLDED_RATE, is_idempotent=self.stage.is_apache)
         try:
             await asyncio.gather(load.run(breaking.done), folding.run(self._seconds, 0, breaking.done), breaking)
             healed = time.monotonic()

@@ -65,12 +65,20 @@ class DatedLoad:
     """
 
     def __init__(
-        self, bootstrap: Callable[[], str], produced: ProducedPositions, *, seed: int, rate: float, seconds: float
+        self,
+        bootstrap: Callable[[], str],
+        produced: ProducedPositions,
+        *,
+        seed: int,
+        rate: float,
+        seconds: float,
+        is_idempotent: bool,
     ) -> None:
         self.produced = produced
         self.sent = 0
         self.bytes = 0
         self._bootstrap = bootstrap
+        self._is_idempotent = is_idempotent
         self._chance = random.Random(seed)
         self._rate = rate
         self._seconds = seconds
@@ -103,8 +111,9 @@ class DatedLoad:
     @asynccontextmanager
     async def _producer(self) -> AsyncIterator[AIOKafkaProducer]:
         producer = AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap(), acks="all", enable_idempotence=True, linger_ms=5, request_timeout_ms=60_000
-        )
+            bootstrap_servers=self._bootstrap(), acks="all", enable_idempotence=self._is_idempotent, linger_ms=5,
+            request_timeout_ms=60_000,
+        )  # fmt: skip
         await producer.start()
         try:
             yield producer
