@@ -61,7 +61,7 @@ def _is_retryable(error: Exception) -> bool:
 
 
 class FailoverCluster(RedisCluster):
-    """Cluster client that also queries the configured nodes, and reports its internal errors as lost connections."""
+    """Cluster client that also queries the configured nodes, follows failovers, and reports internal errors as lost connections."""
 
     def __init__(self, nodes: list[ClusterNode], **options: Any) -> None:
         """Create a client, without connecting.
@@ -77,13 +77,13 @@ class FailoverCluster(RedisCluster):
     async def initialize(self, additional_startup_nodes_info: Any = None, last_failed_node_name: Any = None) -> FailoverCluster:
         """Discover the nodes, unless the client knows them already."""
         nodes = [*(additional_startup_nodes_info or ()), *self._configured]
-        with self.as_lost_connection():
+        with self.rediscovering_nodes():
             await super().initialize(nodes, last_failed_node_name)
         return self
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Run a command on the node of its key, or on ``target_nodes``."""
-        with self.as_lost_connection():
+        with self.rediscovering_nodes():
             return await super().execute_command(*args, **options)
 
     def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> ClusterPipeline:
@@ -92,13 +92,18 @@ class FailoverCluster(RedisCluster):
         return _FailoverPipeline(self, transaction)  # type: ignore[abstract]  # redis-py sets that attribute in its constructor
 
     @contextmanager
-    def as_lost_connection(self) -> Iterator[None]:
-        """Convert internal errors of the cluster client into the error of a lost connection.
+    def rediscovering_nodes(self) -> Iterator[None]:
+        """Discover the nodes again before the next command after an error that a change of the cluster may have caused.
 
-        Before the next command, the client discovers the nodes again.
+        A command for all primaries has no key. So a former primary that is a replica now rejects it instead of naming the new one,
+        and redis-py would send it there again each time. Internal errors of the cluster client become the error of a lost
+        connection.
         """
         try:
             yield
+        except ResponseError as error:
+            self._initialize = self._initialize or is_no_primary(error)
+            raise
         except CLIENT_ERRORS as error:
             self._initialize = True
             raise LostConnectionError(f"the cluster is changing: {type(error).__name__}: {error}") from error
@@ -107,5 +112,5 @@ class FailoverCluster(RedisCluster):
 class _FailoverPipeline(ClusterPipeline):
     async def execute(self, *args: Any, **options: Any) -> Any:
         client: Any = self.cluster_client
-        with client.as_lost_connection():
+        with client.rediscovering_nodes():
             return await super().execute(*args, **options)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from streams_app.embedded import Valkey
+from streams_app.redis_access.client import connect, write_rejection
+from streams_app.settings import RedisSettings
 from tests.conftest import REDIS_CHOICE
 from tests.integration.hubs import running_hub
 from tests.integration.site import Site, unhelpful_lines
@@ -47,6 +49,17 @@ def kill_one(cluster: ReplicatedCluster) -> int:
     cluster.wait_promoted(former)
     cluster.start_node(former.port)
     return 1
+
+
+async def test_check_for_writes_finds_the_new_primaries_after_a_failover(cluster: ReplicatedCluster) -> None:
+    redis = connect(RedisSettings(url=cluster.url), retries=0)
+    assert await write_rejection(redis) is None
+    await asyncio.to_thread(hand_over_all, cluster)
+
+    seen = [await write_rejection(redis), await write_rejection(redis)]
+    await redis.aclose()
+
+    assert ["read-only", None] == seen
 
 
 @pytest.mark.parametrize(
