@@ -1,4 +1,4 @@
-"""The ports of stores (pure): :class:`ReadStore` for syncing, and :class:`ReadableStore`, which verify and rebuild also need."""
+"""The ports of stores (pure): syncing needs :class:`ReadStore`; verify and rebuild need its extension :class:`ReadableStore`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ table; a server would truncate a longer name."""
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of cells that one transaction has written, has rejected as stale, or has found unchanged."""
+    """Number of cells by what one transaction did with their changes, as :meth:`ReadStore.apply` describes."""
 
     written: int = 0
     stale: int = 0
@@ -136,6 +136,11 @@ class ReadStore(Protocol):
                 version guard makes harmless.
             now_ms: Wall clock, for the column ``updated_ms``.
 
+        Returns:
+            The number of changes by their result; a change is one cell. ``written`` changes have set the value. ``stale`` changes
+            were dropped, because the cell has a newer version, or another value of the same version. For ``unchanged`` changes, the
+            cell already had the value; only its version may have increased.
+
         Raises:
             ProgressError: The progress is not the one that ``step`` expects, and was not changed. A store with transactions has
                 written nothing.
@@ -186,10 +191,12 @@ class ReadableStore(ReadStore, Protocol):
         Args:
             fold: Name of the fold.
             after: Last cell of the previous page; None means the first page.
-            limit: Maximum number of cells. A store with a row per group may exceed it, because a page contains whole groups.
+            limit: Maximum number of cells. A store with a row or document per group may exceed it, because a page contains whole
+                groups.
 
         Returns:
-            The cells; empty after the last page.
+            The cells. A page may have fewer cells than ``limit`` although others follow; only an empty page shows that the previous
+            one was the last.
         """
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, StoredCell]:

@@ -154,7 +154,11 @@ class PostgresGroupStore(PostgresStore):
         return rejection_of(change, self._columns, self._types) or key_fault(row_key(change))
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, StoredCell]]:
-        """Return a page of the cells of a fold, in the order of the group keys; a page contains whole groups."""
+        """Return a page of the cells of a fold, in the order of the group keys; empty only after the last page.
+
+        A page contains whole groups. ``limit`` counts cells: it is divided by the number of columns to get the number of groups,
+        which is at least one. So a page has more cells than ``limit`` only if ``limit`` is below the number of columns.
+        """
         groups = max(1, limit // len(self._columns))
 
         async def run(connection: Connection) -> list[tuple[Cell, StoredCell]]:
@@ -254,7 +258,7 @@ class PostgresGroupStore(PostgresStore):
             init = f"streams-app read-store init --store {self._settings.name}"
             raise TryAgainError(f"{self._pool.what}: no table {self._settings.table}; run `{init}`")
         if types != self._types:
-            self._apply = apply_statement(self._names["table"], self._names["progress"], _layout(self._names["table"], types))
+            self._apply_sql = apply_statement(self._names["table"], self._names["progress"], _layout(self._names["table"], types))
         self._types = types
         return types
 

@@ -123,7 +123,7 @@ class PostgresStore:
             raise ConfigurationError([f"{settings.section}.table: '{table}' is not a valid name of a table {what}"])
         self._settings = settings
         self._names = {"table": quoted(table), "progress": quoted(f"{table}_progress")}
-        self._apply = apply_statement(self._names["table"], self._names["progress"], _layout(self._names["table"]))
+        self._apply_sql = apply_statement(self._names["table"], self._names["progress"], _layout(self._names["table"]))
         self._pool = PostgresPool(settings.url, settings, f"read store {settings.name}")
 
     async def initialise(self) -> list[str]:
@@ -286,9 +286,9 @@ class PostgresStore:
 
     async def _written(self, connection: Connection, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
         async def run(part: Sequence[CellChange]) -> Counts:
-            row = await connection.fetchrow(self._apply, now_ms, *step.tp, step.after, step.to, *self._arguments(part))
+            row = await connection.fetchrow(self._apply_sql, now_ms, *step.tp, step.after, step.to, *self._arguments(part))
             assert row is not None  # an aggregate always returns a row
-            if not row["is_noted"]:
+            if not row["is_checkpoint_written"]:
                 raise ProgressError(self._pool.what, step.tp, row["found"], step.after)
             return Counts(row["written"], row["stale"], row["unchanged"])
 

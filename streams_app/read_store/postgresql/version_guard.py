@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# ``noted`` writes the progress. If the stored progress is neither $4 nor $5, it returns no row, and nothing is written. Its row
+# ``written_checkpoint`` writes the progress. If the stored progress is neither $4 nor $5, it returns no row, and nothing is written. Its row
 # lock also makes another transaction of the same partition wait until this one has ended.
 # ``before`` reads the versions at the start of the statement, which the counts are based on. ``stored``, in the upsert of a layout,
 # is the row at the moment of writing. So the guard holds even if another transaction writes meanwhile; only the counts may then be
@@ -16,7 +16,7 @@ from typing import NamedTuple
 # Rows are locked in the order of their key, so that two workers never deadlock.
 _STATEMENT = """
 WITH batch AS MATERIALIZED ({batch}
-), noted AS (
+), written_checkpoint AS (
     INSERT INTO {progress} AS stored (topic, partition, next_offset, updated_ms)
     SELECT $2::text, $3::integer, $5::bigint, $1::bigint
     WHERE $4::bigint IS NULL OR EXISTS (SELECT FROM {progress} WHERE topic = $2 AND partition = $3)
@@ -27,13 +27,13 @@ WITH batch AS MATERIALIZED ({batch}
 ), upserted AS (
     INSERT INTO {table} AS stored ({columns})
     SELECT {values} FROM batch
-    WHERE EXISTS (SELECT FROM noted)
+    WHERE EXISTS (SELECT FROM written_checkpoint)
     ORDER BY {key}
     ON CONFLICT ({key}) DO UPDATE SET {assignments}
     WHERE {is_newer}
 )
 SELECT
-    EXISTS (SELECT FROM noted) AS is_noted,
+    EXISTS (SELECT FROM written_checkpoint) AS is_checkpoint_written,
     (SELECT next_offset FROM {progress} WHERE topic = $2 AND partition = $3) AS found,
     count(*) FILTER (WHERE {is_written}) AS written,
     count(*) FILTER (WHERE given < stored OR given = stored AND NOT is_same) AS stale,
@@ -78,7 +78,7 @@ def apply_statement(table: str, progress: str, layout: Layout) -> str:
         layout: The parts that depend on the layout.
 
     Returns:
-        A statement that returns one row: ``is_noted``, whether the batch and the progress were written; ``found``, the progress
+        A statement that returns one row: ``is_checkpoint_written``, whether the batch and the progress were written; ``found``, the progress
         before the statement; and the numbers of cells ``written``, ``stale`` and ``unchanged``.
     """
     is_written = is_value_written("given", "stored", "is_same")

@@ -99,7 +99,11 @@ class SqliteGroupStore(SqliteStore):
         return rejection_of(change, self._columns, self._types) or super().rejection(change)
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, StoredCell]]:
-        """Return a page of the cells of a fold, in the order of the group keys; a page contains whole groups."""
+        """Return a page of the cells of a fold, in the order of the group keys; empty only after the last page.
+
+        A page contains whole groups. ``limit`` counts cells: it is divided by the number of columns to get the number of groups,
+        which is at least one. So a page has more cells than ``limit`` only if ``limit`` is below the number of columns.
+        """
         sql = GROUP_PAGE.format(table=self._table, beyond="AND group_key > ?" if after else "")
 
         groups = max(1, limit // len(self._columns))

@@ -81,10 +81,6 @@ class CurrentValues:
                     left = [change for change in left if change.cell not in failed]
         return found, failed
 
-    async def check(self) -> None:
-        """Send the source an empty request, to detect errors of access and configuration."""
-        await self._source.check()
-
     async def close(self) -> None:
         """Interrupt a running request and release the source."""
         await self._source.close()

@@ -139,7 +139,7 @@ async def test_row_is_found_by_its_key_in_a_table_of_any_size(harness: Postgres)
     assert isinstance(store, PostgresStore)
     async with harness.connected() as connection:
         rows = await connection.fetch(
-            f"EXPLAIN {store._apply}", 0, *P0, None, 0,
+            f"EXPLAIN {store._apply_sql}", 0, *P0, None, 0,
             ["f"] * 50, [f"g{n}" for n in range(50)], ["likes"] * 50, ["2"] * 50, [2] * 50,
         )  # fmt: skip
     plan = "\n".join(row[0] for row in rows)
