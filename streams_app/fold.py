@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from streams_app.formats import BESIDE, COLUMNS, Format
+from streams_app.envelopes import BESIDE, COLUMNS, Format
 from streams_app.formatting import Duration, duration_text, milliseconds, parse_duration
 
 TOPIC_NAME: Final = re.compile(r"^[a-zA-Z0-9._-]{1,249}$")

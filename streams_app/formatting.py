@@ -7,6 +7,7 @@ of this module, and passes it to rich as ``Text``, never as markup.
 
 from __future__ import annotations
 
+import difflib
 import re
 from datetime import UTC, datetime, timedelta
 from math import floor, inf
@@ -327,3 +328,9 @@ def _escape(char: str) -> str:
         return f"\\u{code:04x}"
     high, low = divmod(code - _ASTRAL, 0x400)
     return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+
+
+def suggestion(name: str, known: list[str]) -> str:
+    """Return a suggestion of a similar name for an error message; an empty string if no name is similar."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f", did you mean {near[0]!r}?" if near else ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from streams_app.checking.finding import Finding, Level
+from streams_app.envelopes import Format
 from streams_app.errors import ConfigurationError
 from streams_app.events.declaration import formats_of
-from streams_app.formats import Format
 from streams_app.schemas.registry import RegistryUnavailableError, registry_of
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.loading import catalogue_of

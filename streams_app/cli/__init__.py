@@ -51,7 +51,7 @@ class _LazyGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the first argument names. If there is none, fail, and suggest the most similar name."""
         if args[0] not in COMMANDS:
-            from streams_app.settings.base import suggestion  # imported here, because `--help` should not load pydantic
+            from streams_app.formatting import suggestion  # imported here, because `--help` should not load pydantic
 
             if near := suggestion(args[0], list(COMMANDS)):
                 ctx.fail(f"No such command {args[0]!r}{near}")

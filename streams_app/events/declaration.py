@@ -12,10 +12,10 @@ from typing import Any, Final, Generic, get_args, overload
 
 from typing_extensions import TypeVar
 
+from streams_app.envelopes import Format
 from streams_app.errors import ConfigurationError
 from streams_app.events.payloads import RESERVED, key_faults, payload_faults
 from streams_app.fold import TOPIC_NAME
-from streams_app.formats import Format
 
 EVENT_KEY: Final = re.compile(r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)+$")
 KEY_CHARACTERS: Final = 128

@@ -14,8 +14,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
+from streams_app.envelopes import Format
 from streams_app.errors import BadEventError
-from streams_app.formats import Format
 
 Headers = Sequence[tuple[str, bytes]]
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, create_model
 from typing_extensions import is_typeddict
 
 from streams_app.errors import text_of
-from streams_app.settings.base import suggestion
+from streams_app.formatting import suggestion
 
 RESERVED: Final = ("before", "metadata")
 """Fields at the top level of a value that do not belong to the payload."""

@@ -13,6 +13,7 @@ from uuid import uuid4
 from prometheus_client import CollectorRegistry
 
 from streams_app.clock import Clock, SystemClock
+from streams_app.envelopes import REGISTERED
 from streams_app.errors import BadEventError, ConfigurationError, NotPublishedError, text_of
 from streams_app.events.codec import check_sizes, decoder_of, encode, native_of
 from streams_app.events.declaration import Event, M, T, formats_of
@@ -20,11 +21,10 @@ from streams_app.events.headers import CONTENT_TYPES, Envelope, Headers, context
 from streams_app.events.own_loop import OwnLoop, waited_for
 from streams_app.events.parent import UNAWAITED, Parent
 from streams_app.events.publishing_metrics import PublishingMetrics
-from streams_app.formats import REGISTERED
+from streams_app.formatting import suggestion
 from streams_app.health.metrics import Metrics
 from streams_app.schemas.framing import framed
 from streams_app.settings import Settings
-from streams_app.settings.base import suggestion
 from streams_app.tracing import tracing_of
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
+from streams_app.envelopes import DELETE, REGISTERED, Format, bytes_of, is_beside_changes, without_row
 from streams_app.errors import BadEventError
 from streams_app.events.headers import PREFIX, TRACE_PARENT, Headers
-from streams_app.formats import DELETE, REGISTERED, Format, bytes_of, is_beside_changes, without_row
 from streams_app.schemas.cache import SchemaCache
 from streams_app.schemas.framing import is_framed
 

@@ -16,8 +16,8 @@ from aiokafka.errors import BrokerResponseError, OutOfOrderSequenceNumber
 
 from streams_app.clock import Clock
 from streams_app.delivery.producer import OutgoingRecord
+from streams_app.envelopes import REGISTERED
 from streams_app.errors import BadEventError, ConfigurationError, TryAgainError, text_of
-from streams_app.formats import REGISTERED
 from streams_app.formatting import counted, escaped, moment_ms, span, time_text
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, require, topic_configs
 from streams_app.kafka.producer import AckedProducer

@@ -22,8 +22,8 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError,
 from redis.exceptions import ConnectionError as LostConnectionError
 
 from streams_app.clock import Clock, SystemClock
+from streams_app.formatting import suggestion
 from streams_app.settings import RedisSettings
-from streams_app.settings.base import suggestion
 
 SENTINEL_SECONDS: Final = 1.0
 """Timeout of connections to Sentinels and of their replies."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from streams_app.envelopes import Format
 from streams_app.errors import BadEventError, InternalError, text_of
-from streams_app.formats import Format
 from streams_app.reasons import Reason
 from streams_app.schemas.framing import unframed
 from streams_app.schemas.schema import TYPES, Schema, json_of

@@ -19,8 +19,8 @@ import aiohttp
 import orjson
 
 from streams_app.clock import Clock, SystemClock
+from streams_app.envelopes import Format
 from streams_app.errors import ConfigurationError, TryAgainError, text_of
-from streams_app.formats import Format
 from streams_app.schemas.cache import SchemaCache, SchemaEntry
 from streams_app.schemas.framing import schema_ids
 from streams_app.schemas.schema import TYPES, Schema, SchemaDefinition, parsed, require_package

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 import orjson
 
+from streams_app.envelopes import Format
 from streams_app.errors import ConfigurationError
-from streams_app.formats import Format
 
 
 class SchemaDefinition(NamedTuple):

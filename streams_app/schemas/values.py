@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from streams_app.codec import decode_object
+from streams_app.envelopes import REGISTERED, VIEWS, Format
 from streams_app.errors import BadEventError, BeyondDoubleError
-from streams_app.formats import REGISTERED, VIEWS, Format
 from streams_app.schemas.cache import SchemaCache
 from streams_app.schemas.framing import is_framed
 

@@ -1,11 +1,12 @@
 """Settings of a worker: ``streams.toml`` and the environment as frozen models."""
 
-from streams_app.settings.base import has_late_at, redacted, secret
+from streams_app.settings.base import has_late_at, redacted
 from streams_app.settings.journals import JournalSettings
 from streams_app.settings.live import LiveServer, LiveView
 from streams_app.settings.read_stores import ReadStoreSettings
 from streams_app.settings.redis import RedisSettings
 from streams_app.settings.schema_registry import SchemaRegistrySettings
+from streams_app.settings.secret_files import read_secret
 from streams_app.settings.sections import (
     HttpSettings,
     KafkaSettings,
@@ -32,6 +33,6 @@ __all__ = [
     "TracingSettings",
     "WorkerSettings",
     "has_late_at",
+    "read_secret",
     "redacted",
-    "secret",
 ]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field, field_validator, model_validator
 
+from streams_app.envelopes import BESIDE, Format
 from streams_app.fold import FOLD_NAME, RECORD_KEY, TOPIC_NAME
-from streams_app.formats import BESIDE, Format
 from streams_app.formatting import Duration, milliseconds
 from streams_app.settings.base import Section
 

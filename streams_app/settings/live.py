@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from streams_app.envelopes import BESIDE, Format
 from streams_app.errors import ConfigurationError
 from streams_app.fold import FOLD_NAME, TOPIC_NAME
-from streams_app.formats import BESIDE, Format
 from streams_app.formatting import Duration, milliseconds
-from streams_app.settings.base import Section, secret
+from streams_app.settings.base import Section
+from streams_app.settings.secret_files import read_secret
 
 TYPE_HEADER: Final = "@type"
 """Name in ``only`` and ``remove`` for the header ``ce_type``; with ``format = "cloudevents"``, for the attribute ``type``."""
@@ -248,7 +249,7 @@ class LiveServer(Section):
         Raises:
             ConfigurationError: The file cannot be read, or a secret is too short.
         """
-        text = secret("live_server.secret_file", self.secret_file)
+        text = read_secret("live_server.secret_file", self.secret_file)
         found = tuple(line.strip() for line in (text or "").splitlines() if line.strip())
         if any(len(one.encode()) < SECRET_BYTES for one in found):
             raise ConfigurationError(

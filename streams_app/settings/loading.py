@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
-from streams_app.settings.base import suggestion
+from streams_app.formatting import suggestion
 from streams_app.settings.journals import JournalSettings
 from streams_app.settings.live import LiveServer, LiveView
 from streams_app.settings.read_stores import ReadStoreSettings

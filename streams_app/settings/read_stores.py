@@ -12,9 +12,10 @@ from urllib.parse import unquote
 from pydantic import Field, field_validator, model_validator
 
 from streams_app.fold import FOLD_NAME, Fold
-from streams_app.formatting import Duration, milliseconds
-from streams_app.settings.base import Section, secret, suggestion
+from streams_app.formatting import Duration, milliseconds, suggestion
+from streams_app.settings.base import Section
 from streams_app.settings.columns import Columns
+from streams_app.settings.secret_files import read_secret
 
 TABLE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,44}", re.ASCII)
 
@@ -113,12 +114,12 @@ class ReadStoreSettings(Section):
     @property
     def password(self) -> str | None:
         """Password, read from ``password_file`` at each use; None if no file is set."""
-        return secret(f"{self.section}.password_file", self.password_file)
+        return read_secret(f"{self.section}.password_file", self.password_file)
 
     @property
     def source_password(self) -> str | None:
         """Password of the value source, read from ``source_password_file`` at each use; None if no file is set."""
-        return secret(f"{self.section}.source_password_file", self.source_password_file)
+        return read_secret(f"{self.section}.source_password_file", self.source_password_file)
 
     @property
     def timeout_ms(self) -> int:

@@ -9,7 +9,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from streams_app.settings.base import Section, redacted, secret
+from streams_app.settings.base import Section, redacted
+from streams_app.settings.secret_files import read_secret
 
 REDIS_SCHEMES: Final = {
     "redis": "HOST:PORT/DATABASE",
@@ -73,12 +74,12 @@ class RedisSettings(Section):
     @property
     def password(self) -> str | None:
         """Password, read from ``password_file`` at each use; None if no file is set."""
-        return secret("redis.password_file", self.password_file)
+        return read_secret("redis.password_file", self.password_file)
 
     @property
     def sentinel_password(self) -> str | None:
         """Password of the Sentinels, read from ``sentinel_password_file`` at each use; None if no file is set."""
-        return secret("redis.sentinel_password_file", self.sentinel_password_file)
+        return read_secret("redis.sentinel_password_file", self.sentinel_password_file)
 
     @property
     def has_sentinels(self) -> bool:

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from streams_app.formatting import Duration
-from streams_app.settings.base import Section, redacted, secret
+from streams_app.settings.base import Section, redacted
+from streams_app.settings.secret_files import read_secret
 
 
 class SchemaRegistrySettings(Section):
@@ -53,7 +54,7 @@ class SchemaRegistrySettings(Section):
     @property
     def password(self) -> str | None:
         """Password, read from ``password_file`` at each use; None if no file is set."""
-        return secret("schema_registry.password_file", self.password_file)
+        return read_secret("schema_registry.password_file", self.password_file)
 
     @property
     def redacted_url(self) -> str:

@@ -14,16 +14,17 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from streams_app.envelopes import REGISTERED
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
-from streams_app.formats import REGISTERED
-from streams_app.formatting import Duration, milliseconds
-from streams_app.settings.base import Section, secret, suggestion
+from streams_app.formatting import Duration, milliseconds, suggestion
+from streams_app.settings.base import Section
 from streams_app.settings.journals import JournalSettings, faults_of_journals
 from streams_app.settings.live import LiveServer, LiveView, faults_of_views
 from streams_app.settings.read_stores import ReadStoreSettings, faults_of
 from streams_app.settings.redis import LAST_PORT, RedisSettings
 from streams_app.settings.schema_registry import SchemaRegistrySettings
+from streams_app.settings.secret_files import read_secret
 from streams_app.settings.subscribers import EventsSettings, SubscriberSettings
 
 SERVER: Final = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
@@ -135,7 +136,7 @@ class KafkaSettings(Section):
     @property
     def sasl_password(self) -> str | None:
         """Password, read from ``sasl_password_file`` at each use; None if no file is set."""
-        return secret("kafka.sasl_password_file", self.sasl_password_file)
+        return read_secret("kafka.sasl_password_file", self.sasl_password_file)
 
 
 class HttpSettings(Section):
@@ -151,7 +152,7 @@ class HttpSettings(Section):
     @property
     def token(self) -> str | None:
         """Bearer token, read from ``token_file`` at each use; None if no file is set."""
-        return secret("http.token_file", self.token_file)
+        return read_secret("http.token_file", self.token_file)
 
 
 class WorkerSettings(Section):

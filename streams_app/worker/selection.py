@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from streams_app.errors import ConfigurationError
+from streams_app.formatting import suggestion
 from streams_app.settings import JournalSettings, LiveView, ReadStoreSettings, Settings
-from streams_app.settings.base import suggestion
 from streams_app.subscribers.declaration.loading import catalogue_of
 from streams_app.subscribers.declaration.subscription import subscriptions_of
 

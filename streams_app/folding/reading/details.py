@@ -8,10 +8,10 @@ from typing import Any, Final
 import orjson
 
 from streams_app.codec import at_path
+from streams_app.envelopes import COLUMNS
 from streams_app.errors import BadEventError
 from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.kept_events import size_of_event
-from streams_app.formats import COLUMNS
 from streams_app.formatting import duration_text, milliseconds, parse_duration
 
 SHALLOW: Final = 200

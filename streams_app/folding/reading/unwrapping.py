@@ -12,11 +12,11 @@ from typing import Any
 import orjson
 
 from streams_app.codec import at_path, canonical_bytes, decode_object, member_of
+from streams_app.envelopes import VIEWS, key_columns
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.core.event import Event
 from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRecord, decode_all
-from streams_app.formats import VIEWS, key_columns
 from streams_app.schemas.cache import SchemaCache
 from streams_app.schemas.values import KeyedValue, ValueReader
 from streams_app.settings import Limits

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from streams_app.clock import Clock
 from streams_app.errors import ConfigurationError, CursorError, JournalGoneError
-from streams_app.formatting import milliseconds, parse_duration
+from streams_app.formatting import milliseconds, parse_duration, suggestion
 from streams_app.health.http import HttpServer, json_reply
 from streams_app.journal.core.cursor import Start, cursor_text, parse_start
 from streams_app.journal.core.entry import UNKEYED
@@ -24,7 +24,6 @@ from streams_app.journal.reading.entries import Entry, Gap, keys_meant
 from streams_app.journal.reading.reader import JournalReader
 from streams_app.redis_access.client import REDIS_ERRORS, redis_fault_text
 from streams_app.settings import JournalSettings, Settings
-from streams_app.settings.base import suggestion
 
 PARAMETERS: Final = ("key", "from", "limit", "wait", "unkeyed", "from_floor")
 USUAL_LIMIT: Final = 100

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple, Protocol
 import orjson
 
 from streams_app.codec import at_path
+from streams_app.envelopes import BESIDE
 from streams_app.errors import BadEventError
-from streams_app.formats import BESIDE
 from streams_app.live.core.state import Item
 from streams_app.reasons import Reason
 from streams_app.schemas.cache import SchemaCache

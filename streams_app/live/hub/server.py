@@ -21,6 +21,7 @@ import orjson
 from aiohttp import web
 
 from streams_app.clock import Clock
+from streams_app.formatting import suggestion
 from streams_app.health.http_connections import IDLE_SECONDS, Connections
 from streams_app.health.metrics import Metrics
 from streams_app.live.hub.connection import Connection
@@ -29,7 +30,6 @@ from streams_app.live.hub.sockets import RESERVE, pages_within
 from streams_app.live.hub.stream import EventStream
 from streams_app.live.hub.tokens import COOKIE, PageToken, TokenError, TokenVerifier
 from streams_app.settings import Settings
-from streams_app.settings.base import suggestion
 from streams_app.settings.live import LiveView
 
 logger = logging.getLogger(__name__)

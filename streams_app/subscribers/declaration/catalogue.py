@@ -11,7 +11,7 @@ from typing import Any
 
 from streams_app.errors import ConfigurationError
 from streams_app.events.declaration import Event
-from streams_app.settings.base import suggestion
+from streams_app.formatting import suggestion
 from streams_app.subscribers.declaration.subscriber import Records, Subscriber
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]

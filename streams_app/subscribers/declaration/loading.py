@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from streams_app.errors import ConfigurationError
+from streams_app.formatting import suggestion
 from streams_app.importing import attribute_of
 from streams_app.settings import EventsSettings, Settings
-from streams_app.settings.base import suggestion
 from streams_app.settings.loading import legible
 from streams_app.subscribers.declaration.catalogue import Catalogue
 from streams_app.subscribers.declaration.subscription import Subscription, overridden, subscriptions_of

@@ -14,8 +14,8 @@ import pytest
 
 from streams_app import Event, Events, Settings
 from streams_app.embedded.ports import free_port
+from streams_app.envelopes import Format
 from streams_app.errors import BadEventError
-from streams_app.formats import Format
 from streams_app.schemas.framing import framed
 from streams_app.schemas.registry import RegistryUnavailableError
 from streams_app.schemas.schema import SchemaDefinition, parsed

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from streams_app.envelopes import Format
 from streams_app.fold import RECORD_KEY, Fold
-from streams_app.formats import Format
 from streams_app.operations.folded_events import has_key_of
 from streams_app.settings import JournalSettings
 

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
+from streams_app.envelopes import Format
 from streams_app.errors import BadEventError
-from streams_app.formats import Format
 from streams_app.schemas.cache import NotFetchedError, SchemaCache, SchemaEntry
 from streams_app.schemas.framing import framed
 from streams_app.schemas.schema import SchemaDefinition, parsed

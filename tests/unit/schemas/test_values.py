@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
+from streams_app.envelopes import Format
 from streams_app.errors import BadEventError, BeyondDoubleError
-from streams_app.formats import Format
 from streams_app.schemas.cache import NotFetchedError
 from streams_app.schemas.values import ValueReader
 from tests.schemas import avro, schema_cache
