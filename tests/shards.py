@@ -16,7 +16,7 @@ from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.decoded_batches import DecodedBatchCache
 from streams_app.folding.agents.emitter import Emitter
 from streams_app.folding.core.event import FoldEvent
-from streams_app.folding.reading.by_functions import reader_of
+from streams_app.folding.reading.readers import reader_of
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.replies import FoldOutcome

@@ -11,8 +11,8 @@ from redis.asyncio import Redis
 from streams_app.delivery.batch import TP, Batch
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
-from streams_app.folding.reading.by_functions import reader_of
-from streams_app.folding.reading.reader import DecodedRange
+from streams_app.folding.reading.reader import RangeFaults
+from streams_app.folding.reading.readers import reader_of
 from streams_app.folding.reading.replay_routing import RoutedRange
 from streams_app.folding.store.drop_request import DropAnswer
 from streams_app.formatting import counted, escaped, shown_group
@@ -86,7 +86,7 @@ async def _group(settings: Settings, fold: Fold, partition: int, record: Any) ->
     if registry is not None:
         await registry.prepare((record.key, record.value))
     folds = [one.name for one in settings.folds if one.source == fold.source]
-    mine, _ = RoutedRange(settings.app_id, folds, [record], None).records_for(fold.name, DecodedRange())
+    mine, _ = RoutedRange(settings.app_id, folds, [record], None).records_for(fold.name, RangeFaults())
     taken = reader_of(fold, settings.limits, registry).read(mine)
     if taken.rejected:
         return None, f"it is a dead letter of the fold, {escaped(taken.rejected[0].reason)} ({escaped(taken.rejected[0].detail)})"

@@ -11,8 +11,8 @@ from typing import Any, Final
 from streams_app.codec import TEXT_TAG
 from streams_app.errors import ConfigurationError
 from streams_app.fold import RECORD_KEY, Fold
-from streams_app.folding.reading.by_functions import reader_of
-from streams_app.folding.reading.reader import DecodedRange, EventReader
+from streams_app.folding.reading.reader import EventReader, RangeFaults
+from streams_app.folding.reading.readers import reader_of
 from streams_app.folding.reading.replay_routing import RoutedRange
 from streams_app.journal.reading.entries import Entry, Gap
 from streams_app.journal.reading.reader import JournalReader
@@ -151,8 +151,8 @@ def _taken(app_id: str, folds: list[str], fold: Fold, reader: EventReader, entry
         return RawEvent(entry, (), f"too large to be kept: {entry.too_large:,} bytes")
     record_key = key if fold.group_key == RECORD_KEY else key[len(TEXT_TAG) :]
     record = _JournalRecord(entry.offset, entry.at_ms, record_key, entry.value, entry.headers)
-    reading = DecodedRange()
-    mine, _ = RoutedRange(app_id, folds, [record], None).records_for(fold.name, reading)
+    faults = RangeFaults()
+    mine, _ = RoutedRange(app_id, folds, [record], None).records_for(fold.name, faults)
     if not mine:
         return RawEvent(entry, (), "replayed for another fold")
     taken = reader.read(mine)

@@ -18,7 +18,7 @@ from streams_app.delivery.producer import OutgoingRecord
 from streams_app.errors import BadEventError
 from streams_app.events.headers import Headers
 from streams_app.fold import Fold
-from streams_app.folding.reading.by_functions import reader_of
+from streams_app.folding.reading.readers import reader_of
 from streams_app.folding.reading.replay_routing import REPLAY_HEADER, replay_target
 from streams_app.operations.dead_letter import ListedDeadLetter
 from streams_app.reasons import FOLLOWED, INTERRUPTED, Reason

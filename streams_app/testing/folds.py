@@ -30,8 +30,8 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.model import MemoryShard
 from streams_app.folding.core.record import FoldedRecord, RecordShape, SealedGroup, render
 from streams_app.folding.core.shard_clock import RangeTime, ShardClock
-from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import decode_all
+from streams_app.folding.reading.readers import reader_of
 from streams_app.formatting import milliseconds, parse_duration
 from streams_app.reasons import Reason
 from streams_app.settings import Limits

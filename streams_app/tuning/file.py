@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, Final
 from streams_app.codec import at_path, canonical_bytes, member_of
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import Fold
-from streams_app.folding.reading.by_functions import reader_of
-from streams_app.folding.reading.reader import DecodedRange, decode_all
+from streams_app.folding.reading.reader import RangeFaults, decode_all
+from streams_app.folding.reading.readers import reader_of
 from streams_app.formatting import guessed_format, moment_ms, time_text
 from streams_app.settings import Limits
 from streams_app.tuning.columns import Columns
@@ -173,9 +173,9 @@ class LineReader:
                 line.key = _key_of(at_path(event, self._key_path))
             taken.append(line)
             decoded.append(value)
-        reading = DecodedRange()
-        self._columns.add(0, self._reader.events(taken, decoded, reading))
-        self._tally.reject_all(reading.rejected, lambda number: f"line {number:,}")
+        faults = RangeFaults()
+        self._columns.add(0, self._reader.events(taken, decoded, faults))
+        self._tally.reject_all(faults.rejected, lambda number: f"line {number:,}")
 
     def _time_of(self, line: Line, event: dict[str, Any]) -> int | None:
         value = at_path(event, self._time_path)

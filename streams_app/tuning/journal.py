@@ -12,8 +12,8 @@ from redis.asyncio import Redis
 from streams_app.errors import ConfigurationError
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.core.event import Event
-from streams_app.folding.reading.by_functions import reader_of
-from streams_app.folding.reading.reader import DecodedRange, EventReader, decode_all
+from streams_app.folding.reading.reader import EventReader, RangeFaults, decode_all
+from streams_app.folding.reading.readers import reader_of
 from streams_app.folding.reading.replay_routing import RoutedRange
 from streams_app.journal.core.block import DamagedBlockError, decode
 from streams_app.journal.core.entry import Row, too_large
@@ -176,15 +176,15 @@ class _JournalColumns:
             for row in wanted
             if too_large(row) is None
         ]
-        reading = DecodedRange()
+        faults = RangeFaults()
         decoded = decode_all(kept, self._settings.limits) if reader.needs_decoded and not reader.reads_frames else None
-        mine, values = RoutedRange(self._settings.app_id, self._folds, kept, decoded).records_for(self._fold.name, reading)
-        events: list[Event] = list(reader.events(mine, values, reading))
+        mine, values = RoutedRange(self._settings.app_id, self._folds, kept, decoded).records_for(self._fold.name, faults)
+        events: list[Event] = list(reader.events(mine, values, faults))
         self._columns.add(partition, events)
         self._tally.read += len(wanted)
         position = f"{self._journal.source}:{partition}:"
-        if reading.rejected:
-            self._tally.reject_all(reading.rejected, lambda offset: f"{position}{offset}")
+        if faults.rejected:
+            self._tally.reject_all(faults.rejected, lambda offset: f"{position}{offset}")
         for _ in range(len(wanted) - len(kept)):
             self._tally.reject("too-large", position, "too large for the journal")
 

@@ -10,8 +10,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from streams_app.delivery.batch import TP, Batch
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
-from streams_app.folding.reading.by_functions import reader_of
-from streams_app.folding.reading.reader import DecodedRange, decode_all
+from streams_app.folding.reading.reader import RangeFaults, decode_all
+from streams_app.folding.reading.readers import reader_of
 from streams_app.folding.reading.replay_routing import RoutedRange
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
@@ -132,9 +132,9 @@ class _PartitionRead:
 
     def _add(self, tp: TP, records: list[Any]) -> None:
         decoded = decode_all(records, self._limits) if self.reader.needs_decoded and not self.reader.reads_frames else None
-        reading = DecodedRange()
-        mine, values = RoutedRange(self._app_id, self._folds, records, decoded).records_for(self._fold.name, reading)
-        self._columns.add(tp.partition, self.reader.events(mine, values, reading))
+        faults = RangeFaults()
+        mine, values = RoutedRange(self._app_id, self._folds, records, decoded).records_for(self._fold.name, faults)
+        self._columns.add(tp.partition, self.reader.events(mine, values, faults))
         self._tally.read += len(records)
-        if reading.rejected:
-            self._tally.reject_all(reading.rejected, lambda offset: f"{tp.topic}:{tp.partition}:{offset}")
+        if faults.rejected:
+            self._tally.reject_all(faults.rejected, lambda offset: f"{tp.topic}:{tp.partition}:{offset}")

@@ -14,7 +14,7 @@ from streams_app.fold import Fold
 from streams_app.folding.agents.record_tracing import EventContexts, RecordTracing
 from streams_app.folding.agents.shard_snapshots import ClaimedShards, set_gauges
 from streams_app.folding.agents.window_statistics import WindowStatistics
-from streams_app.folding.reading.reader import DecodedRange
+from streams_app.folding.reading.reader import RangeFaults
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.formatting import counted
@@ -86,15 +86,15 @@ class FoldContext:
 logger = logging.getLogger(__name__)
 
 
-def report_misrouted_events(name: str, reading: DecodedRange, tp: TP, metrics: Metrics) -> None:
+def report_misrouted_events(name: str, faults: RangeFaults, tp: TP, metrics: Metrics) -> None:
     """Count the events of a range whose record key is not their group key; log a warning if they are the first of their fold."""
     if metrics.is_first_misrouted(name):
         logger.warning(
             "record keys of events differ from their group keys: a group may be split over partitions and its records come "
             "in no order; produce them with the group key as record key fold=%s source=%s offset=%s count=%d",
-            name, tp, reading.misrouted_example, reading.misrouted,
+            name, tp, faults.misrouted_example, faults.misrouted,
         )  # fmt: skip
-    metrics.misrouted_events.labels(fold=name).inc(reading.misrouted)
+    metrics.misrouted_events.labels(fold=name).inc(faults.misrouted)
 
 
 def report_rejected_events(folds: Iterable[Fold], metrics: Metrics) -> None:

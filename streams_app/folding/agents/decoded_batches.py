@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from streams_app.delivery.batch import Batch
 from streams_app.folding.core.chunks import Chunk
 from streams_app.folding.core.event import Event
-from streams_app.folding.reading.reader import DecodedRange, EventReader, decode_all
+from streams_app.folding.reading.reader import EventReader, RangeFaults, decode_all
 from streams_app.folding.reading.replay_routing import RoutedRange
 from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings import Limits
@@ -24,14 +24,14 @@ class ReadRange(NamedTuple):
 
     Attributes:
         events: Events in offset order; iterate over them only once.
-        reading: Rejected events, and the number of events whose record key is not their group key; complete once ``events`` was
+        faults: Rejected events, and the number of events whose record key is not their group key; complete once ``events`` was
             iterated over.
         reread: Function that reads the events of a chunk again. It is called if a bound of the fold closes a group in the middle of
             a run, which must then be split. The result may contain events outside the chunk.
     """
 
     events: Iterable[Event]
-    reading: DecodedRange
+    faults: RangeFaults
     reread: Callable[[Chunk], Iterable[Event]]
 
 
@@ -68,19 +68,19 @@ class DecodedBatchCache:
 
         Before each call, await :meth:`prepare` for the same range and fold, with no other ``await`` in between.
         """
-        reader, reading = self._readers[fold], DecodedRange()
-        records, decoded = self._of(batch).records_for(fold, reading)
-        events = reader.events(records, decoded, reading)
+        reader, faults = self._readers[fold], RangeFaults()
+        records, decoded = self._of(batch).records_for(fold, faults)
+        events = reader.events(records, decoded, faults)
         if reader.needs_decoded:
             # Read only once: functions of the user may return a different result for the same event.
             listed = list(events)
-            return ReadRange(listed, reading, lambda _: listed)
+            return ReadRange(listed, faults, lambda _: listed)
 
         def reread(chunk: Chunk) -> Iterable[Event]:
             begin, end = (bisect_right(records, offset, key=_OFFSET) for offset in (chunk.above, chunk.to))
-            return reader.events(records[begin:end], decoded and decoded[begin:end], DecodedRange())
+            return reader.events(records[begin:end], decoded and decoded[begin:end], RangeFaults())
 
-        return ReadRange(events, reading, reread)
+        return ReadRange(events, faults, reread)
 
     def _of(self, batch: Batch) -> RoutedRange:
         routed = self._routed.get(batch)

@@ -36,7 +36,7 @@ from streams_app.folding.agents.decoded_batches import DecodedBatchCache
 from streams_app.folding.agents.emitter import Emitter
 from streams_app.folding.core.chunks import Chunk
 from streams_app.folding.core.event import Event
-from streams_app.folding.reading.reader import DecodedRange
+from streams_app.folding.reading.reader import RangeFaults
 from streams_app.folding.shard.range_progress import FoldStep
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import CAUSES, FoldOutcome
@@ -159,23 +159,23 @@ class FoldProcessor:
         clock = self._context.clock
         view = ReaderView(batch.stable_offset, batch.fetched_at_ms)
         await self._decoded_batches.prepare(batch, shard.fold.name)
-        events, reading, reread = self._decoded_batches.read(batch, shard.fold.name)
+        events, faults, reread = self._decoded_batches.read(batch, shard.fold.name)
         if self.emitter.tracing is not None:
             events = self.emitter.tracing.collected(events, batch.records)
         chunks = shard.chunks(events, end, view, clock.now_ms())
-        was_waiting = await self._fold_all(batch, chunks, reading, reread)
+        was_waiting = await self._fold_all(batch, chunks, faults, reread)
         if clock.is_trusted() and shard.is_caught_up_now(view, clock.now_ms()) and was_waiting:
             self.tick()  # the backlog is folded: due groups need not wait for the next tick
-        if reading.misrouted:
-            report_misrouted_events(shard.fold.name, reading, batch.tp, self._context.metrics)
+        if faults.misrouted:
+            report_misrouted_events(shard.fold.name, faults, batch.tp, self._context.metrics)
 
     async def _fold_all(
-        self, batch: Batch, chunks: Iterator[Chunk], reading: DecodedRange, reread: Callable[[Chunk], Iterable[Event]]
+        self, batch: Batch, chunks: Iterator[Chunk], faults: RangeFaults, reread: Callable[[Chunk], Iterable[Event]]
     ) -> bool:
         """Fold the chunks of one range of records; return whether the last chunk was part of a backlog."""
         was_waiting = False
         for chunk in chunks:
-            await self._send_dead_letters(reading)
+            await self._send_dead_letters(faults)
             self.shard.read(batch.last_up_to(chunk.to))
             if self.shard.clock.is_backlog(chunk.time) and await self.emitter.seal_ahead():
                 self._wake(chunk)
@@ -238,11 +238,11 @@ class FoldProcessor:
         if not self.shard.clock.is_backlog(chunk.time) or len(self.shard.outbox) >= WORTH_SENDING:
             self.tick()
 
-    async def _send_dead_letters(self, reading: DecodedRange) -> None:
+    async def _send_dead_letters(self, faults: RangeFaults) -> None:
         """Send rejected events to the dead-letter topic and wait for the acknowledgement, before the fence passes them."""
-        if reading.rejected:
-            await self.emitter.dead_letters.send(reading.rejected)
-            reading.rejected.clear()
+        if faults.rejected:
+            await self.emitter.dead_letters.send(faults.rejected)
+            faults.rejected.clear()
 
     # ---- emission
 

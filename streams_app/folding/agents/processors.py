@@ -13,7 +13,7 @@ from streams_app.folding.agents.decoded_batches import DecodedBatchCache
 from streams_app.folding.agents.processor import FoldProcessor, explains_folding
 from streams_app.folding.agents.retired_folds import RetiredFoldProcessor
 from streams_app.folding.metadata_size import too_long
-from streams_app.folding.reading.by_functions import reader_of
+from streams_app.folding.reading.readers import reader_of
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.shard_store import ShardStore

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import FRESH_MS
-from streams_app.folding.agents.lag import ShardKey
-from streams_app.folding.store.replies import SealedGroups
-from streams_app.health.progress import Progress
-
-if TYPE_CHECKING:
-    from streams_app.folding.shard.shard import Shard
 from streams_app.folding.agents.emitter import Emitter
+from streams_app.folding.agents.lag import ShardKey
 from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store.replies import SealedGroups
 from streams_app.health.metrics import Metrics
+from streams_app.health.progress import Progress
 from streams_app.settings import Settings
 
 

@@ -17,10 +17,7 @@ from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import BadEventError
 from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.event import Event
-from streams_app.folding.reading.fast import FastKeptReader, FastReader, is_usual, is_usual_kept
-from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRecord, decode_all
-from streams_app.folding.reading.unwrapping import FormatReader
-from streams_app.schemas.cache import SchemaCache
+from streams_app.folding.reading.reader import EventReader, RangeFaults, RawRecord, decode_all
 from streams_app.settings import Limits
 
 T = TypeVar("T")
@@ -29,22 +26,6 @@ DETAIL_CHARACTERS: Final = 500
 """Maximum length of the text of a user's error in a dead letter."""
 
 _TEXT: Final = frozenset({str})
-
-
-def reader_of(fold: Fold, limits: Limits, schemas: SchemaCache | None = None) -> EventReader:
-    """Create the event reader for a fold: a fast one for the usual settings, otherwise a general one.
-
-    Args:
-        fold: The fold.
-        limits: Limits of the settings.
-        schemas: Decodes values that are framed by a schema registry; None if no value is framed, as in a file or a test.
-    """
-    if is_usual(fold):
-        return FastReader(fold, limits)
-    if is_usual_kept(fold):
-        return FastKeptReader(fold, limits)
-    reader = PythonReader(fold, limits) if fold.is_by_functions else EventReader(fold, limits)
-    return reader if fold.format == "json" else FormatReader(fold, limits, reader, schemas)
 
 
 class PythonReader(EventReader):
@@ -58,7 +39,7 @@ class PythonReader(EventReader):
         if isinstance(fold.quiet_period, QuietPeriod) and (rule := self._shorter_ms) is not None:
             self._shorter_ms = lambda event: _called("quiet_period", rule, event)
 
-    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
+    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
         """Iterate over the events in a range of records; the arguments are those of :meth:`EventReader.events`.
 
         An event for which ``source_filter`` returns a false value is skipped without a dead letter.
@@ -69,16 +50,15 @@ class PythonReader(EventReader):
             try:
                 event = self._event(record, value)
             except BadEventError as error:
-                reading.rejected.append(RejectedEvent(record, error.reason, _printable(error.detail)))
+                faults.rejected.append(RejectedEvent(record, error.reason, _printable(error.detail)))
                 continue
             except Exception as error:  # noqa: BLE001  # objects of the user may raise anywhere, for example in __repr__
-                reading.rejected.append(RejectedEvent(record, "user-error", _text_of(error)))
+                faults.rejected.append(RejectedEvent(record, "user-error", _text_of(error)))
                 continue
             if event is None:
                 continue
             if record.key != event[2][1:]:
-                reading.misrouted += 1
-                reading.misrouted_example = record.offset
+                faults.count_misrouted(record.offset)
             yield event
 
     def _event(self, record: RawRecord, value: Any) -> Event | None:

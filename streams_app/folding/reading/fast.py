@@ -23,7 +23,7 @@ from streams_app.folding.core.kept_events import SEPARATOR_BYTES
 from streams_app.folding.core.names import Cache, mask_of
 from streams_app.folding.reading.details import JSON_SPACES
 from streams_app.folding.reading.details import SHALLOW as SHALLOW_KEPT
-from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRecord, decode_all
+from streams_app.folding.reading.reader import EventReader, RangeFaults, RawRecord, decode_all
 from streams_app.settings import Limits
 
 KNOWN_GROUPS_MAX: Final = 20_000
@@ -118,9 +118,9 @@ class _FastReader(EventReader):
             self._members[group] = cached
         return cached
 
-    def _read_slowly(self, record: RawRecord, reading: DecodedRange) -> Iterator[Event]:
+    def _read_slowly(self, record: RawRecord, faults: RangeFaults) -> Iterator[Event]:
         """Read one record by :class:`EventReader`, because its event is unusual or has a new name."""
-        return super().events([record], decode_all([record], self._limits), reading)
+        return super().events([record], decode_all([record], self._limits), faults)
 
 
 class FastKeptReader(_FastReader):
@@ -131,7 +131,7 @@ class FastKeptReader(_FastReader):
         event = msgspec.defstruct("Event", [("group", Any, None)], rename={"group": str(fold.group_key)}, gc=False)
         self._decode: Any = msgspec.json.Decoder(event).decode
 
-    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
+    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
         """Iterate over the events of a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
         decode, member_of_known, new_event = self._decode, self._members.get, tuple.__new__
         max_bytes, names = min(self._limits.value_bytes, self._fold.max_bytes - SEPARATOR_BYTES), dict[str, Any]()
@@ -139,7 +139,7 @@ class FastKeptReader(_FastReader):
             value = record.value
             try:
                 if not value or len(value) > max_bytes or _is_unusual(value):
-                    yield from self._read_slowly(record, reading)
+                    yield from self._read_slowly(record, faults)
                     continue
                 group = decode(value).group
                 cached = member_of_known(group) if type(group) is str else None
@@ -147,12 +147,12 @@ class FastKeptReader(_FastReader):
                 if not value.isascii():
                     value.decode()
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, BadEventError):
-                yield from self._read_slowly(record, reading)
+                yield from self._read_slowly(record, faults)
                 continue
             stamp, offset = record.timestamp, record.offset
             if record.key != key:
-                reading.misrouted += 1
-                reading.misrouted_example = offset
+                faults.misrouted += 1  # RangeFaults.count_misrouted, inlined: a call for each event would be slower
+                faults.misrouted_example = offset
             yield new_event(
                 DetailedEvent, (offset, -1 if stamp is None else stamp, member, names, False, value.strip(JSON_SPACES), 0)
             )
@@ -172,7 +172,7 @@ class FastReader(_FastReader):
         self._decode: Any = msgspec.json.Decoder(event).decode
         self._masks: Cache[tuple[str, ...], int] = Cache()
 
-    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
+    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
         """Iterate over the events of a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
         decode, members = self._decode, self._members
         member_of_known, mask_of_known = members.get, self._masks.get
@@ -183,7 +183,7 @@ class FastReader(_FastReader):
             if (not value or len(value) > shallow_bytes) and (
                 not value or len(value) > max_bytes or value.count(b"[") + value.count(b"{") > SHALLOW
             ):
-                yield from self._read_slowly(record, reading)
+                yield from self._read_slowly(record, faults)
                 continue
             try:
                 event = decode(value)
@@ -195,7 +195,7 @@ class FastReader(_FastReader):
                     key = group.encode()
                     member = TEXT_TAG + key
                     if len(key) > max_key_bytes:
-                        yield from self._read_slowly(record, reading)
+                        yield from self._read_slowly(record, faults)
                         continue
                 else:
                     member, key = self._new_member(group)
@@ -206,12 +206,12 @@ class FastReader(_FastReader):
                 if not value.isascii():
                     value.decode()
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, BadEventError):
-                yield from self._read_slowly(record, reading)
+                yield from self._read_slowly(record, faults)
                 continue
             stamp, offset = record.timestamp, record.offset
             if record.key != key:
-                reading.misrouted += 1
-                reading.misrouted_example = offset
+                faults.misrouted += 1  # RangeFaults.count_misrouted, inlined: a call for each event would be slower
+                faults.misrouted_example = offset
             yield offset, -1 if stamp is None else stamp, member, masked
 
     def _without_values(self, names: Any) -> int | dict[str, None]:

@@ -46,20 +46,36 @@ class RawRecord(Protocol):
 
 
 @dataclass(slots=True)
-class DecodedRange:
-    """What one fold has read from a range of records: events, rejected events, and a count of misrouted ones.
+class RangeFaults:
+    """What was wrong with events in a range of records: the rejected ones, and a count of misrouted ones, which are folded.
+
+    :meth:`EventReader.events` fills it while its events are iterated over.
 
     Attributes:
-        events: The events in offset order; empty if :meth:`EventReader.events` yields them instead.
         rejected: Rejected events: those replayed for an unknown fold first, then the others in offset order.
         misrouted: Number of events whose record key is not their group key.
         misrouted_example: Offset of one of the misrouted events; None if there are none.
     """
 
-    events: list[ScoredEvent] = field(default_factory=list)
     rejected: list[RejectedEvent] = field(default_factory=list)
     misrouted: int = 0
     misrouted_example: int | None = None
+
+    def count_misrouted(self, offset: int) -> None:
+        """Count the event at an offset as misrouted."""
+        self.misrouted += 1
+        self.misrouted_example = offset
+
+
+@dataclass(slots=True)
+class DecodedRange(RangeFaults):
+    """The events of a range of records that was read at once, with the faults of the range.
+
+    Attributes:
+        events: The events in offset order.
+    """
+
+    events: list[ScoredEvent] = field(default_factory=list)
 
 
 def decode_all(records: Sequence[RawRecord], limits: Limits) -> list[dict[str, Any] | BadEventError | None]:
@@ -120,17 +136,17 @@ class EventReader:
 
     def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> DecodedRange:
         """Read a range of records at once, and return its events and rejected events; for the arguments see :meth:`events`."""
-        reading = DecodedRange()
-        reading.events = [event_of(event) for event in self.events(records, decoded, reading)]
-        return reading
+        found = DecodedRange()
+        found.events = [event_of(event) for event in self.events(records, decoded, found)]
+        return found
 
-    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
+    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
         """Iterate over the events in a range of records.
 
         Args:
             records: The records of the range, in offset order.
             decoded: Result of :func:`decode_all` for the same records; if None, the records are decoded here.
-            reading: Rejected events and the number of misrouted ones are added to it while the events are iterated over. An event
+            faults: Rejected events and the number of misrouted ones are added to it while the events are iterated over. An event
                 is misrouted if its record key is not its group key.
         """
         if decoded is None:
@@ -143,11 +159,10 @@ class EventReader:
                 read = self._read_event(record, event, self._member(record, event))
             except BadEventError as error:
                 fault = value if isinstance(value, BeyondDoubleError) else error
-                reading.rejected.append(RejectedEvent(record, fault.reason, fault.detail))
+                faults.rejected.append(RejectedEvent(record, fault.reason, fault.detail))
                 continue
             if record.key != read[2][1:]:
-                reading.misrouted += 1
-                reading.misrouted_example = record.offset
+                faults.count_misrouted(record.offset)
             yield read
 
     def _read_event(self, record: RawRecord, value: Any, member: bytes) -> Event:

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from streams_app.delivery.rejected_event import RejectedEvent
-from streams_app.folding.reading.reader import DecodedRange
+from streams_app.folding.reading.reader import RangeFaults
 
 REPLAY_HEADER: Final = "streams-app-replay"
 
@@ -46,19 +46,19 @@ class RoutedRange:
         self._decoded = decoded
         self._has_headers = any(map(_HEADERS, records))
 
-    def records_for(self, fold: str, reading: DecodedRange) -> tuple[list[Any], list[Any] | None]:
+    def records_for(self, fold: str, faults: RangeFaults) -> tuple[list[Any], list[Any] | None]:
         """Return the records that a fold reads, and their decoded values or, if the range is not decoded, None.
 
         Args:
             fold: Name of the fold.
-            reading: If the fold is the first one of the source, receives the events that are replayed for folds that no longer
+            faults: If the fold is the first one of the source, receives the events that are replayed for folds that no longer
                 exist, as rejected events.
         """
         records, decoded = self._records, self._decoded
         if not self._has_headers:
             return records, decoded
         if fold == self._folds[0]:
-            reading.rejected += self._for_unknown_folds()
+            faults.rejected += self._for_unknown_folds()
         # Earlier versions wrote only the name of the fold; such events may still be in the log.
         meant = None, replay_target(self._app_id, fold), fold.encode()
         mine = [i for i in range(len(records)) if target_of(records[i].headers) in meant]

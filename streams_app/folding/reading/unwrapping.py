@@ -16,7 +16,7 @@ from streams_app.envelopes import VIEWS, key_columns
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.core.event import Event
-from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRecord, decode_all
+from streams_app.folding.reading.reader import EventReader, RangeFaults, RawRecord, decode_all
 from streams_app.schemas.cache import SchemaCache
 from streams_app.schemas.values import KeyedValue, ValueReader
 from streams_app.settings import Limits
@@ -39,7 +39,7 @@ class FormatReader(EventReader):
         """Return record keys and values whose schemas must be fetched first; a fold may use the record key as the group key."""
         return chain((record.key for record in records), self._values.framed_parts(records)) if self.reads_frames else iter(())
 
-    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
+    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
         """Iterate over the events in a range of records; the arguments are those of :meth:`EventReader.events`.
 
         Heartbeats, transaction metadata and tombstones of Debezium are skipped without a dead letter. The schemas of all framed
@@ -57,10 +57,9 @@ class FormatReader(EventReader):
                 kept.append(record)
                 views.append(view)
                 found[record.offset] = record.key, key, view
-        for event in self._reader.events(kept, views, DecodedRange(rejected=reading.rejected)):
+        for event in self._reader.events(kept, views, RangeFaults(rejected=faults.rejected)):
             if not self._is_keyed(*found[event[0]], event[2]):
-                reading.misrouted += 1
-                reading.misrouted_example = event[0]
+                faults.count_misrouted(event[0])
             yield event
 
     def _view(self, record: RawRecord, key: bytes | None, value: Any) -> Any:

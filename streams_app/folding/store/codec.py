@@ -23,29 +23,11 @@ from streams_app.folding.core.record import SealedGroup
 INFO_FIELD: Final = b"\xff"
 """Name of the field with the numbers of a group. No changed name is equal to it, because it is not UTF-8."""
 
-NUMBERS: Final = ("epoch", "first_offset", "offsets", "opened", "scores", "events", "low", "stamps", "names", "silence", "shorter")
-"""The numbers that are packed into :data:`INFO_FIELD`, in this order; most are differences, because small numbers need less memory.
-
-=================  =======================================================================================================
-epoch              four bytes of the state it belongs to; a group with other bytes is a leftover of an older state
-first_offset       of the source
-offsets            last offset minus first offset
-opened             score of the first event, ms
-scores             score of the last event minus ``opened``
-events             number of events
-low                lowest record timestamp minus ``opened``
-stamps             highest record timestamp minus the lowest
-names              an upper bound of the number of changed names; if events are kept, their size in bytes
-silence            time from which silence counts, minus the score of the last event; omitted if it and ``shorter`` are 0
-shorter            longest quiet period of the fold minus the one that the last event sets; omitted if it is 0
-=================  =======================================================================================================
-"""
-
 pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
 
 class StoredGroup(NamedTuple):
-    """The numbers of an open group, as its sidecar in Redis contains them; see :data:`NUMBERS`. Times are in ms."""
+    """The numbers of an open group, as its sidecar in Redis contains them, see :meth:`pack`. Times are in ms."""
 
     epoch: bytes
     first_offset: int
@@ -68,7 +50,24 @@ class StoredGroup(NamedTuple):
         return self.silent_from_ms - self.shorter_ms
 
     def pack(self) -> bytes:
-        """Encode the numbers as Redis stores them: a msgpack array in which most offsets and times are differences."""
+        """Encode the numbers as Redis stores them in :data:`INFO_FIELD`: a msgpack array.
+
+        Most numbers are differences, because small numbers need less memory:
+
+        =================  =======================================================================================================
+        epoch              four bytes of the state it belongs to; a group with other bytes is a leftover of an older state
+        first_offset       of the source
+        offsets            last offset minus first offset
+        opened             score of the first event, ms
+        scores             score of the last event minus ``opened``
+        events             number of events
+        low                lowest record timestamp minus ``opened``
+        stamps             highest record timestamp minus the lowest
+        names              an upper bound of the number of changed names; if events are kept, their size in bytes
+        silence            time from which silence counts, minus the score of the last event; omitted if it and ``shorter`` are 0
+        shorter            longest quiet period of the fold minus the one that the last event sets; omitted if it is 0
+        =================  =======================================================================================================
+        """
         opened = self.opened_ms
         numbers = (
             self.epoch, self.first_offset, self.last_offset - self.first_offset, opened, self.score_ms - opened, self.events,
@@ -88,7 +87,7 @@ class StoredGroup(NamedTuple):
 def _silence(silence: int, shorter: int) -> tuple[int, ...]:
     """Return the last two numbers of a packed group without trailing zeros; a negative ``silence`` counts as 0.
 
-    :meth:`StoredGroup.unpack` reads an omitted number as 0. For the meaning of the two numbers, see :data:`NUMBERS`.
+    :meth:`StoredGroup.unpack` reads an omitted number as 0. For their meaning, see :meth:`StoredGroup.pack`.
     """
     return (max(0, silence), shorter) if shorter else (silence,) if silence > 0 else ()
 

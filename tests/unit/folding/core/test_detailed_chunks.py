@@ -17,7 +17,7 @@ from streams_app.folding.core.kept_chunks import KeptChunkCutter
 from streams_app.folding.core.model import MemoryShard
 from streams_app.folding.core.run_splitting import split_runs
 from streams_app.folding.core.shard_clock import RangeTime
-from streams_app.folding.reading.by_functions import reader_of
+from streams_app.folding.reading.readers import reader_of
 from streams_app.settings import Limits
 from tests.records import Raw
 

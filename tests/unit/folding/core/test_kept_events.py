@@ -10,9 +10,9 @@ import pytest
 from streams_app.fold import Fold
 from streams_app.folding.core.kept_events import events_of, packed_events
 from streams_app.folding.core.record import RecordShape, SealedGroup, render
-from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.fast import FastKeptReader
 from streams_app.folding.reading.reader import EventReader
+from streams_app.folding.reading.readers import reader_of
 from streams_app.settings import Limits
 from tests.records import Raw, kept
 

@@ -18,8 +18,8 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import RejectingComponent, dead_letter_of
 from streams_app.fold import Fold
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import DecodedRange
+from streams_app.folding.reading.readers import reader_of
 from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.codec import pack
 from streams_app.settings import Limits

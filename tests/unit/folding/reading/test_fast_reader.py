@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.fold import Fold
-from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.fast import KNOWN_GROUPS_MAX, FastReader, is_usual
 from streams_app.folding.reading.reader import DecodedRange, EventReader, decode_all
+from streams_app.folding.reading.readers import reader_of
 from streams_app.settings import Limits
 from tests.records import Raw
 

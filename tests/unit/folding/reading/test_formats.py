@@ -12,8 +12,8 @@ from streams_app import Fold, Settings
 from streams_app.codec import canonical_bytes
 from streams_app.errors import ConfigurationError
 from streams_app.folding.core.event import FoldEvent
-from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import DecodedRange
+from streams_app.folding.reading.readers import reader_of
 from streams_app.settings import Limits
 from streams_app.testing import FoldTester
 from tests.records import Raw

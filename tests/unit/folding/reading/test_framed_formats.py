@@ -11,8 +11,8 @@ import pytest
 from streams_app import Fold, Settings
 from streams_app.codec import canonical_bytes
 from streams_app.errors import ConfigurationError
-from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import DecodedRange
+from streams_app.folding.reading.readers import reader_of
 from streams_app.schemas.cache import NotFetchedError, SchemaCache
 from streams_app.schemas.framing import framed
 from streams_app.settings import Limits

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from streams_app.codec import canonical_bytes, member_of
 from streams_app.fold import Fold
 from streams_app.folding.core.event import FoldEvent
-from streams_app.folding.reading.by_functions import reader_of
-from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRecord, decode_all
+from streams_app.folding.reading.reader import DecodedRange, EventReader, RangeFaults, RawRecord, decode_all
+from streams_app.folding.reading.readers import reader_of
 from streams_app.settings import Limits
 from tests.records import Raw
 
@@ -33,7 +33,7 @@ def read_value(value: bytes | None, key: bytes | None = b"a", **declared: Any) -
     return read([Raw(7, 1_000, key, value)], fold(**declared))
 
 
-def reasons(reading: DecodedRange) -> list[str]:
+def reasons(reading: RangeFaults) -> list[str]:
     return [rejected.reason for rejected in reading.rejected]
 
 
@@ -136,7 +136,7 @@ def test_changed_field_may_be_a_dotted_path(keep: str, by: str) -> None:
         {"payload.after": None, "payload": {"after": ["d"]}},
     ]
     records = [Raw(number, 1_000, b"a", json.dumps({"id": "a", **value}).encode()) for number, value in enumerate(values)]
-    reading = DecodedRange()
+    reading = RangeFaults()
     found = [event[3] for event in reader_of(declared, Limits()).events(records, decode_all(records, Limits()), reading)]
 
     assert [["a"], ["b"], ["c"]] == [list(names) for names in found if isinstance(names, dict)]

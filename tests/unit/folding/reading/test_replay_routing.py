@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.folding.reading.reader import DecodedRange
+from streams_app.folding.reading.reader import RangeFaults
 from streams_app.folding.reading.replay_routing import REPLAY_HEADER, RoutedRange, replay_target
 from tests.records import Raw
 
@@ -32,7 +32,7 @@ def test_replayed_event_is_read_only_by_the_fold_and_application_it_names(destin
         f"{app_id} {fold}"
         for app_id in ("mirror", "social")
         for fold in ("a", "b")
-        if RoutedRange(app_id, ["a", "b"], records, None).records_for(fold, DecodedRange())[0]
+        if RoutedRange(app_id, ["a", "b"], records, None).records_for(fold, RangeFaults())[0]
     ]
 
     assert folds == found
@@ -41,8 +41,8 @@ def test_replayed_event_is_read_only_by_the_fold_and_application_it_names(destin
 def test_event_without_a_destination_is_read_by_every_fold() -> None:
     records = [Raw(0, headers=(("trace", b"1"),)), Raw(1)]
 
-    assert (records, ["x", "y"]) == RoutedRange("social", ["a"], records, ["x", "y"]).records_for("a", DecodedRange())
-    assert ([Raw(0)], ["x"]) == RoutedRange("social", ["a"], [Raw(0)], ["x"]).records_for("a", DecodedRange())
+    assert (records, ["x", "y"]) == RoutedRange("social", ["a"], records, ["x", "y"]).records_for("a", RangeFaults())
+    assert ([Raw(0)], ["x"]) == RoutedRange("social", ["a"], [Raw(0)], ["x"]).records_for("a", RangeFaults())
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_event_without_a_destination_is_read_by_every_fold() -> None:
 )
 def test_event_replayed_for_a_removed_fold_is_a_dead_letter_of_that_fold(destination: bytes, addressees: list[str]) -> None:
     records = [Raw(0), replayed_record(destination)]
-    first, second = DecodedRange(), DecodedRange()
+    first, second = RangeFaults(), RangeFaults()
 
     RoutedRange("social", ["a", "b"], records, None).records_for("a", first)
     RoutedRange("social", ["a", "b"], records, None).records_for("b", second)
