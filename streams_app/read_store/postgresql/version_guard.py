@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# ``written_checkpoint`` writes the progress. If the stored progress is neither $4 nor $5, it returns no row, and nothing is written. Its row
-# lock also makes another transaction of the same partition wait until this one has ended.
+# ``written_checkpoint`` writes the progress. If the stored progress is neither $4 nor $5, it returns no row, and nothing is
+# written. Its row lock also makes another transaction of the same partition wait until this one has ended.
 # ``before`` reads the versions at the start of the statement, which the counts are based on. ``stored``, in the upsert of a layout,
 # is the row at the moment of writing. So the guard holds even if another transaction writes meanwhile; only the counts may then be
 # slightly wrong.
@@ -78,8 +78,8 @@ def apply_statement(table: str, progress: str, layout: Layout) -> str:
         layout: The parts that depend on the layout.
 
     Returns:
-        A statement that returns one row: ``is_checkpoint_written``, whether the batch and the progress were written; ``found``, the progress
-        before the statement; and the numbers of cells ``written``, ``stale`` and ``unchanged``.
+        A statement that returns one row: ``is_checkpoint_written``, whether the batch and the progress were written; ``found``, the
+        progress before the statement; and the numbers of cells ``written``, ``stale`` and ``unchanged``.
     """
     is_written = is_value_written("given", "stored", "is_same")
     return _STATEMENT.format(table=table, progress=progress, is_written=is_written, **layout._asdict())
