@@ -90,8 +90,8 @@ DELIVERY: Final = (
         "A crash loses an event that is neither folded nor in the dead-letter topic.",
         LOSSY,
         (
-            Change(FOLD_ALL, "await self._send_dead_letters(reading)", "pass"),
-            Change(FOLD_ONCE, "if reading.misrouted:", "await self._send_dead_letters(reading)\nif reading.misrouted:"),
+            Change(FOLD_ALL, "await self._send_dead_letters(faults)", "pass"),
+            Change(FOLD_ONCE, "if faults.misrouted:", "await self._send_dead_letters(faults)\nif faults.misrouted:"),
         ),
     ),
     Mutant(
