@@ -14,8 +14,8 @@ MISSING_METADATA: Final = (
         (
             Change(
                 "subscribers.guarantees.restored_position:position_at",
-                "tracker = OffsetTracker(next(CLAIMS), position.offset, above)",
-                "tracker = OffsetTracker(next(CLAIMS), position.offset + (metadata is None), above)",
+                "tracker = OffsetTracker(position.offset, above)",
+                "tracker = OffsetTracker(position.offset + (metadata is None), above)",
             ),
         ),
     ),
@@ -59,12 +59,6 @@ SHOWN_BY_TESTS: Final = {
             "It belongs to another log (astubbs/parallel-consumer #480).",
             (),
             (Change("subscribers.state.offset_metadata:decoded", "if parts and parts[-1].end > log_end:", "if False:"),),
-        ),
-        Mutant(
-            "the result of an old claim is accepted",
-            "Only the new claim may finish the record.",
-            (),
-            (Change("subscribers.state.offset_tracker:OffsetTracker.finish_all", "if claim != self.claim:", "if False:"),),
         ),
         Mutant(
             "attempts count while the circuit breaker is open",

@@ -111,7 +111,7 @@ class AtMostOnceGuarantee(Guarantee):
         taken = sorted(attempts, key=lambda attempt: int(attempt.in_flight_event.offset))
         # The lowest event may always start: until it is finished, the metadata cannot become smaller.
         while taken and taken[-1].in_flight_event.offset > low and not self._fits(MAX_METADATA_BYTES - LOWEST_BYTES):
-            tracker.put_off(tracker.claim, taken.pop().in_flight_event.offset)
+            tracker.put_off(taken.pop().in_flight_event.offset)
         if taken:
             await self._commit()
         # Set only after the commit: if it fails, this method is called with all attempts once more, and they may fit then.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from itertools import count
 from typing import Final, NamedTuple
 
 from streams_app.delivery.batch import TP
@@ -21,9 +20,6 @@ logger = logging.getLogger(__name__)
 
 REDIS_SECONDS: Final = 2.0
 """How long a subscriber that can continue without Redis waits for a reply."""
-
-CLAIMS: Final = count(1)
-"""Generates the numbers of the claims of this process."""
 
 
 class RestoredPosition(NamedTuple):
@@ -67,7 +63,7 @@ async def restored_position(tp: TP, context: SubscriberContext, claim: Claim) ->
         raise ImpossibleClaimError(tp, f"has no commit of subscriber {name!r}", how_to_set_offsets(name))
     position = claim.committed or await position_in_redis(tp, context, claim)
     if position is None:
-        return RestoredPosition(OffsetTracker(next(CLAIMS), initial_offset(context, claim)), is_first_start=True)
+        return RestoredPosition(OffsetTracker(initial_offset(context, claim)), is_first_start=True)
     return await position_at(tp, context, claim, position)
 
 
@@ -134,7 +130,7 @@ async def position_at(tp: TP, context: SubscriberContext, claim: Claim, position
     if metadata is not None and is_same:
         read_to = max([position.offset, *(run.end for run in metadata.above.finished), *(one.offset + 1 for one in metadata.read)])
         if (common := await claim.rewind_if_truncated(metadata.read, read_to)) is not None:
-            tracker = OffsetTracker(next(CLAIMS), min(position.offset, common), below(metadata.above, common))
+            tracker = OffsetTracker(min(position.offset, common), below(metadata.above, common))
             return RestoredPosition(tracker, up_to(metadata.read, common), common)
     is_other = metadata is not None and is_of_another_log(metadata, claim.topic_id)
     # The embedded broker, which stores no metadata, may report too low an end: just after the first record of the last batch.
@@ -152,7 +148,7 @@ async def position_at(tp: TP, context: SubscriberContext, claim: Claim, position
             "commit metadata is not valid, events above the commit may run again source=%s offset=%d", tp, position.offset
         )
     above = NOTHING if metadata is None else metadata.above
-    tracker = OffsetTracker(next(CLAIMS), position.offset, above)
+    tracker = OffsetTracker(position.offset, above)
     if claim.log_bounds.begin > position.offset:
         lost = unfinished_below(above, position.offset, claim.log_bounds.begin)
         logger.error(

@@ -221,8 +221,7 @@ class WriteAhead:
         return attempts
 
     async def _begun(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-        tracker = self._partition.tracker
-        tracker.begin_all(tracker.claim, [attempt.in_flight_event.record.offset for attempt in attempts])
+        self._partition.tracker.begin_all([attempt.in_flight_event.record.offset for attempt in attempts])
         return await self._on_begun(attempts)
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
@@ -266,7 +265,7 @@ class WriteAhead:
             partition.running.discard(attempt)
             event: InFlightEvent = attempt.in_flight_event
             event.attempts -= 1
-            partition.tracker.put_off(partition.tracker.claim, event.offset)
+            partition.tracker.put_off(event.offset)
             log.keep(event.offset, AttemptEntry(event.attempts, due_ms=1))
         await log.write_last(CLOSE_SECONDS)
         if log.is_fenced:

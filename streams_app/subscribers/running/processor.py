@@ -145,7 +145,7 @@ class SubscriberProcessor(Processor):
             event.is_interrupted = event.offset in self._interrupted
             if event.is_interrupted:
                 # Marked as begun, so that the metadata lists it as finished after its dead letter, and no later owner begins it.
-                self._partition.tracker.begin(self._partition.tracker.claim, event.offset)
+                self._partition.tracker.begin(event.offset)
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
         """Return the low watermark, with the finished offsets above it as metadata; None before the claim."""
@@ -330,7 +330,7 @@ class SubscriberProcessor(Processor):
     def _keep(self, event: InFlightEvent) -> None:
         """Record that an event waits for its next attempt, and no longer counts as begun."""
         if not self._context.subscriber.is_repeatable:
-            self._partition.tracker.put_off(self._partition.tracker.claim, event.offset)
+            self._partition.tracker.put_off(event.offset)
         self._guarantee.log.keep(event.offset, AttemptEntry(event.attempts, event.crash_count, event.due_ms))
 
     def _acknowledged(self, events: Sequence[InFlightEvent]) -> None:
@@ -338,9 +338,8 @@ class SubscriberProcessor(Processor):
         self._context.dispatcher.kick()
 
     def _finish(self, events: Sequence[InFlightEvent]) -> None:
-        tracker = self._partition.tracker
         offsets = [event.record.offset for event in events]
-        tracker.finish_all(tracker.claim, offsets)
+        self._partition.tracker.finish_all(offsets)
         self._bytes -= sum([event.size_bytes for event in events])
         self._guarantee.log.drop(offsets)
         if self._key_queue is not None:

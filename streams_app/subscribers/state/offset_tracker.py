@@ -33,21 +33,20 @@ NOTHING: Final = OffsetsAbove()
 class OffsetTracker:
     """Tracks the offsets of one partition under one claim.
 
+    Each claim has its own tracker, which is reached only through the processor of that claim. So the result of an attempt under an
+    earlier claim never changes it.
+
     Attributes:
-        claim: Number of the claim. Results of attempts under another claim are ignored, because this claim has to finish the record
-            itself.
         end: Position of the reader. The state of offsets from here on is known only from the last commit.
     """
 
-    def __init__(self, claim: int, low: int, before: OffsetsAbove = NOTHING) -> None:
+    def __init__(self, low: int, before: OffsetsAbove = NOTHING) -> None:
         """Create a tracker from the last commit.
 
         Args:
-            claim: Number of the claim.
             low: The committed offset, which is always unfinished.
             before: Finished and begun offsets in the metadata of that commit.
         """
-        self.claim = claim
         self.end = low
         self._recorded = IntervalSet(before.finished)
         # Ascending, because ranges arrive in order: the first key is the lowest unfinished offset that was read.
@@ -111,40 +110,30 @@ class OffsetTracker:
         """Return whether an offset is finished; False also if its state is unknown."""
         return offset < self.low or offset in self._recorded or (offset < self.end and offset not in self._unfinished)
 
-    def is_open(self, claim: int, offset: int) -> bool:
-        """Return whether this claim still has to finish an offset."""
-        return claim == self.claim and offset in self._unfinished
+    def begin(self, offset: int) -> bool:
+        """Mark an offset as begun; return False if it is not an unfinished offset that was read."""
+        return self.begin_all((offset,)) == [offset]
 
-    def begin(self, claim: int, offset: int) -> bool:
-        """Mark an offset as begun; return False if it is not open for this claim, see :meth:`is_open`."""
-        return self.begin_all(claim, (offset,)) == [offset]
-
-    def begin_all(self, claim: int, offsets: Iterable[int]) -> list[int]:
-        """Mark the offsets that are open for this claim as begun, and return them."""
-        if claim != self.claim:
-            return []
+    def begin_all(self, offsets: Iterable[int]) -> list[int]:
+        """Mark those offsets as begun that were read and are unfinished, and return them."""
         begun = [offset for offset in offsets if offset in self._unfinished]
         self._begun.update(begun)
         return begun
 
-    def put_off(self, claim: int, offset: int) -> bool:
-        """Mark an offset as not begun, after an attempt that had no effect; return whether the offset is open for this claim."""
-        is_open = self.is_open(claim, offset)
-        if is_open:
+    def put_off(self, offset: int) -> None:
+        """Mark an offset as not begun, after an attempt that had no effect."""
+        if offset in self._unfinished:
             self._begun.discard(offset)
-        return is_open
 
-    def finish(self, claim: int, offset: int) -> bool:
-        """Mark an offset as finished; return False if it is not open for this claim, see :meth:`is_open`."""
-        return self.finish_all(claim, (offset,)) == [offset]
+    def finish(self, offset: int) -> bool:
+        """Mark an offset as finished; return False if it is not an unfinished offset that was read."""
+        return self.finish_all((offset,)) == [offset]
 
-    def finish_all(self, claim: int, offsets: Iterable[int]) -> list[int]:
-        """Mark the offsets that are open for this claim as finished, and return them."""
-        if claim != self.claim:
-            return []
+    def finish_all(self, offsets: Iterable[int]) -> list[int]:
+        """Mark those offsets as finished that were read and are unfinished, and return them."""
         unfinished = self._unfinished
         # All values are None: a missing offset returns the default, which is not None.
-        finished = [offset for offset in offsets if unfinished.pop(offset, claim) is None]
+        finished = [offset for offset in offsets if unfinished.pop(offset, False) is None]
         if self._begun:
             for offset in self._begun.intersection(finished):
                 self._begun.remove(offset)

@@ -16,7 +16,7 @@ from tests.unit.events import test_headers
 from tests.unit.subscribers.execution import test_replayed_events, test_retries
 from tests.unit.subscribers.guarantees import test_guarantees
 from tests.unit.subscribers.running import test_subscriber_isolation
-from tests.unit.subscribers.state import test_offset_metadata, test_offset_tracker
+from tests.unit.subscribers.state import test_offset_metadata
 
 LOW = test_offset_metadata.LOW
 
@@ -24,7 +24,6 @@ SHOWN_BY: dict[str, Callable[[], object]] = {
     "metadata beyond the end of the log is accepted": partial(
         test_offset_metadata.test_metadata_beyond_the_log_end_is_invalid, OffsetsAbove((Interval(LOW + 1, LOW + 3),))
     ),
-    "the result of an old claim is accepted": test_offset_tracker.test_result_of_another_claim_is_dropped,
     "attempts count while the circuit breaker is open": test_retries.test_failures_during_an_outage_count_only_after_patience,
     "waiting retries stop the reader": partial(
         test_guarantees.test_event_waiting_for_its_next_attempt_does_not_stop_the_reader, "yes"

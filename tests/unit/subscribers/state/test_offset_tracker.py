@@ -44,25 +44,25 @@ def test_interval_set_holds_added_offsets_not_below_the_dropped_ones(added: list
 
 
 def test_watermark_stays_at_the_oldest_unfinished_offset() -> None:
-    window = OffsetTracker(1, FIRST)
+    window = OffsetTracker(FIRST)
     read(window, 7, 8, 9)
-    window.finish(1, 8)
-    window.finish(1, 9)
+    window.finish(8)
+    window.finish(9)
 
     assert (7, OffsetsAbove((Interval(8, 10),))) == (window.low, window.above())
 
 
 def test_skipped_offsets_do_not_hold_back_the_watermark() -> None:
-    window = OffsetTracker(1, FIRST)
+    window = OffsetTracker(FIRST)
 
     assert [9] == window.cover(FIRST, 20, [9])
     assert 9 == window.low
-    assert window.finish(1, 9)
+    assert window.finish(9)
     assert 20 == window.low
 
 
 def test_range_without_records_moves_the_watermark() -> None:
-    window = OffsetTracker(1, FIRST)
+    window = OffsetTracker(FIRST)
     window.cover(FIRST, 20, [])
 
     assert 20 == window.low
@@ -70,75 +70,66 @@ def test_range_without_records_moves_the_watermark() -> None:
 
 def test_non_consecutive_range_is_rejected() -> None:
     with pytest.raises(ValueError, match="does not follow"):
-        OffsetTracker(1, FIRST).cover(FIRST + 1, 20, [])
+        OffsetTracker(FIRST).cover(FIRST + 1, 20, [])
 
 
 def test_record_is_accepted_only_once() -> None:
-    window = OffsetTracker(1, FIRST)
+    window = OffsetTracker(FIRST)
     read(window, 7, 8)
 
     assert [9] == window.cover(FIRST, 10, [7, 8, 9])
 
 
-def test_result_of_another_claim_is_dropped() -> None:
-    window = OffsetTracker(2, FIRST)
-    read(window, 7)
-
-    assert not window.finish(1, 7)
-    assert 7 == window.low
-
-
 def test_result_counts_once() -> None:
-    window = OffsetTracker(1, FIRST)
+    window = OffsetTracker(FIRST)
     read(window, 7)
 
-    assert [True, False] == [window.finish(1, 7), window.finish(1, 7)]
+    assert [True, False] == [window.finish(7), window.finish(7)]
 
 
-def test_finish_all_finishes_only_open_offsets_of_its_claim() -> None:
-    window = OffsetTracker(1, 7)
+def test_finish_all_finishes_only_unfinished_offsets() -> None:
+    window = OffsetTracker(7)
     window.cover(7, 11, [7, 9, 10])
-    window.begin(1, 9)
-    window.finish(1, 10)
+    window.begin(9)
+    window.finish(10)
 
-    assert [] == window.finish_all(2, [7, 9])
-    assert [9, 7] == window.finish_all(1, [9, 8, 7, 10])
+    assert [9, 7] == window.finish_all([9, 8, 7, 10])
     assert (11, set()) == (window.low, set(window.begun))
 
 
 def test_finished_offset_does_not_begin() -> None:
-    window = OffsetTracker(1, FIRST)
+    window = OffsetTracker(FIRST)
     read(window, 7)
-    window.finish(1, 7)
+    window.finish(7)
 
-    assert not window.begin(1, 7)
+    assert not window.begin(7)
     assert [] == list(window.begun)
 
 
 def test_offsets_finished_in_the_metadata_are_skipped_and_others_are_read() -> None:
-    window = OffsetTracker(2, FIRST, OffsetsAbove((Interval(9, 11),), (12,)))
+    window = OffsetTracker(FIRST, OffsetsAbove((Interval(9, 11),), (12,)))
 
     assert [7, 8, 11, 12] == read(window, *range(7, 13))
 
 
 def test_metadata_beyond_the_reader_is_preserved() -> None:
     before = OffsetsAbove((Interval(9, 11), Interval(14, 20)), (12,))
-    window = OffsetTracker(2, FIRST, before)
+    window = OffsetTracker(FIRST, before)
     read(window, 7, 8, 9)
 
     assert (7, before) == (window.low, window.above())
 
 
 def test_watermark_passes_offsets_finished_in_the_metadata() -> None:
-    window = OffsetTracker(2, FIRST, OffsetsAbove((Interval(8, 11),)))
+    window = OffsetTracker(FIRST, OffsetsAbove((Interval(8, 11),)))
     read(window, 7)
-    window.finish(2, 7)
+    window.finish(7)
 
     assert (11, OffsetsAbove()) == (window.low, window.above())
 
 
 def test_offsets_finished_in_redis_are_skipped_and_added_to_the_metadata() -> None:
-    window = OffsetTracker(1, FIRST, OffsetsAbove((Interval(9, 10),)))
+    window = OffsetTracker(FIRST, OffsetsAbove((Interval(9, 10),)))
     window.also_finished([Interval(0, FIRST + 1), Interval(10, 11), Interval(14, 15)])
 
     assert [8, 11, 12, 13] == read(window, *range(FIRST, 15))
@@ -147,28 +138,28 @@ def test_offsets_finished_in_redis_are_skipped_and_added_to_the_metadata() -> No
 
 
 def test_started_event_whose_record_is_gone_is_finished() -> None:
-    window = OffsetTracker(2, FIRST, OffsetsAbove((), (8,)))
+    window = OffsetTracker(FIRST, OffsetsAbove((), (8,)))
     window.cover(FIRST, 20, [])
 
     assert (20, OffsetsAbove()) == (window.low, window.above())
 
 
 def test_deferred_offset_has_not_begun() -> None:
-    window = OffsetTracker(1, FIRST)
+    window = OffsetTracker(FIRST)
     read(window, 7)
-    window.begin(1, 7)
-    window.put_off(1, 7)
+    window.begin(7)
+    window.put_off(7)
 
     assert (7, OffsetsAbove()) == (window.low, window.above())
 
 
 def test_required_metadata_has_started_offsets_and_those_of_the_former_metadata() -> None:
-    window = OffsetTracker(2, FIRST, OffsetsAbove((Interval(14, 16),)))
+    window = OffsetTracker(FIRST, OffsetsAbove((Interval(14, 16),)))
     read(window, 7, 8, 9, 10, 14)
     for offset in (8, 10):
-        window.begin(2, offset)
+        window.begin(offset)
     for offset in (8, 9):
-        window.finish(2, offset)
+        window.finish(offset)
 
     assert OffsetsAbove((Interval(8, 9), Interval(14, 16)), (10,)) == window.required()
 
@@ -181,7 +172,7 @@ class Consumer:
 
     def __init__(self, log: set[int], end: int, draw: Callable[[int], int], *, must: bool) -> None:
         self.log, self.end, self.draw, self.must = sorted(log), end, draw, must
-        self.window = OffsetTracker(1, 0)
+        self.window = OffsetTracker(0)
         self.committed = (0, encoded(0, OffsetMetadata("id", OffsetsAbove())))
         self.begins: list[int] = []
         self.finished: set[int] = set()
@@ -199,7 +190,7 @@ class Consumer:
     def begin(self) -> None:
         for offset in sorted(self.waiting - set(self.window.begun))[: 1 + self.draw(3)]:
             self.waiting.discard(offset)
-            assert self.window.begin(self.window.claim, offset)
+            assert self.window.begin(offset)
             self.commit()
             self.begins.append(offset)
             self.running.add(offset)
@@ -209,7 +200,7 @@ class Consumer:
         at_hand = sorted(self.running | (self.waiting & set(self.window.begun)))
         if at_hand:
             offset = at_hand[self.draw(len(at_hand) - 1)]
-            assert self.window.finish(self.window.claim, offset)
+            assert self.window.finish(offset)
             self.running.discard(offset)
             self.waiting.discard(offset)
             self.finished.add(offset)
@@ -225,7 +216,7 @@ class Consumer:
         low, text = self.committed
         metadata = decoded(text, low, self.end)
         assert metadata is not None
-        self.window = OffsetTracker(self.window.claim + 1, low, metadata.above)
+        self.window = OffsetTracker(low, metadata.above)
         self.running.clear()
         self.waiting.clear()
 
@@ -247,13 +238,13 @@ def test_events_are_neither_repeated_nor_skipped_in_any_schedule(
 
 @given(st.data(), st.sets(st.integers(0, 60), min_size=1))
 def test_required_metadata_never_grows_when_events_end(data: st.DataObject, begun: set[int]) -> None:
-    window = OffsetTracker(1, 0)
+    window = OffsetTracker(0)
     read(window, *range(61))
     for offset in begun:
-        window.begin(1, offset)
+        window.begin(offset)
     sizes = [len(encoded(window.low, OffsetMetadata("", window.required())))]
     for offset in data.draw(st.permutations(range(61))):
-        window.finish(1, offset)
+        window.finish(offset)
         sizes.append(len(encoded(window.low, OffsetMetadata("", window.required()))))
 
     assert sorted(sizes, reverse=True) == sizes
@@ -261,10 +252,10 @@ def test_required_metadata_never_grows_when_events_end(data: st.DataObject, begu
 
 @given(st.sets(st.integers(1, 2_000), max_size=900), st.integers(30, 400))
 def test_truncated_metadata_omits_the_highest_offsets_and_invents_nothing(finished: set[int], max_bytes: int) -> None:
-    window = OffsetTracker(1, 0)
+    window = OffsetTracker(0)
     read(window, *range(2_001))
     for offset in finished:
-        window.finish(1, offset)
+        window.finish(offset)
     whole = OffsetMetadata("", window.above())
     text = fitted(0, whole, max_bytes)
     found = decoded(text, 0, 2_001)
