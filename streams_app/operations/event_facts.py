@@ -15,6 +15,7 @@ from streams_app.operations.dead_letter import ListedDeadLetter
 from streams_app.operations.group_facts import lay_out
 from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.subscribers.execution.crash_isolation import WATCH_PASSED
+from streams_app.subscribers.execution.in_flight_event import DUE_AT_ONCE
 from streams_app.subscribers.execution.status import WAITS, waiting_text
 from streams_app.subscribers.state.offset_metadata import OffsetMetadata
 
@@ -38,9 +39,6 @@ _HIDDEN: Final = "is in the log, hidden by a transaction that is open since offs
 _UNCOUNTED: Final = "has failed while its subscriber was suspended, which does not count,"
 _WAITING_FOR: Final = "streams_app_waiting_for"
 _ASKED: Final = ("waiting_events", "running_events", "retrying_events", "suspended")
-
-AT_ONCE_MS: Final = 1
-"""Due time, in ms, that is stored for an event whose attempt was cut off without a failure: the event runs again at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +205,7 @@ def _verdict(found: EventFacts, one: Subscription, now_ms: int) -> str:
     if (ended := _ended(found, one)) is not None:
         return ended
     kept = found.kept
-    if kept is not None and kept.due_ms == AT_ONCE_MS:
+    if kept is not None and kept.due_ms == DUE_AT_ONCE:
         return "was interrupted because its process died or released its partition; it is retried as soon as possible"
     if kept is not None and not _is_in_progress(kept):
         left_ms = kept.due_ms - now_ms

@@ -23,7 +23,7 @@ from streams_app.delivery.tasks import ended
 from streams_app.subscribers.execution.crash_isolation import FEWEST_TOGETHER, WATCH_PASSED, next_together, watched_ms
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
-from streams_app.subscribers.execution.in_flight_event import InFlightEvent
+from streams_app.subscribers.execution.in_flight_event import DUE_AT_ONCE, InFlightEvent
 from streams_app.subscribers.execution.partition import SubscriberPartition
 from streams_app.subscribers.execution.queues import StartQueue, StartRequest
 from streams_app.subscribers.execution.retry_decision import MAX_CRASHES, DeadLettering, dead_lettering
@@ -76,7 +76,7 @@ class AtLeastOnceGuarantee(Guarantee):
             elif not tracker.is_finished(offset):
                 entries[offset] = kept = self._after_crash(entry)
                 log.keep(offset, kept)
-        log.keep(CLAIMED, AttemptEntry(1, due_ms=1))
+        log.keep(CLAIMED, AttemptEntry(1, due_ms=DUE_AT_ONCE))
         await log.write_within(REDIS_SECONDS)
         tasks = {"attempt log": log.forever(), "crash isolation": self._run_isolated(), "calm": self._end_isolation()}
         return Takeover(tracker.end, entries, (), tasks)
@@ -88,7 +88,7 @@ class AtLeastOnceGuarantee(Guarantee):
         # The count increases for events that were running or watched: with 1 the event is a suspect, with 2 it gets a solo retry,
         # and with 3 it is the cause. An event that was no longer watched ran beside others, so its count stays, but it is watched
         # for longer the next time.
-        return AttemptEntry(entry.attempts, entry.crash_count + (1 if entry.is_begun else 0), due_ms=1)
+        return AttemptEntry(entry.attempts, entry.crash_count + (1 if entry.is_begun else 0), due_ms=DUE_AT_ONCE)
 
     async def _end_isolation(self) -> None:
         await asyncio.sleep(CALM_SECONDS + self._partition.context.subscriber.timeout_ms / 1000)
@@ -221,7 +221,7 @@ class AtLeastOnceGuarantee(Guarantee):
         ]:
             event.crash_count = 0
             # Stored as not begun, so that a crash while its dead letter is being sent does not count.
-            self._log.keep(event.offset, AttemptEntry(event.attempts, due_ms=1))
+            self._log.keep(event.offset, AttemptEntry(event.attempts, due_ms=DUE_AT_ONCE))
         self._has_ended.set()
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:

@@ -15,7 +15,7 @@ from streams_app.delivery.processor import Claim, ImpossibleClaimError, OffsetAn
 from streams_app.delivery.scripts import FencedError
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
-from streams_app.subscribers.execution.in_flight_event import InFlightEvent
+from streams_app.subscribers.execution.in_flight_event import DUE_AT_ONCE, InFlightEvent
 from streams_app.subscribers.execution.partition import SubscriberPartition
 from streams_app.subscribers.execution.queues import StartQueue, StartRequest
 from streams_app.subscribers.execution.retry_decision import DeadLettering
@@ -66,7 +66,7 @@ class AtMostOnceGuarantee(Guarantee):
         interrupted = set(tracker.begun)
         # Events that are begun in Redis, but not in the commit, have never started.
         entries = {
-            offset: AttemptEntry(entry.attempts - 1, due_ms=1) if entry.is_begun and offset not in interrupted else entry
+            offset: AttemptEntry(entry.attempts - 1, due_ms=DUE_AT_ONCE) if entry.is_begun and offset not in interrupted else entry
             for offset, entry in kept.open.items()
         }
         begin = await self._write_ahead.begin(claim, kept, watermark, interrupted)

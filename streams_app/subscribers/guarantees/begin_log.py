@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from streams_app.delivery.batch import Batch
 from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS, waiting_for_label
@@ -41,18 +41,6 @@ class Starter(Protocol):
         """Receive attempts that do not start: finish the events of duplicates, and requeue the events of cancelled attempts."""
 
 
-class EndLog(NamedTuple):
-    """Progress of a partition, which is written to Redis together with outcomes.
-
-    Attributes:
-        low: The low watermark.
-        metadata: Encoded list of the finished offsets above the low watermark.
-    """
-
-    low: int
-    metadata: str
-
-
 class BeginLog:
     """Records in Redis that events of one partition begin, and later their outcomes, under one claim.
 
@@ -64,7 +52,7 @@ class BeginLog:
     def __init__(
         self,
         store: SubscriberStore,
-        progress: Callable[[], EndLog | None],
+        progress: Callable[[], OffsetAndMetadata | None],
         now_ms: Callable[[], int],
         starter: Starter,
         on_begun: Callable[[Sequence[Attempt]], Awaitable[Sequence[Attempt]]],
@@ -76,7 +64,8 @@ class BeginLog:
 
         Args:
             store: The store of this claim.
-            progress: Returns the current progress; None while neither progress nor outcomes may be written.
+            progress: Returns the low watermark, with the finished offsets above it as metadata. None while neither this nor outcomes
+                may be written.
             now_ms: Wall clock.
             starter: Starts the attempts.
             on_begun: Called with attempts that are recorded as begun in Redis; returns those that may start. The others are
@@ -293,7 +282,7 @@ class BeginLog:
         finished = [offset for offset, entry in entries.items() if entry is None]
         waiting = [(offset, entry) for offset, entry in entries.items() if entry is not None]
         await self._store.end(finished, waiting, *progress)
-        self._written_low, self._is_behind = progress.low, False
+        self._written_low, self._is_behind = progress.offset, False
         for offset, entry in entries.items():
             if self._entries[offset] is entry:
                 del self._entries[offset]

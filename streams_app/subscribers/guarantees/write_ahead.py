@@ -22,10 +22,10 @@ from streams_app.errors import BadEventError
 from streams_app.events.codec import check_headers
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
-from streams_app.subscribers.execution.in_flight_event import InFlightEvent
+from streams_app.subscribers.execution.in_flight_event import DUE_AT_ONCE, InFlightEvent
 from streams_app.subscribers.execution.partition import SubscriberPartition
 from streams_app.subscribers.execution.retry_decision import DeadLettering, dead_lettering
-from streams_app.subscribers.guarantees.begin_log import BeginLog, EndLog
+from streams_app.subscribers.guarantees.begin_log import BeginLog
 from streams_app.subscribers.guarantees.guarantee import CLOSE_SECONDS
 from streams_app.subscribers.guarantees.restored_position import RestoredPosition, below, is_of_another_log, was_set_by_hand
 from streams_app.subscribers.state.intervals import Interval
@@ -266,7 +266,7 @@ class WriteAhead:
             event: InFlightEvent = attempt.in_flight_event
             event.attempts -= 1
             partition.tracker.put_off(event.offset)
-            log.keep(event.offset, AttemptEntry(event.attempts, due_ms=1))
+            log.keep(event.offset, AttemptEntry(event.attempts, due_ms=DUE_AT_ONCE))
         await log.write_last(CLOSE_SECONDS)
         if log.is_fenced:
             await self.send_late(log.done.values())
@@ -278,12 +278,12 @@ class WriteAhead:
             dead_letters = [(event, dead_lettering(event, "finished-late", LATE)) for event in events]
             await self._partition.dead_letters.send_last(dead_letters, CLOSE_SECONDS)
 
-    def _progress(self) -> EndLog | None:
+    def _progress(self) -> OffsetAndMetadata | None:
         if not self._readback.is_complete:
             return None  # the fence implies that Redis has the ids of all events below it
         tracker = self._partition.tracker
         low = tracker.low
-        return EndLog(low, encoded(low, self._partition.offset_metadata(OffsetsAbove(tracker.required().finished))))
+        return OffsetAndMetadata(low, encoded(low, self._partition.offset_metadata(OffsetsAbove(tracker.required().finished))))
 
 
 async def _rewind_if_truncated(claim: Claim, restored: RestoredPosition, metadata: OffsetMetadata | None, fence: int) -> int | None:

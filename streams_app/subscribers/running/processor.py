@@ -24,7 +24,13 @@ from streams_app.subscribers.declaration.received import Retry
 from streams_app.subscribers.execution.context import SubscriberContext
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome, AttemptsWaiter
-from streams_app.subscribers.execution.in_flight_event import MAX_UNFINISHED, MAX_UNFINISHED_BYTES, InFlightEvent, sizes_of
+from streams_app.subscribers.execution.in_flight_event import (
+    DUE_AT_ONCE,
+    MAX_UNFINISHED,
+    MAX_UNFINISHED_BYTES,
+    InFlightEvent,
+    sizes_of,
+)
 from streams_app.subscribers.execution.partition import SubscriberPartition
 from streams_app.subscribers.execution.queues import KeyQueue, StartQueue, StartRequest
 from streams_app.subscribers.execution.retry_decision import (
@@ -323,7 +329,7 @@ class SubscriberProcessor(Processor):
         self._queue.retries.push(event, due_ms)
 
     def _undo_attempt(self, event: InFlightEvent) -> None:
-        event.attempts, event.due_ms = event.attempts - 1, 1
+        event.attempts, event.due_ms = event.attempts - 1, DUE_AT_ONCE
         self._keep(event)
         self._queue.put_back(event)
 

@@ -33,8 +33,9 @@ class AttemptEntry(NamedTuple):
     Attributes:
         attempts: Number of attempts that have begun, including the current one.
         crash_count: Number of attempts during which the process crashed, as far as is known.
-        due_ms: Wall-clock time at which the next attempt is due; 0 while an attempt is running. It is :data:`.WATCH_PASSED` if a
-            suspect of crash isolation is still running after its watch; a crash is then no longer attributed to this event.
+        due_ms: Wall-clock time at which the next attempt is due; 0 while an attempt is running. :data:`.DUE_AT_ONCE` and
+            :data:`.WATCH_PASSED` are no times: the latter marks a suspect of crash isolation that is still running after its
+            watch, so that a crash is no longer attributed to its event.
     """
 
     attempts: int

@@ -15,7 +15,7 @@ from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.local.scripts import MemoryScripts
 from streams_app.subscribers.execution.executor import Attempt
 from streams_app.subscribers.guarantees.attempt_log import AttemptLog
-from streams_app.subscribers.guarantees.begin_log import BeginLog, EndLog
+from streams_app.subscribers.guarantees.begin_log import BeginLog
 from streams_app.subscribers.state.keys import SubscriberKeys
 from streams_app.subscribers.state.store import AttemptEntry, SubscriberStore
 
@@ -41,7 +41,7 @@ def store_of(scripts: MemoryScripts, token: str) -> SubscriberStore:
     return SubscriberStore(scripts, SubscriberKeys("shop", "ship", "orders", 0), token, remember_ms=3_600_000)
 
 
-def log_of_missing_id(scripts: MemoryScripts, progress: EndLog) -> BeginLog:
+def log_of_missing_id(scripts: MemoryScripts, progress: OffsetAndMetadata) -> BeginLog:
     """Return a begin log for whose next batch Redis has lost the id of the event at offset 5."""
     now_ms = SystemClock().now_ms
     store = store_of(scripts, "one")
@@ -56,7 +56,7 @@ async def test_fence_is_not_written_until_redis_has_all_ids_below_it(is_learned:
     async def unavailable(keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
         raise ConnectionError("Redis is away")
 
-    begin_log = log_of_missing_id(scripts, EndLog(7, ""))
+    begin_log = log_of_missing_id(scripts, OffsetAndMetadata(7, ""))
     await begin_log.claim(0)
     begin_log.on_batch(BATCH)
     if is_learned:
@@ -82,7 +82,7 @@ async def test_slow_redis_is_awaited_before_any_timeout() -> None:
         await may_answer.wait()
         return await answer(keys, arguments)
 
-    begin_log = log_of_missing_id(scripts, EndLog(0, ""))
+    begin_log = log_of_missing_id(scripts, OffsetAndMetadata(0, ""))
     await begin_log.claim(0)
     labels = [begin_log.waits_for()]
     with patch.dict(scripts.by_name, {"learn": late}):
