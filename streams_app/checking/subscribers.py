@@ -18,7 +18,7 @@ from streams_app.formatting import duration_text
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, retention_ms
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.loading import catalogue_of
-from streams_app.subscribers.declaration.original_position import replay_topic
+from streams_app.subscribers.declaration.replayed_event import replay_topic
 from streams_app.subscribers.declaration.subscriber import Records
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
 from streams_app.subscribers.state.initial_offsets import NO_METADATA, committed, how_to_set_offsets

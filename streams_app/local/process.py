@@ -16,7 +16,7 @@ from streams_app.local.broker import LocalBroker
 from streams_app.local.member import LocalMember
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.catalogue import Lifespan
-from streams_app.subscribers.declaration.original_position import replay_topic
+from streams_app.subscribers.declaration.replayed_event import replay_topic
 from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.subscribers.execution.crash_isolation import CrashIsolation
 from streams_app.subscribers.execution.decoding import decode_of

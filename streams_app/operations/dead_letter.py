@@ -11,7 +11,7 @@ from streams_app.delivery.rejected_event import NOT_KEPT
 from streams_app.events.headers import Headers, source_of
 from streams_app.folding.reading.replay_routing import replay_target
 from streams_app.reasons import FINISHED_LATE, RECORD_TOO_LARGE, Reason
-from streams_app.subscribers.declaration.original_position import RECEIVED_HEADER
+from streams_app.subscribers.declaration.replayed_event import RECEIVED_HEADER
 
 RECEIPT_HEADER: Final = "streams-app-put-back"
 """Header of a receipt: a record in a dead-letter topic that lists the digests of replayed events, one digest per line. The value of

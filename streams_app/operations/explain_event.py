@@ -30,7 +30,7 @@ from streams_app.operations.explain_folded import explain_folded_event
 from streams_app.operations.groups import redis_of
 from streams_app.operations.worker_pages import Page, pages, usual_url
 from streams_app.settings import Settings
-from streams_app.subscribers.declaration.original_position import is_replay_for, parse_replay, replay_topic
+from streams_app.subscribers.declaration.replayed_event import is_replay_for, parse_replay, replay_topic
 from streams_app.subscribers.declaration.subscriber import Records
 from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.subscribers.state.initial_offsets import committed

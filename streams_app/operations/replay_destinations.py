@@ -2,7 +2,7 @@
 
 An event of a fold is replayed into the partition from which it came. A header makes the other folds of the source skip it, see
 :mod:`streams_app.folding.reading.replay_routing`. An event of a subscriber is replayed into the replay topic of the application,
-see :mod:`streams_app.subscribers.declaration.original_position`, because other consumers of the original topic do not know the
+see :mod:`streams_app.subscribers.declaration.replayed_event`, because other consumers of the original topic do not know the
 header.
 """
 
@@ -24,7 +24,7 @@ from streams_app.operations.dead_letter import ListedDeadLetter
 from streams_app.reasons import FOLLOWED, INTERRUPTED, Reason
 from streams_app.schemas.cache import NotFetchedError, SchemaCache
 from streams_app.settings import Limits, Settings
-from streams_app.subscribers.declaration.original_position import OriginalPosition, parse_replay, replay_headers, replay_topic
+from streams_app.subscribers.declaration.replayed_event import OriginalPosition, parse_replay, replay_headers, replay_topic
 from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.subscribers.execution.decoding import decode_of
 

@@ -90,7 +90,7 @@ SHOWN_BY_TESTS: Final = {
             (),
             (
                 Change(
-                    "subscribers.declaration.original_position:is_replay_for",
+                    "subscribers.declaration.replayed_event:is_replay_for",
                     "return bool(headers) and headers[0] == (REPLAY_HEADER, subscriber.encode())",
                     "return True",
                 ),

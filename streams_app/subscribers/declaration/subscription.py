@@ -11,7 +11,7 @@ from streams_app.fold import TOPIC_NAME
 from streams_app.formatting import suggestion
 from streams_app.settings import Settings, SubscriberSettings
 from streams_app.subscribers.declaration.catalogue import Catalogue
-from streams_app.subscribers.declaration.original_position import replay_topic
+from streams_app.subscribers.declaration.replayed_event import replay_topic
 from streams_app.subscribers.declaration.subscriber import Records, Subscriber, rate_of
 
 

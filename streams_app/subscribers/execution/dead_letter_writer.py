@@ -14,7 +14,7 @@ from streams_app.errors import BadEventError
 from streams_app.events.codec import event_id
 from streams_app.reasons import FINISHED_LATE
 from streams_app.settings import Limits
-from streams_app.subscribers.declaration.original_position import REPLAY_HEADER, OriginalPosition, parse_replay, received_headers
+from streams_app.subscribers.declaration.replayed_event import REPLAY_HEADER, OriginalPosition, parse_replay, received_headers
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.execution.retry_decision import DeadLettering, dead_lettering
 
@@ -86,7 +86,7 @@ class DeadLetterWriter:
         self._is_ordered = is_ordered
         self._unsent: list[tuple[InFlightEvent, DeadLettering]] = []
         self._sending: list[tuple[InFlightEvent, DeadLettering]] = []
-        self._seen: list[tuple[InFlightEvent, DeadLettering]] = []
+        self._sampled: list[tuple[InFlightEvent, DeadLettering]] = []
         self._has_some = asyncio.Event()
         self._sending_now = asyncio.Lock()
         self._late: set[asyncio.Task[None]] = set()
@@ -96,9 +96,9 @@ class DeadLetterWriter:
         self._unsent.append((event, dead_letter))
         self._has_some.set()
 
-    def is_waiting(self) -> bool:
-        """Return whether the request that was being sent at the previous call of this method is still not acknowledged."""
-        before, self._seen = self._seen, self._sending
+    def sample_stalled(self) -> bool:
+        """Return whether the request that was being sent at the previous sample is still not acknowledged."""
+        before, self._sampled = self._sampled, self._sending
         return bool(self._sending) and self._sending is before
 
     def _failed(self, topic: str, error: BaseException) -> None:
@@ -136,9 +136,9 @@ class DeadLetterWriter:
             event: The event.
             detail: Text that says whether the function succeeded after its time-out or after its worker lost the partition.
         """
-        saying = asyncio.create_task(self._send_late(event, dead_lettering(event, FINISHED_LATE, detail)), name=f"late {self._tp}")
-        self._late.add(saying)
-        saying.add_done_callback(self._late.discard)
+        sending = asyncio.create_task(self._send_late(event, dead_lettering(event, FINISHED_LATE, detail)), name=f"late {self._tp}")
+        self._late.add(sending)
+        sending.add_done_callback(self._late.discard)
 
     async def _send_late(self, event: InFlightEvent, second: DeadLettering) -> None:
         # Sent after the first dead letter, which may still be in flight.

@@ -17,8 +17,8 @@ from streams_app.events.parent import Publisher
 from streams_app.events.unwrapping import unwrap_of
 from streams_app.schemas.cache import SchemaCache
 from streams_app.settings import Limits
-from streams_app.subscribers.declaration.original_position import is_replay_for, parse_replay
 from streams_app.subscribers.declaration.received import Received
+from streams_app.subscribers.declaration.replayed_event import is_replay_for, parse_replay
 from streams_app.subscribers.declaration.subscriber import Subscriber
 
 
@@ -90,8 +90,8 @@ def decode_of(
     def decode(tp: TP, record: Any, attempt: int) -> DecodedRecord | None:
         nonlocal last, before_offset
         headers, offset, timestamp_ms = record.headers, record.offset, record.timestamp
-        is_put_back = tp.topic == replays_topic
-        if is_put_back:
+        is_replayed = tp.topic == replays_topic
+        if is_replayed:
             if not is_replay_for(name, headers):
                 return None
             found_origin = parse_replay(headers)
@@ -120,7 +120,7 @@ def decode_of(
             data, found_id, before, metadata, key, headers, timestamp_ms, topic, partition, offset,
             version, fold, attempt, None, name, publisher,
         )  # fmt: skip
-        if is_repeatable or is_put_back or found_id == position:
+        if is_repeatable or is_replayed or found_id == position:
             return DecodedRecord(found_id, received)
         return DecodedRecord(found_id, received, identity_of(found_id, headers))
 

@@ -73,19 +73,19 @@ class AttemptLog:
             logger.warning("attempt counts restart, %s subscriber=%s source=%s", redis_fault_text(error), *self._whose)
             return {}
 
-    def waits_for(self) -> str | None:
-        """Return what writes have waited for since the previous call, as a label of the metric ``streams_app_waiting_for``.
+    def sample_wait(self) -> str | None:
+        """Return what writes have waited for since the previous sample, as a label of the metric ``streams_app_waiting_for``.
 
         Returns:
             ``redis-memory`` if a write failed because Redis is full. ``redis`` if a write failed for another reason, or a request
-            has had no reply since the previous call. None if no write has waited.
+            has had no reply since the previous sample. None if no write has waited.
         """
         fault = self._fault
         if not self._backoff.failures:
             self._fault = None
         # A frozen Redis reports no error, and the time-out of the client is too long to wait for.
-        is_waiting = self._store.is_waiting()
-        return fault or ("redis" if is_waiting else None)
+        is_stalled = self._store.sample_stalled()
+        return fault or ("redis" if is_stalled else None)
 
     def keep(self, offset: int, entry: AttemptEntry) -> None:
         """Schedule a write of the log entry at ``offset``, whose event runs or waits for its next attempt."""

@@ -1,7 +1,7 @@
 """Begin log, a write-ahead log: an attempt starts only after Redis has recorded that it begins.
 
-Changes are written in passes, one request after another; each pass includes the changes that were scheduled during the previous
-pass. A failed pass is repeated until it succeeds, and no event starts in the meantime.
+A write of the log is a few requests, one after another. It includes all changes that were scheduled during the write before it. A
+failed write is repeated until it succeeds, and no event starts in the meantime.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class BeginLog:
 
         Args:
             store: The store of this claim.
-            progress: Returns the low watermark, with the finished offsets above it as metadata. None while neither this nor outcomes
-                may be written.
+            progress: Returns the low watermark, with the finished offsets above it as metadata. None while neither may be written,
+                nor any outcome.
             now_ms: Wall clock.
             starter: Starts the attempts.
             on_begun: Called with attempts that are recorded as begun in Redis; returns those that may start. The others are
@@ -96,7 +96,7 @@ class BeginLog:
         self._is_stopped = self._is_behind = False
         self._written_low = 0
         self._changed = asyncio.Event()
-        self._pass = asyncio.Lock()
+        self._writing = asyncio.Lock()
         self._fault: str | None = None
         self._backoff = ReportedBackoff(first_seconds=0.1, longest_seconds=5.0)
 
@@ -130,8 +130,8 @@ class BeginLog:
         """Number of event ids that are not written yet, if they are so many that the reader has to pause; otherwise 0."""
         return len(self._ids) if len(self._ids) >= MAX_UNFINISHED else 0
 
-    def waits_for(self) -> str | None:
-        """Return what writes have waited for since the previous call, as a label of the metric ``streams_app_waiting_for``.
+    def sample_wait(self) -> str | None:
+        """Return what writes have waited for since the previous sample, as a label of the metric ``streams_app_waiting_for``.
 
         Returns:
             ``redis``, ``redis-memory`` or ``broker``; None if no write has waited.
@@ -140,8 +140,8 @@ class BeginLog:
         if not self._backoff.failures:
             self._fault = None
         # A frozen Redis reports no error, and the time-out of the client is too long to wait for.
-        is_waiting = self._store.is_waiting()
-        return fault or ("redis" if is_waiting else None)
+        is_stalled = self._store.sample_stalled()
+        return fault or ("redis" if is_stalled else None)
 
     # ---- scheduling of writes
 
@@ -224,9 +224,9 @@ class BeginLog:
 
         Raises:
             FencedError: As in :meth:`forever`.
-            RedisError, KafkaError, OSError, TimeoutError: The outcome is unknown; the next pass repeats the request.
+            RedisError, KafkaError, OSError, TimeoutError: The outcome is unknown; the next write repeats the request.
         """
-        async with self._pass:
+        async with self._writing:
             try:
                 await self._write_ids()
                 await self._write_ends()
@@ -236,10 +236,13 @@ class BeginLog:
                 self.is_fenced = self.is_fenced or error.cause == ANOTHER_OWNER
                 raise
 
-    async def pass_ended(self, seconds: float) -> None:
-        """Wait until the current pass has ended, for at most ``seconds``."""
+    async def current_write_ended(self, seconds: float) -> None:
+        """Wait until the call of :meth:`write_once` that is running now has ended, for at most ``seconds``.
+
+        The attempts that it records as begun have then started, or were withdrawn.
+        """
         try:
-            async with asyncio.timeout(seconds), self._pass:
+            async with asyncio.timeout(seconds), self._writing:
                 return
         except TimeoutError:
             logger.info("begins were not written in time, their events do not start subscriber=%s source=%s", *self._whose)

@@ -45,8 +45,8 @@ class GuaranteeLog(Protocol):
     def backlog(self) -> int:
         """Number of entries that are not recorded yet, if they are so many that the reader has to pause; otherwise 0."""
 
-    def waits_for(self) -> str | None:
-        """Return what writes have waited for since the previous call, as a label of the metric ``streams_app_waiting_for``.
+    def sample_wait(self) -> str | None:
+        """Return what writes have waited for since the previous sample, as a label of the metric ``streams_app_waiting_for``.
 
         Returns:
             None if no write has waited.

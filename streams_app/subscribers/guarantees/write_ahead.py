@@ -258,7 +258,7 @@ class WriteAhead:
         because that owner treats these events as interrupted.
         """
         partition, log = self._partition, self.log
-        await log.pass_ended(CLOSE_SECONDS)
+        await log.current_write_ended(CLOSE_SECONDS)
         await ended(tasks)
         for attempt in [one for one in partition.running if not one.begun_ms and not one.is_unrecorded]:
             # Cancelled before it started; no executor slot has picked it up.

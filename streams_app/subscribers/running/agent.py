@@ -306,7 +306,7 @@ class SubscriberAgent:
         self.subscriber_metrics = subscriber_metrics
         about = f"subscriber:{subscriber.name}"
 
-        def said(text: str | None) -> None:
+        def report(text: str | None) -> None:
             outage = self._member.outage
             if outage.waits_for_operator:
                 status.set_not_ready(about, f"subscriber {subscriber.name} does not run: {outage.fault}")
@@ -316,7 +316,7 @@ class SubscriberAgent:
 
         self.gauges = SubscriberGauges(
             metrics, subscriber.name, self._dispatcher, subscriber_metrics, self._unread_ranges, clock,
-            remark=said,
+            remark=report,
             lag_ms=lambda: 0 if loop_monitor is None else loop_monitor.lag_ms(subscriber.name),
             waits_for_operator=lambda: self._member.outage.waits_for_operator,
             idempotent=subscriber.idempotent,
@@ -328,11 +328,11 @@ class SubscriberAgent:
         Args:
             stop: Set by the caller when the worker shuts down.
         """
-        looking = asyncio.create_task(self.gauges.forever(), name="gauges")
+        gauging = asyncio.create_task(self.gauges.forever(), name="gauges")
         try:
             await self._member.run(self.ownership, stop)
         finally:
-            looking.cancel()
+            gauging.cancel()
             await self._dispatcher.executor.stop()
 
     async def _unread_ranges(self) -> Mapping[TP, tuple[int, int]]:

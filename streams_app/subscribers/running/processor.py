@@ -234,14 +234,14 @@ class SubscriberProcessor(Processor):
                 self._failed(attempt.in_flight_event, attempt, counts=attempt not in uncounted)
 
     def status(self) -> PartitionStatus:
-        """Return the status of the partition, including what it waits for."""
+        """Return the status of the partition, including what it has waited for since the previous call."""
         partition, tracker = self._partition, self._partition.tracker
         queued = [*islice(self._queue.fresh, 1), *(() if self._key_queue is None else self._key_queue.next_behind())]
         waits = {
             "window": self.in_flight > 0,
-            "dead-letters": partition.dead_letters.is_waiting(),
+            "dead-letters": partition.dead_letters.sample_stalled(),
             "schema-registry": self._context.schemas is not None and self._context.schemas.is_away,
-            self._guarantee.log.waits_for() or ("note" if partition.is_metadata_full else None): True,
+            self._guarantee.log.sample_wait() or ("note" if partition.is_metadata_full else None): True,
         }
         return PartitionStatus(
             partition.tp, tracker.end, tracker.unfinished, len(self._queue.retries),

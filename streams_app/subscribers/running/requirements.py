@@ -12,7 +12,7 @@ from streams_app.kafka.admin import Topic, admin_client, require, topics_of
 from streams_app.kafka.rights import GROUP, TOPIC, RequiredRight, Right, missing_of
 from streams_app.settings import JournalSettings, LiveView, ReadStoreSettings, Settings
 from streams_app.subscribers.declaration.loading import catalogue_of
-from streams_app.subscribers.declaration.original_position import replay_topic
+from streams_app.subscribers.declaration.replayed_event import replay_topic
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
 
 

@@ -23,7 +23,7 @@ from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.catalogue import Catalogue
 from streams_app.subscribers.declaration.loading import catalogue_of
-from streams_app.subscribers.declaration.original_position import replay_topic
+from streams_app.subscribers.declaration.replayed_event import replay_topic
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
 from streams_app.subscribers.execution.async_executor import UserLoop
 from streams_app.subscribers.execution.crash_isolation import CrashIsolation

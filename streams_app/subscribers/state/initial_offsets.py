@@ -21,7 +21,7 @@ from streams_app.kafka.group_offsets import commits_in, in_group, move
 from streams_app.kafka.log_reader import log_reader, stable_ends
 from streams_app.kafka.topic_ids import topic_ids
 from streams_app.settings import KafkaSettings, Settings
-from streams_app.subscribers.declaration.original_position import replay_topic
+from streams_app.subscribers.declaration.replayed_event import replay_topic
 from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.subscribers.state.offset_metadata import OffsetMetadata, encoded
 from streams_app.subscribers.state.offset_tracker import NOTHING

@@ -117,7 +117,7 @@ class SubscriberStore:
         self._number = self._end_requests = 0
         self._asked = 0
         self._asking = 0
-        self._seen_asking = 0
+        self._sampled = 0
 
     async def _call(self, script: str, ids: Sequence[str] = (), **arguments: Any) -> Any:
         self._asked += 1
@@ -127,9 +127,9 @@ class SubscriberStore:
         finally:
             self._asking = 0
 
-    def is_waiting(self) -> bool:
-        """Return whether one and the same request has been without an answer since the previous call of this method."""
-        before, self._seen_asking = self._seen_asking, self._asking
+    def sample_stalled(self) -> bool:
+        """Return whether one and the same request has been without an answer since the previous sample."""
+        before, self._sampled = self._sampled, self._asking
         return bool(self._asking) and self._asking == before
 
     async def progress(self) -> OffsetAndMetadata | None:

@@ -17,7 +17,7 @@ from opentelemetry import trace
 
 from streams_app import Catalogue, Event, Events
 from streams_app.settings import Settings
-from streams_app.subscribers.declaration.original_position import replay_topic
+from streams_app.subscribers.declaration.replayed_event import replay_topic
 from tests.checker import event
 from tests.helpers import create_topics, read_topic, wait_until
 from tests.integration.commands import run

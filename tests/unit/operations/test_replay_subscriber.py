@@ -13,7 +13,7 @@ from streams_app.operations.replay import ReplayFilter, ReplayProgress
 from streams_app.operations.replay_destinations import ReplayOverride, SubscriberDestination
 from streams_app.settings import EventsSettings, Settings
 from streams_app.subscribers.declaration.loading import subscription_named
-from streams_app.subscribers.declaration.original_position import OriginalPosition, replay_headers
+from streams_app.subscribers.declaration.replayed_event import OriginalPosition, replay_headers
 
 GOOD = b'{"order_id": "o1", "cents": 5}'
 EVENT = (("ce_id", b"e1"), ("ce_type", b"order.paid"))

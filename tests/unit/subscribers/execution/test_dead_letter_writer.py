@@ -11,7 +11,7 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.events.headers import Headers
 from streams_app.settings import Limits
-from streams_app.subscribers.declaration.original_position import OriginalPosition, replay_headers
+from streams_app.subscribers.declaration.replayed_event import OriginalPosition, replay_headers
 from streams_app.subscribers.execution.dead_letter_writer import DeadLetterWriter
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.execution.retry_decision import dead_lettering

@@ -12,7 +12,7 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.errors import BadEventError
 from streams_app.settings import Limits
-from streams_app.subscribers.declaration.original_position import (
+from streams_app.subscribers.declaration.replayed_event import (
     RECEIVED_BYTES,
     OriginalPosition,
     received_headers,

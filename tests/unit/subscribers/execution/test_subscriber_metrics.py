@@ -364,10 +364,10 @@ async def test_unacknowledged_dead_letters_are_awaited() -> None:
     sending = asyncio.create_task(writer.forever())
     writer.put(work := work_of(), DeadLettering("failed", "why"))
     await asyncio.sleep(0)
-    is_waiting = [writer.is_waiting(), writer.is_waiting()]
+    is_waiting = [writer.sample_stalled(), writer.sample_stalled()]
     has_them.set()
     await wait_until(lambda: kept, 60, "the broker has them")
-    is_waiting.append(writer.is_waiting())
+    is_waiting.append(writer.sample_stalled())
     sending.cancel()
 
     assert [False, True, False] == is_waiting

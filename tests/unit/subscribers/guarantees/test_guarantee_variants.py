@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from streams_app.subscribers.declaration.original_position import replay_headers
+from streams_app.subscribers.declaration.replayed_event import replay_headers
 from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_tracker import OffsetsAbove
 from tests.chaos.mutants_guarantees import SHOWN_BY_TESTS
