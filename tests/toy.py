@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Any
 
 from streams_app.delivery.batch import Batch
-from streams_app.delivery.dead_letters import DeadLetters
+from streams_app.delivery.dead_letters import DeadLetterSender
 from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processor
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.delivery.tasks import run
@@ -45,7 +45,7 @@ class Toy(Processor):
 
     in_flight = 0
 
-    def __init__(self, claiming: Any, counting: Any, redis: Any, meta: str, counts: str, dead_letters: DeadLetters) -> None:
+    def __init__(self, claiming: Any, counting: Any, redis: Any, meta: str, counts: str, dead_letters: DeadLetterSender) -> None:
         """``claiming`` and ``counting``: the scripts, as :class:`streams_app.delivery.scripts.Script`."""
         self._claiming, self._counting, self._redis, self._dead_letters = claiming, counting, redis, dead_letters
         self._meta, self._counts = meta, counts

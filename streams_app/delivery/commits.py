@@ -17,6 +17,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
 from streams_app.delivery.group_consumer import GroupConsumer, InDoubtError, Member, NotOwnerError, PartitionCommit
@@ -24,6 +25,7 @@ from streams_app.delivery.offset_metadata import commit_of
 from streams_app.delivery.partition import Partition
 from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.errors import text_of
+from streams_app.reported_backoff import ReportedBackoff
 
 logger = logging.getLogger(__name__)
 
@@ -36,11 +38,12 @@ class Commits:
             again. Otherwise, the claim could undo a commit made in between.
     """
 
-    def __init__(self, group_consumer: GroupConsumer, on_doubt: Callable[[InDoubtError], None] | None = None) -> None:
+    def __init__(self, group_consumer: GroupConsumer, clock: Clock, on_doubt: Callable[[InDoubtError], None] | None = None) -> None:
         """Create the commits of one member of a group.
 
         Args:
             group_consumer: The member that sends the commits.
+            clock: Measures how long commits fail.
             on_doubt: Called in place of the next commit if a commit had no answer; makes the member rejoin its group. None if a
                 late commit is harmless, so that the member continues to commit.
         """
@@ -48,7 +51,8 @@ class Commits:
         self._group_consumer = group_consumer
         self._on_doubt = on_doubt
         self._in_doubt: Member | None = None
-        self._is_failing = False
+        # A timer requests the next commit, so the delays are not used.
+        self._backoff = ReportedBackoff(first_seconds=0.0, longest_seconds=0.0, clock=clock)
         self._committing_now: list[Partition] = []
 
     async def commit_last(self, partitions: Collection[Partition]) -> None:
@@ -77,9 +81,9 @@ class Commits:
                 logger.info("commit rejected, a rebalance is in progress error=%s", error)
                 return False
             except DEPENDENCY_ERRORS as error:
-                level = logging.DEBUG if self._is_failing else logging.WARNING
-                logger.log(level, "commit failed, retrying error=%s", text_of(error))
-                self._is_failing = True
+                if self._backoff.should_report:
+                    logger.warning("commit failed, retrying error=%s", text_of(error))
+                self._backoff.failed()
         return True
 
     async def _commit(self, partitions: Collection[Partition], *, is_last: bool) -> None:
@@ -96,7 +100,8 @@ class Commits:
         for together in by_member.values():
             _forget(together)
             await self.send({partition.tp: wanted[partition] for partition in together}, together[0].member, is_last=is_last)
-            self._is_failing = False
+            if self._backoff.succeeded():
+                logger.info("commits work again")
             for partition in together:
                 partition.offsets.committed = wanted[partition]
 

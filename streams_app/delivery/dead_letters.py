@@ -1,8 +1,8 @@
-"""Writes dead letters: the fence passes a rejected record only after the broker has acknowledged its dead letter.
+"""Sends dead letters: the fence passes a rejected record only after the broker has acknowledged its dead letter.
 
-A processor calls :meth:`DeadLetters.send` before it writes the fence of a range. After a crash in between, the next owner rejects
-the record again, and its dead letter appears twice. Key and value of a dead letter are as received, unless they are too large for
-the topic. The headers hold the reason and the source position of the record, as text.
+A processor calls :meth:`DeadLetterSender.send` before it writes the fence of a range. After a crash in between, the next owner
+rejects the record again, and its dead letter appears twice. Key and value of a dead letter are as received, unless they are too
+large for the topic. The headers hold the reason and the source position of the record, as text.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class RejectingComponent(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetters:
-    """Writes the dead letters of one processor.
+class DeadLetterSender:
+    """Sends the dead letters of one processor, and waits for their acknowledgement.
 
     Attributes:
         component: The component that rejects records.

@@ -1,6 +1,6 @@
 """Ownership of the partitions of a consumer group: claims, resyncs, revocations, and back-pressure on fetching.
 
-Claims (see :mod:`streams_app.delivery.claim`) run in the background, each with a deadline, while the partition stays paused.
+Claims (see :mod:`streams_app.delivery.claimer`) run in the background, each with a deadline, while the partition stays paused.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.claim import Claimer
 from streams_app.delivery.claim_retry import MANY, ClaimRetry, ReclaimBackoff
+from streams_app.delivery.claimer import Claimer
 from streams_app.delivery.clocks import ReaderView, TrustedClock
 from streams_app.delivery.commits import Commits
 from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
@@ -53,7 +53,7 @@ class Ownership:
         self._group_consumer = group_consumer
         self._processors = processors
         self._config = config
-        self._commits = Commits(group_consumer, config.on_doubt)
+        self._commits = Commits(group_consumer, config.clock, config.on_doubt)
         self._claimer = Claimer(group_consumer, processors, config.clock, self._commits)
         self._claims: dict[TP, asyncio.Task[None]] = {}
         self._releases = PartitionReleases(self._commits)
@@ -253,7 +253,7 @@ class Ownership:
             self._resync_reader(partition, cause)
         else:
             if partition.ranges.position == batch.end:
-                partition.remember(batch)
+                partition.add_fingerprint(batch)
             self._apply_back_pressure(partition)
 
     def _apply_back_pressure(self, partition: Partition) -> None:

@@ -96,7 +96,7 @@ class Partition:
             for served in self.ranges.served.values():
                 served.processor.tick(now_ms)
 
-    def remember(self, batch: Batch) -> None:
+    def add_fingerprint(self, batch: Batch) -> None:
         """Add the fingerprint of a batch's last record to :attr:`read`, unless a fingerprint of that or a later record is there."""
         if batch.records and (not self.read or self.read[-1].offset < batch.records[-1].offset):
             self.read = fingerprints.followed_by(self.read, batch.records[-1])

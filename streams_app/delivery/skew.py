@@ -10,6 +10,7 @@ from streams_app.delivery.clocks import SKEW_MS, TrustedClock
 from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
 from streams_app.errors import text_of
 from streams_app.health.status import Status
+from streams_app.reported_backoff import ReportedBackoff
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,8 @@ class SkewWatch:
         self._status = status
         self._ask = ask
         self._is_skewed = False
-        self._is_unanswered = False
+        # The caller's loop paces the comparisons, so the delays are not used.
+        self._backoff = ReportedBackoff(first_seconds=0.0, longest_seconds=0.0, clock=clock)
 
     async def check_once(self) -> None:
         """Compare the wall clock with that of Redis once. Update the status if they agree now but did not before, or vice versa.
@@ -56,12 +58,13 @@ class SkewWatch:
             logger.info("wall clock agrees with Redis TIME again")
 
     async def try_once(self) -> None:
-        """Compare the clocks once. If Redis does not answer, raise no error, and log only the first of consecutive failures."""
+        """Compare the clocks once. If Redis does not answer, log this at first and every ten minutes, and raise no error."""
         try:
             await self.check_once()
         except DEPENDENCY_ERRORS as error:
-            if not self._is_unanswered:
+            if self._backoff.should_report:
                 logger.info("cannot compare clocks with Redis error=%s", text_of(error))
-            self._is_unanswered = True
+            self._backoff.failed()
         else:
-            self._is_unanswered = False
+            if self._backoff.succeeded():
+                logger.info("clocks are compared with Redis again")

@@ -31,7 +31,7 @@ def run(claim: Claim, work: Coroutine[Any, Any, None], name: str, words: Mapping
     return task
 
 
-async def ended(tasks: Collection[asyncio.Task[None]]) -> None:
+async def cancel_all(tasks: Collection[asyncio.Task[None]]) -> None:
     """Cancel tasks repeatedly until each has ended.
 
     Once is not enough: ``asyncio.wait_for`` of Python 3.11, which redis-py uses to send, drops a cancellation that arrives at the

@@ -17,7 +17,7 @@ from streams_app.kafka.client import client_options
 from streams_app.kafka.fetching import is_behind, notify_waiters, take_fetched
 from streams_app.kafka.patches.fetch_times import watch
 from streams_app.kafka.patches.frames import ReceivingLoop
-from streams_app.kafka.queries import in_time
+from streams_app.kafka.requests import in_time
 
 T = TypeVar("T")
 

@@ -11,12 +11,12 @@ from faust.types import TP as FaustTP
 from streams_app.delivery.batch import TP
 from streams_app.kafka.consumer import FoldingConsumer
 from streams_app.kafka.fetching import seek_and_count
-from streams_app.kafka.queries import KafkaQueries
+from streams_app.kafka.requests import KafkaRequests
 
 T = TypeVar("T")
 
 
-class FaustGroupConsumer(KafkaQueries):
+class FaustGroupConsumer(KafkaRequests):
     """A :class:`streams_app.delivery.group_consumer.GroupConsumer` on Faust's consumer; calls of aiokafka run in its thread."""
 
     def __init__(self, consumer: Callable[[], FoldingConsumer], generation: Callable[[], int]) -> None:

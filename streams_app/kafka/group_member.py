@@ -18,7 +18,7 @@ from aiokafka.abc import ConsumerRebalanceListener
 from streams_app.delivery.batch import TP
 from streams_app.delivery.group_consumer import NotOwnerError
 from streams_app.delivery.ownership import Ownership
-from streams_app.delivery.tasks import ended
+from streams_app.delivery.tasks import cancel_all
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.kafka.attempts import attempt, is_cancelled
 from streams_app.kafka.client import client_options
@@ -26,7 +26,7 @@ from streams_app.kafka.fetching import is_behind, notify_waiters, seek_and_count
 from streams_app.kafka.member_requests import unread_ranges_of
 from streams_app.kafka.patches.consumer_end import end
 from streams_app.kafka.patches.fetch_times import watch
-from streams_app.kafka.queries import KafkaQueries, in_time
+from streams_app.kafka.requests import KafkaRequests, in_time
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ END_SECONDS: Final = 3.0
 NO_GENERATION: Final = -1
 
 
-class GroupMember(KafkaQueries, ConsumerRebalanceListener):
+class GroupMember(KafkaRequests, ConsumerRebalanceListener):
     """A :class:`streams_app.delivery.group_consumer.GroupConsumer` on an aiokafka consumer, which is recreated after a failure."""
 
     def __init__(
@@ -156,7 +156,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
         try:
             done, _ = await asyncio.wait({*tasks, self._failed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await ended(tasks)
+            await cancel_all(tasks)
             self._failed.cancel()
         for one in done:
             one.result()

@@ -24,7 +24,7 @@ from redis.asyncio.lock import Lock
 from redis.exceptions import LockNotOwnedError
 
 from streams_app.clock import Clock
-from streams_app.delivery.tasks import ended
+from streams_app.delivery.tasks import cancel_all
 from streams_app.errors import ConfigurationError, StreamsAppError, TryAgainError
 from streams_app.folding.store.keys import replay_key
 from streams_app.formatting import escaped, time_text
@@ -132,7 +132,7 @@ async def replay_lease(
         try:
             yield lease
         finally:
-            await ended([renewing])
+            await cancel_all([renewing])
             await lease.release()
     finally:
         await redis.aclose()

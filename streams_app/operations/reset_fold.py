@@ -319,7 +319,7 @@ async def emit(settings: Settings, emittable: Mapping[TP, Fold], partitions: Map
 
 async def _emit_shard(parts: FoldContext, fold: Fold, tp: TP, partitions: int) -> int:
     shard = Shard(fold, tp, _store(parts.scripts, parts.settings, fold.name, tp))
-    emitter = Emitter(shard, parts.producer, parts.dead_letters_of(fold, tp), parts.clock, parts.metrics)
+    emitter = Emitter(shard, parts.producer, parts.dead_letter_sender_of(fold, tp), parts.clock, parts.metrics)
     try:
         # Claim without a topic id, so that the stored id stays: if the reset is interrupted, workers still reject the new log.
         await shard.claim(0, partitions)

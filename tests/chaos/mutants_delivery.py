@@ -9,8 +9,8 @@ from tests.chaos.mutants_protocol import CHAIN_RULE, DELIVER, FINISH, FOLD, FOLD
 
 FOLD_ALL = "folding.agents.processor:FoldProcessor._fold_all"
 
-CLAIM_ONCE = "delivery.claim:Claimer.claim_once"
-ASK_KAFKA = "delivery.claim:Claimer._ask_kafka"
+CLAIM_ONCE = "delivery.claimer:Claimer.claim_once"
+ASK_KAFKA = "delivery.claimer:Claimer._ask_kafka"
 SEND_PENDING = "folding.agents.emitter:Emitter._send_pending"
 PRODUCE = "folding.agents.emitter:Emitter._produce"
 SKIP_LOST = "folding.agents.claim:_skip_lost"
@@ -98,7 +98,7 @@ DELIVERY: Final = (
         "dead letters count as sent without acknowledgement",
         "Dead letters that the broker has rejected are not sent again.",
         ("lossy:3",),
-        (Change("delivery.dead_letters:DeadLetters._send", "if outcome is None:", "if True:"),),
+        (Change("delivery.dead_letters:DeadLetterSender._send", "if outcome is None:", "if True:"),),
     ),
     Mutant(
         "finish before the acknowledgement",

@@ -60,13 +60,13 @@ TOY: Final = (
         "toy: a dead letter counts as sent without acknowledgement",
         "The broker has rejected it, and the fence passes its event.",
         ("lossy:3",),
-        (Change("delivery.dead_letters:DeadLetters._send", "if outcome is None:", "if True:"),),
+        (Change("delivery.dead_letters:DeadLetterSender._send", "if outcome is None:", "if True:"),),
     ),
     Mutant(
         "toy: the fence does not wait for dead letters",
         "The fence passes an event whose dead letter is not sent yet, and a crash loses it.",
         ("lossy:3",),
-        (Change("delivery.dead_letters:DeadLetters.send", "while failed is not None:", "while False:"),),
+        (Change("delivery.dead_letters:DeadLetterSender.send", "while failed is not None:", "while False:"),),
     ),
     Mutant(
         "toy: the highest position of all processors is committed",
@@ -87,7 +87,7 @@ TOY: Final = (
         ZOMBIE,
         (
             Change(
-                "delivery.claim:Claimer._ask_kafka",
+                "delivery.claimer:Claimer._ask_kafka",
                 COMMIT_AT_CLAIM,
                 "pass",
             ),

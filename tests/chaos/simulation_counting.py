@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent
+from streams_app.delivery.dead_letters import DeadLetterSender, RejectingComponent
 from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.processor import Processor, Processors
 from streams_app.delivery.producer import OutgoingRecord
@@ -92,7 +92,7 @@ class _Toys(Processors):
         found: dict[str, Processor] = {}
         for name, keys in self._worker.world.subject.keys.items():
             rejecting = RejectingComponent("toy", name, self._worker.world.app_id, "dead")
-            dead_letters = DeadLetters(rejecting, tp, Sender(self._worker), self._worker.trusted, lambda *_: None)
+            dead_letters = DeadLetterSender(rejecting, tp, Sender(self._worker), self._worker.trusted, lambda *_: None)
             meta, counts = (key.decode() for key in keys)
             found[name] = Toy(claiming, counting, link, meta, counts, dead_letters)
         return found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent
+from streams_app.delivery.dead_letters import DeadLetterSender, RejectingComponent
 from streams_app.delivery.ownership import LAST_COMMIT_SECONDS
 from streams_app.delivery.processor import Processors
 from streams_app.events.declaration import Event
@@ -107,7 +107,7 @@ class Subscribing:
             lambda tp, token: SubscriberStore(
                 scripts, self._names, token, remember_ms=0 if declared.idempotent == "yes" else REMEMBER_MS
             ),
-            lambda tp: DeadLetters(rejecting, tp, Sender(worker), worker.trusted, lambda *_: None),
+            lambda tp: DeadLetterSender(rejecting, tp, Sender(worker), worker.trusted, lambda *_: None),
             worker.trusted, SubscriberMetrics(Metrics(settings), NAME, happened.key, worker.trusted),
         )  # fmt: skip
         return SubscriberProcessors(self._world.log.tp.topic, context)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent
+from streams_app.delivery.dead_letters import DeadLetterSender, RejectingComponent
 from streams_app.delivery.processor import Processor, Processors
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.live.agents.processor import ViewContext, ViewProcessors
@@ -60,7 +60,7 @@ def _context(worker: Worker, view: LiveView) -> ViewContext:
         script.script.name = name
     return ViewContext(
         world.app_id, view, 1_000_000, scripts,
-        lambda tp: DeadLetters(rejecting, tp, Sender(worker), worker.trusted, lambda *_: None),
+        lambda tp: DeadLetterSender(rejecting, tp, Sender(worker), worker.trusted, lambda *_: None),
         worker.trusted, OutageReporter(f"live view {view.name}"),
     )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Claim of a partition by one fold: detects a recreated topic and lost offsets, and determines where the fold begins.
 
-Before this, Kafka has confirmed that the partition is assigned to this worker, see :mod:`streams_app.delivery.claim`.
+Before this, Kafka has confirmed that the partition is assigned to this worker, see :mod:`streams_app.delivery.claimer`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
-from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent
+from streams_app.delivery.dead_letters import DeadLetterSender, RejectingComponent
 from streams_app.fold import Fold
 from streams_app.folding.agents.record_tracing import EventContexts, RecordTracing
 from streams_app.folding.agents.shard_snapshots import ClaimedShards, set_gauges
@@ -67,10 +67,10 @@ class FoldContext:
         for statistics in self.statistics.values():
             statistics.keep(assigned)
 
-    def dead_letters_of(self, fold: Fold, source: TP) -> DeadLetters:
-        """Create the writer that sends rejected events of a fold and a source partition to the dead-letter topic of the fold."""
+    def dead_letter_sender_of(self, fold: Fold, source: TP) -> DeadLetterSender:
+        """Create the sender of rejected events of a fold and a source partition to the dead-letter topic of the fold."""
         component = RejectingComponent("fold", fold.name, self.settings.app_id, fold.dead_letters)
-        return DeadLetters(component, source, self.producer, self.clock, self.metrics.rejected)
+        return DeadLetterSender(component, source, self.producer, self.clock, self.metrics.rejected)
 
     def statistics_of(self, fold: Fold) -> WindowStatistics:
         """Return the statistics of a fold's window in this worker; each call for a fold returns the same object."""

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 from streams_app.codec import canonical_bytes
 from streams_app.delivery.clocks import ReaderView, TrustedClock
-from streams_app.delivery.dead_letters import DeadLetters
+from streams_app.delivery.dead_letters import DeadLetterSender
 from streams_app.delivery.producer import TOO_LARGE, OutgoingRecord, Producer
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.delivery.scripts import FencedError
@@ -63,7 +63,7 @@ class Emitter:
 
     shard: Shard
     producer: Producer
-    dead_letters: DeadLetters
+    dead_letter_sender: DeadLetterSender
     clock: TrustedClock
     metrics: Metrics
     view: Callable[[], ReaderView] = lambda: ReaderView(None, None)
@@ -197,7 +197,7 @@ class Emitter:
         if not self.clock.is_trusted():
             self.shard.clock.forget_folded_until()
             return None
-        if not self.shard.is_caught_up_now(self.view(), now_ms) and self.is_redis_full:
+        if not self.shard.observe_fetch(self.view(), now_ms) and self.is_redis_full:
             return now_ms
         folded_until_ms = self.shard.clock.folded_until_ms
         return None if folded_until_ms is None else min(folded_until_ms, now_ms)
@@ -316,7 +316,8 @@ class Emitter:
         first_offset = int(fold_id.decode().rsplit(":", 1)[1].split("-", 1)[0])
         kept = SimpleNamespace(offset=first_offset, key=record.key, value=None)
         detail = f"{len(record.value or b'')} bytes"
-        failed = await self.dead_letters.send_once([RejectedEvent(kept, RECORD_TOO_LARGE, detail, headers=(("fold-id", fold_id),))])
+        rejected = RejectedEvent(kept, RECORD_TOO_LARGE, detail, headers=(("fold-id", fold_id),))
+        failed = await self.dead_letter_sender.send_once([rejected])
         if failed is None:
             logger.error("folded record too large for the broker, dead-lettered fold=%s id=%r", self.shard.fold.name, fold_id)
         return failed

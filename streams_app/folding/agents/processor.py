@@ -20,7 +20,7 @@ from streams_app.delivery.batch import Batch
 from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.processor import Claim, OffsetAndMetadata
 from streams_app.delivery.scripts import FencedError
-from streams_app.delivery.tasks import ended, run
+from streams_app.delivery.tasks import cancel_all, run
 from streams_app.errors import text_of
 from streams_app.fold import Fold
 from streams_app.folding.agents.claim import (
@@ -65,9 +65,9 @@ class FoldProcessor:
         """
         self.shard = shard
         self._statistics = context.statistics_of(shard.fold)
-        dead_letters = context.dead_letters_of(shard.fold, shard.tp)
+        self._dead_letter_sender = context.dead_letter_sender_of(shard.fold, shard.tp)
         self.emitter = Emitter(
-            shard, context.producer, dead_letters, context.clock, context.metrics,
+            shard, context.producer, self._dead_letter_sender, context.clock, context.metrics,
             statistics=self._statistics, tracing=context.record_tracing_of(shard),
         )  # fmt: skip
         self._decoded_batches = decoded_batches
@@ -130,7 +130,7 @@ class FoldProcessor:
         self._context.claimed_shards.remove(self.emitter)
         self.shard.release()
         self._queue.clear()
-        await ended(self._tasks)
+        await cancel_all(self._tasks)
 
     def shorten_deadline(self, seconds: float) -> None:
         """Do nothing: the processor stops at once in any case."""
@@ -164,7 +164,7 @@ class FoldProcessor:
             events = self.emitter.tracing.collected(events, batch.records)
         chunks = shard.chunks(events, end, view, clock.now_ms())
         was_waiting = await self._fold_all(batch, chunks, faults, reread)
-        if clock.is_trusted() and shard.is_caught_up_now(view, clock.now_ms()) and was_waiting:
+        if clock.is_trusted() and shard.observe_fetch(view, clock.now_ms()) and was_waiting:
             self.tick()  # the backlog is folded: due groups need not wait for the next tick
         if faults.misrouted:
             report_misrouted_events(shard.fold.name, faults, batch.tp, self._context.metrics)
@@ -176,7 +176,7 @@ class FoldProcessor:
         was_waiting = False
         for chunk in chunks:
             await self._send_dead_letters(faults)
-            self.shard.read(batch.last_up_to(chunk.to))
+            self.shard.add_fingerprint(batch.last_up_to(chunk.to))
             if self.shard.clock.is_backlog(chunk.time) and await self.emitter.seal_ahead():
                 self._wake(chunk)
             await self._fold_chunk(chunk, partial(reread, chunk))
@@ -241,7 +241,7 @@ class FoldProcessor:
     async def _send_dead_letters(self, faults: RangeFaults) -> None:
         """Send rejected events to the dead-letter topic and wait for the acknowledgement, before the fence passes them."""
         if faults.rejected:
-            await self.emitter.dead_letters.send(faults.rejected)
+            await self._dead_letter_sender.send(faults.rejected)
             faults.rejected.clear()
 
     # ---- emission

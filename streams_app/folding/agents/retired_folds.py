@@ -60,7 +60,7 @@ class RetiredFoldProcessor(Processor):
         await shard.claim(claim.committed.offset, claim.partitions, claim.topic_id, claim.token)
         context = self._context
         emitter = Emitter(
-            shard, context.producer, context.dead_letters_of(fold, claim.tp), context.clock, context.metrics,
+            shard, context.producer, context.dead_letter_sender_of(fold, claim.tp), context.clock, context.metrics,
             tracing=context.record_tracing_of(shard),
         )  # fmt: skip
         self._task = run(claim, emit_open_groups(emitter), f"drain {fold.name} {claim.tp}", CAUSES)
@@ -90,12 +90,12 @@ def retired_fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
         shape: The stored definition of the retired fold.
         topics: The output topic and the dead-letter topic, as they are stored.
     """
-    output, dead_letters = topics
+    output, dead_letter_topic = topics
     values: dict[str, Any] = {
         "name": shape.fold,
         "source": tp.topic,
         "output": output,
-        "dead_letters": dead_letters,
+        "dead_letters": dead_letter_topic,
         "group_key": RECORD_KEY if shape.group_from == RECORD_KEY else shape.group_fields,
         "changed": "" if shape.keep == EVENTS else shape.changed,
         "keep": shape.declared_keep(),

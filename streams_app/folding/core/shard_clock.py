@@ -126,8 +126,8 @@ class ShardClock:
 
     # ---- emission
 
-    def is_caught_up_now(self, fence: int, view: ReaderView, now_ms: int) -> bool:
-        """Return whether a recent fetch shows that all events up to the end of the partition are folded.
+    def observe_fetch(self, fence: int, view: ReaderView, now_ms: int) -> bool:
+        """Take note of the last fetch; return whether it is recent and shows that all events up to the end of the log are folded.
 
         If so, the time of that fetch becomes :attr:`caught_up_at_ms` and :attr:`folded_until_ms`.
         """

@@ -157,7 +157,7 @@ class Shard:
             events, self.fence, end, self.in_progress, self.clock, self.bounds, view, now_ms, keeps_values=keeps_values
         )
 
-    def read(self, record: Any) -> None:
+    def add_fingerprint(self, record: Any) -> None:
         """Add the fingerprint of ``record`` to :attr:`log`; do nothing if ``record`` is None.
 
         The record is the last one of the chunk that is folded next.
@@ -229,12 +229,12 @@ class Shard:
 
     # ---- emission
 
-    def is_caught_up_now(self, view: ReaderView, now_ms: int) -> bool:
-        """Return whether a recent fetch shows that all events up to the end of the partition are folded.
+    def observe_fetch(self, view: ReaderView, now_ms: int) -> bool:
+        """Take note of the last fetch; return whether it is recent and shows that all events up to the end of the log are folded.
 
-        If so, :attr:`clock` remembers the time of that fetch. The result is False if the shard is not claimed.
+        If so, :attr:`clock` stores the time of that fetch. If the shard is not claimed, the fetch is ignored: the result is False.
         """
-        return self.is_claimed and self.clock.is_caught_up_now(self.fence, view, now_ms)
+        return self.is_claimed and self.clock.observe_fetch(self.fence, view, now_ms)
 
     async def seal(
         self, now_ms: int, *, folded_until_ms: int | None, everything: bool = False, is_redis_full: bool = False

@@ -20,7 +20,7 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.clocks import TrustedClock, advanced, is_caught_up
 from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processor, Processors
 from streams_app.delivery.scripts import FencedError
-from streams_app.delivery.tasks import ended, run
+from streams_app.delivery.tasks import cancel_all, run
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.progress import Progress
 from streams_app.journal.agents.beginning import lost, taken
@@ -209,7 +209,7 @@ class JournalProcessor(Processor):
     async def revoke(self, seconds: float) -> None:
         """Stop at once. Nothing has to be saved within ``seconds``, because the state in Redis is complete for the next owner."""
         self.shard = None
-        await ended(self._tasks)
+        await cancel_all(self._tasks)
         self._context.outage.forget(self)
 
     async def _skip_lost(self, shard: JournalShard, claim: Claim) -> None:

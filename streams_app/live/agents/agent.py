@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
-from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent
+from streams_app.delivery.dead_letters import DeadLetterSender, RejectingComponent
 from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.delivery.producer import Producer
 from streams_app.delivery.scripts import Scripts
@@ -71,8 +71,8 @@ class ViewAgent:
         self._metrics = metrics
         component = RejectingComponent("view", view.name, settings.app_id, view.dead_letters)
 
-        def dead_letters_of(tp: TP) -> DeadLetters:
-            return DeadLetters(component, tp, producer, clock, lambda name, reason: None)
+        def dead_letters_of(tp: TP) -> DeadLetterSender:
+            return DeadLetterSender(component, tp, producer, clock, lambda name, reason: None)
 
         outages = OutageReporter(f"live view {view.name}")
         self._processors = ViewProcessors(

@@ -18,11 +18,11 @@ from redis.exceptions import OutOfMemoryError
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.clocks import AcknowledgedUntil, TrustedClock, advanced, is_caught_up
-from streams_app.delivery.dead_letters import DeadLetters, unacknowledged_text
+from streams_app.delivery.dead_letters import DeadLetterSender, unacknowledged_text
 from streams_app.delivery.fingerprints import followed_by
 from streams_app.delivery.processor import Claim, LogBounds, OffsetAndMetadata, Processor, Processors
 from streams_app.delivery.scripts import Scripts
-from streams_app.delivery.tasks import ended, run
+from streams_app.delivery.tasks import cancel_all, run
 from streams_app.errors import TryAgainError
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.progress import Progress
@@ -66,7 +66,7 @@ class ViewContext:
     view: LiveView
     value_bytes: int
     scripts: Scripts
-    dead_letters_of: Callable[[TP], DeadLetters]
+    dead_letters_of: Callable[[TP], DeadLetterSender]
     clock: TrustedClock
     outages: OutageReporter
     on_part: Callable[[ViewBatch, ApplyReply], None] = lambda part, applied: None
@@ -203,7 +203,7 @@ class ViewProcessor(Processor):
         """Stop at once. Nothing has to be saved within ``seconds``, because the state in Redis is complete for the next owner."""
         self.is_claimed = False
         if self._task is not None:
-            await ended({self._task})
+            await cancel_all({self._task})
         self._context.outages.forget(self)
 
     # ---- claiming

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
-from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent
+from streams_app.delivery.dead_letters import DeadLetterSender, RejectingComponent
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
@@ -130,11 +130,11 @@ class StoreDeadLetterWriter:
         """Close all connections."""
         await self._producer.stop()
 
-    def _writer_of(self, source: TP) -> DeadLetters:
+    def _writer_of(self, source: TP) -> DeadLetterSender:
         def count(name: str, reason: str) -> None:
             self._metrics.read_store_dead_letters.labels(name, reason).inc()
 
-        return DeadLetters(self._component, source, self._producer, self._clock, count)
+        return DeadLetterSender(self._component, source, self._producer, self._clock, count)
 
 
 def _error(why: str) -> tuple[tuple[str, bytes], ...]:

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.fingerprints import Fingerprint, followed_by, of_text, thinned, to_text, up_to
 from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processor, Processors
-from streams_app.delivery.tasks import ended, run
+from streams_app.delivery.tasks import cancel_all, run
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.read_store.core.store import ProgressError, ProgressStep, former_end_of
 from streams_app.read_store.sync.dead_letters import OutputRecord
@@ -198,7 +198,7 @@ class StoreProcessor(Processor):
         if self._task is not None:
             if self._processors.is_busy_with(self):
                 await asyncio.wait({self._task}, timeout=seconds)
-            await ended({self._task})
+            await cancel_all({self._task})
         self._processors.syncing(self._tp, None)
         self._processors.forget(self)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
-from streams_app.delivery.dead_letters import DeadLetters
+from streams_app.delivery.dead_letters import DeadLetterSender
 from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings import Limits
 from streams_app.subscribers.declaration.subscriber import Subscriber
@@ -43,7 +43,7 @@ class SubscriberContext:
     dispatcher: Dispatcher
     decode: Decode
     store: Callable[[TP, str], SubscriberStore]
-    dead_letters: Callable[[TP], DeadLetters]
+    dead_letters: Callable[[TP], DeadLetterSender]
     clock: TrustedClock
     subscriber_metrics: SubscriberMetrics
     replays_topic: str = ""

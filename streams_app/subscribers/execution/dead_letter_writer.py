@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.dead_letters import DeadLetters, unacknowledged_text
+from streams_app.delivery.dead_letters import DeadLetterSender, unacknowledged_text
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import BadEventError
 from streams_app.events.codec import event_id
@@ -56,7 +56,7 @@ class DeadLetterWriter:
         self,
         tp: TP,
         subscriber: str,
-        sender: DeadLetters,
+        sender: DeadLetterSender,
         on_acknowledged: Callable[[Sequence[InFlightEvent]], None],
         count: Callable[[Sequence[tuple[InFlightEvent, str]]], None] = lambda dead_letters: None,
         limits: Limits | None = None,

@@ -100,7 +100,7 @@ class RateLimiter:
             task.cancel()
 
     async def _forever(self, wanted: Callable[[int], int], kick: Callable[[], None]) -> None:
-        # A cancellation alone is not enough: asyncio.timeout and redis-py may drop it, see streams_app.delivery.tasks.ended.
+        # A cancellation alone is not enough: asyncio.timeout and redis-py may drop it, see streams_app.delivery.tasks.cancel_all.
         while self._task is asyncio.current_task():
             self._is_short.clear()
             pause_ms = await self.once(wanted(self._used))

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Final
 
 from streams_app.delivery.processor import NO_OFFSET, Claim, OffsetAndMetadata
-from streams_app.delivery.tasks import ended
+from streams_app.delivery.tasks import cancel_all
 from streams_app.subscribers.execution.crash_isolation import FEWEST_TOGETHER, WATCH_PASSED, next_together, watched_ms
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
@@ -243,7 +243,7 @@ class AtLeastOnceGuarantee(Guarantee):
 
     async def close(self, tasks: Collection[asyncio.Task[None]]) -> None:
         """End the tasks, and write the last entries, so that interrupted attempts do not count as crashes."""
-        await ended(tasks)
+        await cancel_all(tasks)
         self._partition.context.crash_isolation.end(self)
         # If the event that crashed the former process has not been found, the next owner has to continue the isolation.
         if not self._isolated_below:

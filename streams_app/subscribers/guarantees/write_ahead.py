@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from streams_app.delivery.batch import Batch
 from streams_app.delivery.processor import NO_OFFSET, Claim, OffsetAndMetadata
-from streams_app.delivery.tasks import ended
+from streams_app.delivery.tasks import cancel_all
 from streams_app.errors import BadEventError
 from streams_app.events.codec import check_headers
 from streams_app.subscribers.execution.decoding import DecodedRecord
@@ -259,7 +259,7 @@ class WriteAhead:
         """
         partition, log = self._partition, self.log
         await log.current_write_ended(CLOSE_SECONDS)
-        await ended(tasks)
+        await cancel_all(tasks)
         for attempt in [one for one in partition.running if not one.begun_ms and not one.is_unrecorded]:
             # Cancelled before it started; no executor slot has picked it up.
             partition.running.discard(attempt)

@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
-from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent
+from streams_app.delivery.dead_letters import DeadLetterSender, RejectingComponent
 from streams_app.delivery.group_consumer import GroupConsumer
 from streams_app.delivery.ownership import LAST_COMMIT_SECONDS, Ownership, OwnershipConfig
 from streams_app.delivery.processor import Processors
@@ -172,8 +172,8 @@ def assemble_subscriber(
     def store(tp: TP, token: str) -> SubscriberStore:
         return SubscriberStore(scripts, SubscriberKeys(settings.app_id, subscriber.name, *tp), token, remember_ms=remember_ms)
 
-    def dead_letter_writer(tp: TP) -> DeadLetters:
-        return DeadLetters(component, tp, producer, trusted, on_kept=lambda name, reason: None)
+    def dead_letter_writer(tp: TP) -> DeadLetterSender:
+        return DeadLetterSender(component, tp, producer, trusted, on_kept=lambda name, reason: None)
 
     rate_limiter = None
     if (rate := subscriber.rate) is not None:

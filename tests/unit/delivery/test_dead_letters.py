@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
-from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent, dead_letter_of, without_content
+from streams_app.delivery.dead_letters import DeadLetterSender, RejectingComponent, dead_letter_of, without_content
 from streams_app.delivery.producer import OutgoingRecord
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.reasons import REASONS, RECORD_TOO_LARGE, Reason
@@ -78,7 +78,7 @@ async def test_retry_resends_only_unacknowledged_dead_letters_and_keeps_truncati
     too_large, away = MessageSizeTooLargeError(), KafkaTimeoutError()
     broker = Broker([None, too_large, away], [away], [None, None])
     kept: list[Reason] = []
-    dead_letters = DeadLetters(FOLD, TP("s", 3), broker, TrustedClock(ManualClock()), lambda _, reason: kept.append(reason))
+    dead_letters = DeadLetterSender(FOLD, TP("s", 3), broker, TrustedClock(ManualClock()), lambda _, reason: kept.append(reason))
     await dead_letters.send([RejectedEvent(Raw(offset, 1, b"k", b"v%d" % offset), "user-error", "why") for offset in range(3)])
 
     assert [[b"v0", b"v1", b"v2"], [None], [b"v2", None]] == [[dead_letter.value for dead_letter in sent] for sent in broker.sent]

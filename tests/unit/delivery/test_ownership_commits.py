@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from unittest.mock import AsyncMock
 
 import pytest
 from aiokafka.errors import KafkaConnectionError
@@ -10,6 +12,7 @@ from aiokafka.errors import KafkaConnectionError
 from streams_app.delivery.batch import TP
 from streams_app.delivery.group_consumer import InDoubtError, Member, NotOwnerError, PartitionCommit
 from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.reported_backoff import REPORT_EVERY_MS
 from tests.helpers import wait_until
 from tests.ownership import HERE, TP0, Taker, Worker, never
 
@@ -279,4 +282,24 @@ async def test_released_partition_commits_until_its_processors_have_ended() -> N
         await worker.ownership.commit_now(partition, "a", OffsetAndMetadata(9))
 
     assert [7, 8] == offsets
+    await worker.end()
+
+
+async def test_commits_that_fail_are_reported_at_first_and_every_ten_minutes_until_they_work(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "streams_app.delivery.commits")
+    worker = Worker()
+    worker.hold(Taker(OffsetAndMetadata(12)))
+    commit = worker.group_consumer.commit
+    worker.group_consumer.commit = AsyncMock(side_effect=KafkaConnectionError("away"))  # type: ignore[method-assign]
+    for worker.now_ms in (0, 5_000, REPORT_EVERY_MS):
+        await worker.ownership.commit_once()
+    worker.group_consumer.commit = commit  # type: ignore[method-assign]
+    for _ in range(2):
+        await worker.ownership.commit_once()
+
+    failed = "commit failed, retrying error=KafkaConnectionError: away"
+    assert [failed, failed, "commits work again"] == caplog.messages
+    assert {TP0: PartitionCommit(12, '{"a":12}')} == worker.group_consumer.committed
     await worker.end()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from streams_app.delivery.tasks import ended
+from streams_app.delivery.tasks import cancel_all
 
 
 async def test_task_that_swallows_a_cancellation_is_cancelled_repeatedly() -> None:
@@ -23,6 +23,6 @@ async def test_task_that_swallows_a_cancellation_is_cancelled_repeatedly() -> No
     task = asyncio.create_task(sends())
     await asyncio.sleep(0)  # it has begun
     async with asyncio.timeout(10):
-        await ended([task])
+        await cancel_all([task])
 
     assert (True, 2) == (task.cancelled(), dropped)

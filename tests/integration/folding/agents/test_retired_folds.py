@@ -26,7 +26,7 @@ async def test_partition_is_reclaimed_if_a_reply_of_its_drain_is_missing(redis_c
     claim = Claim(TP("t", 0), "f", 1, "m", OffsetAndMetadata(0), LogBounds(0, 1, 0), 1, "", was_reset=False, _partition=partition)
     clock = SimpleNamespace(now_ms=lambda: 2_000)
     context = SimpleNamespace(
-        producer=None, clock=clock, metrics=None, dead_letters_of=lambda *_: None, record_tracing_of=lambda _: None
+        producer=None, clock=clock, metrics=None, dead_letter_sender_of=lambda *_: None, record_tracing_of=lambda _: None
     )
     processor = RetiredFoldProcessor(shard.store, cast("Any", context))
     with patch.object(shard.store, "seal", AsyncMock(side_effect=RedisConnectionError("the reply was lost"))):

@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio import Redis
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.claim import Claimer
+from streams_app.delivery.claimer import Claimer
 from streams_app.delivery.clocks import ReaderView, TrustedClock
 from streams_app.delivery.commits import Commits
 from streams_app.fold import Fold
@@ -54,7 +54,7 @@ async def owner(redis_client: Redis, names: Names) -> AsyncIterator[Owner]:
 
 async def fold_live(shard: Shard, now_ms: int, *events: Event) -> None:
     """Fold events that were fetched as they arrived, in one range."""
-    shard.is_caught_up_now(ReaderView(shard.fence + 1, now_ms), now_ms)
+    shard.observe_fetch(ReaderView(shard.fence + 1, now_ms), now_ms)
     await _fold(shard, ReaderView(shard.fence + 1 + len(events), now_ms), now_ms, events)
 
 
@@ -204,7 +204,7 @@ async def test_claim_with_a_clock_ahead_knows_when_it_was_at_the_end(redis_clien
         commit=_answer(None), seek=_answer(0), partition_count=lambda _: 1, reader_view=lambda _: (ReaderView(None, None), None),
     )  # fmt: skip
     owner: Any = SimpleNamespace(on_progress=lambda _: None, commit_now=_answer(None), now_ms=clock.now_ms)
-    claimer = Claimer(reader, FoldProcessors(context_of(redis_client, names, fold, clock)), clock, Commits(reader))
+    claimer = Claimer(reader, FoldProcessors(context_of(redis_client, names, fold, clock)), clock, Commits(reader, clock))
     partition = await claimer.claim_once(tp, 1, owner, was_reset=False)
     processor = cast("FoldProcessor", partition.ranges.served["f"].processor)
     await processor.revoke(0)

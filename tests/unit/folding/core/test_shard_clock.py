@@ -139,7 +139,7 @@ def test_silence_of_merged_groups_counts_from_their_scores() -> None:
 
 def test_observed_silence_is_reset_with_the_owner() -> None:
     clock = clock_of("merge", Clocks(100, 0, 0))
-    is_at_the_end = clock.is_caught_up_now(9, ReaderView(10, NOW), NOW)
+    is_at_the_end = clock.observe_fetch(9, ReaderView(10, NOW), NOW)
     folded_until_ms = clock.folded_until_ms, clock.caught_up_at_ms
     clock.take_over(Clocks(200, 0, 0))
 

@@ -1,4 +1,4 @@
-"""Queries of a group member to its aiokafka consumer and the broker, on any event loop."""
+"""Requests of a group member to its aiokafka consumer and the broker, on any event loop."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ async def in_time(question: Coroutine[Any, Any, T]) -> T:
         raise TimeoutError(str(error) or f"Kafka has not answered within {CALL_SECONDS:g} s") from error
 
 
-class KafkaQueries(ABC):
-    """Implements the queries of a :class:`.GroupConsumer`; a subclass defines on which event loop the aiokafka consumer runs."""
+class KafkaRequests(ABC):
+    """Implements the requests of a :class:`.GroupConsumer`; a subclass defines on which event loop the aiokafka consumer runs."""
 
     @property
     @abstractmethod
