@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from unittest.mock import AsyncMock
+from typing import Any, cast
+from unittest.mock import AsyncMock, patch
 
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Commits
 from streams_app.delivery.group_consumer import InDoubtError, Member, NotOwnerError, PartitionCommit
 from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.reported_backoff import REPORT_EVERY_MS
 from tests.helpers import wait_until
+from tests.manual_clock import ManualClock
 from tests.ownership import HERE, TP0, Taker, Worker, never
 
 
@@ -290,16 +293,17 @@ async def test_commits_that_fail_are_reported_at_first_and_every_ten_minutes_unt
 ) -> None:
     caplog.set_level(logging.INFO, "streams_app.delivery.commits")
     worker = Worker()
-    worker.hold(Taker(OffsetAndMetadata(12)))
-    commit = worker.group_consumer.commit
-    worker.group_consumer.commit = AsyncMock(side_effect=KafkaConnectionError("away"))  # type: ignore[method-assign]
-    for worker.now_ms in (0, 5_000, REPORT_EVERY_MS):
-        await worker.ownership.commit_once()
-    worker.group_consumer.commit = commit  # type: ignore[method-assign]
+    partition = worker.hold(Taker(OffsetAndMetadata(12)))
+    clock = ManualClock()
+    commits = Commits(cast("Any", worker.group_consumer), clock)
+    with patch.object(worker.group_consumer, "commit", AsyncMock(side_effect=OSError("away"))):
+        for ms in (0, 5_000, REPORT_EVERY_MS):
+            clock.advance_ms(ms)
+            await commits.commit_once([partition])
     for _ in range(2):
-        await worker.ownership.commit_once()
+        await commits.commit_once([partition])
 
-    failed = "commit failed, retrying error=KafkaConnectionError: away"
+    failed = "commit failed, retrying error=OSError('away')"
     assert [failed, failed, "commits work again"] == caplog.messages
     assert {TP0: PartitionCommit(12, '{"a":12}')} == worker.group_consumer.committed
     await worker.end()
