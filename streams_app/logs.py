@@ -23,7 +23,7 @@ EVERY_MS: Final = 60_000
 MAX_KINDS: Final = 1_000
 OURS: Final = "streams_app"
 TRACE_IDS: Final = ("trace_id", "span_id")
-"""Attributes that a log record has if it was written within a span, see :mod:`streams_app.tracing.log_ids`."""
+"""Attributes that a log record has if it was written within a span, see :mod:`streams_app.tracing.spans`."""
 
 _PARTITION: Final = re.compile(r"(?:TopicPartition|TP)\(topic='([^']*)', partition=(\d+)\)")
 _VARYING: Final = re.compile(r"0x[0-9a-f]+|\d+")

@@ -29,7 +29,10 @@ __all__ = ["Finding", "Level", "findings"]
 
 
 async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, None]:
-    """Run all checks and yield their findings. If Kafka or Redis does not answer, skip all checks that need either of them."""
+    """Run all checks and yield their findings.
+
+    If Kafka or Redis does not answer, this is a finding, and the checks that need Kafka or Redis are skipped.
+    """
     yield http_finding(settings.http)
     if (tracing := tracing_finding(settings)) is not None:
         yield tracing

@@ -92,7 +92,13 @@ def clashes(fold: Fold, payload: Any, event: Event[Any, Any] | None = None) -> I
 
 
 def required_names(fold: Fold, payload: Any) -> list[str]:
-    """Return the names that a payload requires in the changed field. A record without one of them would be rejected."""
+    """Return the changed names that a subscriber requires, sorted: it would reject a folded record that lacks one of them.
+
+    Args:
+        fold: The fold, whose ``changed_field`` is the field of its records that contains the changed names.
+        payload: Type of the subscriber's payload. If it declares this field as an object, the required fields of the object are
+            the result.
+    """
     schema, definitions = schema_of(payload)
     wanted = schema.get("properties", {}).get(fold.changed_field)
     if fold.kept in ("names", "events") or wanted is None:

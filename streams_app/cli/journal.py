@@ -278,10 +278,10 @@ def verify(settings: Settings, name: str | None) -> int:
 @click.option("--dry-run", is_flag=True, help="Show what would be removed; the default.")
 @click.option("--yes", is_flag=True, help="Remove the days; without this option nothing is removed.")
 def drop(settings: Settings, name: str | None, day: str, dry_run: bool, yes: bool) -> None:
-    """Remove the oldest days of a journal from Redis.
+    """Remove the days of a journal before DAY from Redis.
 
-    Readers that have not read these days yet get an error. A running worker is fenced, and claims its partitions again within
-    seconds.
+    A reader that has not read these days yet gets an error, or a gap if it continues at the first stored event. A running worker
+    is fenced, and claims its partitions again within seconds.
 
     \b
     Exit codes:

@@ -66,11 +66,11 @@ class FirstEvents:
         self._count = 0
 
     def add(self, updates: Sequence[Update], began_ms: int) -> None:
-        """Write events with their times. Events beyond :data:`MAX_EVENTS` are ignored.
+        """Append updates to the file of events, each with its time. After :data:`MAX_EVENTS` in total, further ones are ignored.
 
         Args:
             updates: The next updates, in order.
-            began_ms: Wall clock at the beginning of the load.
+            began_ms: Wall clock at the beginning of the load, to which the time of each update is added.
         """
         taken = updates[: MAX_EVENTS - self._count]
         self._count += len(taken)
@@ -128,7 +128,10 @@ class FirstEvents:
 
 
 def with_time(value: bytes, at_ms: int) -> bytes:
-    """Add the field ``happened_ms`` to a JSON object. Leave ``{}`` and other values as they are, to be rejected as in the demo."""
+    """Return a line with a JSON object to which the field ``happened_ms`` is added.
+
+    ``{}``, and values that are no object, are not changed, so that ``tune`` rejects them as the fold of the demo has done.
+    """
     event = value.strip()
     if event.startswith(b"{") and event[1:].lstrip()[:1] != b"}":
         event = b'{"%b":%d,%b' % (TIME.encode(), at_ms, event[1:])

@@ -52,7 +52,7 @@ class LoadEvents(Protocol):
 
 
 class Load:
-    """Generates updates of the post metrics of ``groups`` accounts, on average ``rate`` updates per second."""
+    """Generates updates of the metrics of posts, of ``groups`` accounts in total, and on average ``rate`` updates per second."""
 
     def __init__(self, *, groups: int, rate: float, seed: int = 20210801) -> None:
         self._random = random.Random(seed)  # not for security

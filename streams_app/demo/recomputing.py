@@ -113,7 +113,7 @@ def undone(records: Collection[str], expected: Mapping[tuple[str, str], int | fl
     retry=Retries(attempts=8, first="200ms"),
 )
 def recompute(event: Received[RecomputedRecord]) -> None:
-    """Compute the score of an account and store it. An older version never overwrites a newer one, so repeating is harmless."""
+    """Recompute the demo's score of an account and store it. An older version never overwrites a newer one."""
     is_busy = event.attempt == 1 and crc32(event.id.encode()) % BUSY_EVERY == 0
     with connected(Path(os.environ[DEMO_FOLDER])) as connection:
         if not is_busy:

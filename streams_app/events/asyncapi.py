@@ -60,7 +60,7 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class FoldRecords:
-    """Records of a fold that a subscriber handles, for the document.
+    """A fold whose records a subscriber reads, as described by :func:`document`.
 
     Attributes:
         fold: Name of the fold.

@@ -64,13 +64,13 @@ class DecodedValue(msgspec.Struct, Generic[T, M], frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Decoder(Generic[T, M]):
-    """Decodes the values of one event, or of the records of one fold.
+    """Decodes the values of all events with one declaration, or of the records of one fold.
 
     Attributes:
         payload: Type of the payload.
         limits: Size limits; an event that exceeds them is rejected before it is decoded.
         metadata: Type of the metadata; None: metadata is ignored.
-        decode: Function of the user that decodes values, see :class:`Event`.
+        decode: The user's function that decodes values, see :class:`Event`; None: values are JSON.
         is_folded: Whether the values are records of a fold.
         is_list: Whether the data is the list of events of a folded record, see ``records_of(fold, list[T])``.
     """

@@ -83,7 +83,10 @@ def _has_fields(payload: Any) -> bool:
 
 
 def schema_of(payload: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the JSON Schema of a payload.
+    """Return the JSON Schema of a type of payloads.
+
+    Args:
+        payload: The type.
 
     Returns:
         The schema of the type, and a dict of the schemas that it references: ``#/$defs/NAME`` refers to the item NAME.

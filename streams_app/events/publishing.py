@@ -7,10 +7,10 @@ import atexit
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Self, get_args
 from uuid import uuid4
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from streams_app.clock import Clock, SystemClock
 from streams_app.envelopes import REGISTERED
@@ -20,9 +20,9 @@ from streams_app.events.declaration import Event, M, T, formats_of
 from streams_app.events.headers import CONTENT_TYPES, Envelope, Headers, context_faults, headers_for, require_id
 from streams_app.events.own_loop import OwnLoop, waited_for
 from streams_app.events.parent import UNAWAITED, Parent
-from streams_app.events.publishing_metrics import PublishingMetrics
 from streams_app.formatting import suggestion
-from streams_app.health.metrics import Metrics
+from streams_app.health.metric_table import METRICS
+from streams_app.health.metrics import Metrics, made
 from streams_app.schemas.framing import framed
 from streams_app.settings import Settings
 from streams_app.tracing import tracing_of
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 
 SEND_SECONDS: Final = 25.0
 """Maximum wait for an acknowledgement; longer than the time for which a partition has no leader after its broker was killed."""
+
+_TABLE: Final = {metric.attribute: metric for metric in METRICS}
+
+Result = Literal["acknowledged", "unknown", "refused"]
 
 
 class EventDeclarations(Protocol):
@@ -59,6 +63,44 @@ class _ReadyEvent(NamedTuple):
     headers: Headers
     native: Any = None
     """The payload, to be encoded by a schema, see :func:`.native_of`; None: the event is published as plain JSON."""
+
+
+class PublishingMetrics(NamedTuple):
+    """Metrics of published events.
+
+    Attributes:
+        published: Counter of events by their key and outcome.
+        publish_seconds: Histogram of the time until the broker has acknowledged events, by their key.
+    """
+
+    published: Counter
+    publish_seconds: Histogram
+
+    @classmethod
+    def in_registry(cls, where: Metrics | CollectorRegistry | None) -> PublishingMetrics:
+        """Return the counter and the histogram of a worker, or create them in a registry.
+
+        Args:
+            where: The metrics of a worker, which contain them, or a registry in which to create them. None: a new registry, which
+                is not exposed.
+        """
+        if isinstance(where, Metrics):
+            return cls(where.published, where.publish_seconds)
+        registry = where or CollectorRegistry()
+        counter, histogram = (made(_TABLE[name], registry) for name in ("published", "publish_seconds"))
+        assert isinstance(counter, Counter)
+        assert isinstance(histogram, Histogram)
+        return cls(counter, histogram)
+
+    def begin(self, event_keys: Iterable[str]) -> None:
+        """Create the time series of these event keys with the value 0, so that ``rate`` and alerts include the first event."""
+        for event_key in event_keys:
+            for result in get_args(Result):
+                self.published.labels(event=event_key, result=result)
+
+    def add(self, event_key: str, result: Result, events: int = 1) -> None:
+        """Add to the number of events with an outcome."""
+        self.published.labels(event=event_key, result=result).inc(events)
 
 
 class Events:

@@ -25,9 +25,10 @@ one is the maximum number of groups."""
 
 
 def cause_of(about: str) -> str:
-    """Return the cause, one of :data:`CAUSES`, for the subject of a reason: for ``source:orders``, for example, ``topic``.
+    """Return the category, one of :data:`CAUSES`, of a subject for which a worker is not ready.
 
-    An unknown subject has the cause ``other``.
+    A subject is the key of a reason in :class:`Status`. That of ``source:orders``, for example, is ``topic``; that of an unknown
+    subject is ``other``.
     """
     head = about.partition(":")[0]
     cause = _CAUSE_OF.get(head, head)

@@ -75,7 +75,7 @@ class PartitionReader:
     view: ReaderView = NOTHING_FETCHED
 
     def assign(self, committed: PartitionCommit | None) -> None:
-        """Begin a new assignment: the reader is paused at the committed offset, and has no fetch reply.
+        """Begin a new assignment: the reader is paused at the committed offset, and nothing is known of the log's end.
 
         Args:
             committed: Last commit of the partition; None: the reader has no position.

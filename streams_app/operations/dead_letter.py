@@ -129,8 +129,8 @@ class DeadLetterSelection:
         reasons: Only dead letters with these reasons.
         positions: Only events at these partitions and offsets of the source.
         keys: Only events with these record keys.
-        kind: Kind of the component: ``fold``, ``store``, ``subscriber`` or ``view``. In a dead letter, the header of this name
-            contains the name of the component.
+        kind: Kind of the component: ``fold``, ``store``, ``subscriber`` or ``view``. A dead letter has a header that is called
+            like the kind, whose value is the component's name.
         event_ids: Only events with these ids.
         event_sources: Only events with these ``ce_source`` values.
         since_ms: Only dead letters that were written at this time or later; 0: all.

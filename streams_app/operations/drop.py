@@ -32,7 +32,7 @@ class DropResult:
     """Result of a request to drop a group.
 
     Attributes:
-        groups: Number of groups that were dropped, one in each partition.
+        groups: Number of groups that were dropped. Each partition has at most one open group with the key.
         events: Number of events in these groups.
         late: Number of groups that were not dropped, because they had closed before the owner read the request.
     """

@@ -137,7 +137,12 @@ class DayOfJournal:
 
 
 def days_of(segments: Iterable[tuple[int, Segment]]) -> Iterator[DayOfJournal]:
-    """Summarize segments by day; they must be ordered as in :attr:`JournalStatus.segments` (pure)."""
+    """Summarize segments by day, in the order of the segments (pure).
+
+    Args:
+        segments: Pairs of a partition and a segment, of which those of one day follow each other, as in
+            :attr:`JournalStatus.segments`.
+    """
     for day, of_day in groupby((one for _, one in segments), key=lambda one: one.day):
         found = list(of_day)
         kept = [one for one in found if one.form != "gap"]

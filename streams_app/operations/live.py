@@ -1,4 +1,4 @@
-"""Reads what a hub sends about a web page in live views, and explains it; removes the stored state of a live view."""
+"""Reads what a hub sends about a page of live views, and explains it; removes the stored state of a live view."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_SHOWN: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class PageOfView:
-    """The state of one web page in one live view.
+    """The state of one page of one live view.
 
     Attributes:
         view: The view.
@@ -54,7 +54,7 @@ class PageOfView:
 
 
 async def page_of_views(settings: Settings, page: str, names: Sequence[str] = (), most: int = MAX_SHOWN) -> list[PageOfView]:
-    """Read the state of a web page in each of the named live views.
+    """Read the state of a page in each of the named live views.
 
     Args:
         settings: Settings of the application.
@@ -112,7 +112,13 @@ async def _present(redis: Redis, app_id: str, view: LiveView, page: str, most: i
 
 
 def why(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> str:
-    """Describe why the state of a live view is not ``ok``; empty if it is (pure)."""
+    """Describe why the state of a live view is not ``ok``; an empty text if it is (pure).
+
+    Args:
+        heads: Heads of all shards; None for a shard that does not exist.
+        now_ms: Clock of Redis.
+        expiry_ms: Time from the timestamp of an item to its removal.
+    """
     state, since_ms = state_of(heads, now_ms, expiry_ms)
     if state == "reading":
         missing = [number for number, head in enumerate(heads) if head is None]

@@ -21,7 +21,7 @@ from streams_app.errors import BadEventError, ConfigurationError, TryAgainError,
 from streams_app.formatting import counted, escaped, moment_ms, span, time_text
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, require, topic_configs
 from streams_app.kafka.producer import AckedProducer
-from streams_app.live.core.decide import Removal, ViewRule
+from streams_app.live.core.record_effects import Removal, ViewRule
 from streams_app.settings import LiveView, Settings
 from streams_app.subscribers.declaration.loading import catalogue_of
 from streams_app.subscribers.declaration.subscription import subscriptions_of
@@ -258,7 +258,7 @@ def _ages_of(config: Mapping[str, str]) -> _Ages:
 
 def _checked(settings: Settings, view: LiveView, path: Path, now_ms: int, ages: _Ages) -> ImportPlan:
     plan, faults, too_old = ImportPlan(kept_ms=ages.kept_ms), BadLines(), BadLines()
-    decider = ViewRule(view, settings.limits.value_bytes)
+    rule = ViewRule(view, settings.limits.value_bytes)
     for number, found in _read_lines(path, view.source, faults):
         plan.lines += 1
         at_ms = found.timestamp
@@ -270,7 +270,7 @@ def _checked(settings: Settings, view: LiveView, path: Path, now_ms: int, ages: 
         plan.unkept += ages.kept_ms is not None and now_ms - at_ms > ages.kept_ms
         plan.oldest_ms = at_ms if plan.oldest_ms is None else min(plan.oldest_ms, at_ms)
         try:
-            decision = decider.decide(0, found, now_ms)
+            decision = rule.effect_of(0, found, now_ms)
         except BadEventError as error:
             faults.add(number, f"{error.reason}: {escaped(str(error))}")
             continue

@@ -61,7 +61,11 @@ def _is_retryable(error: Exception) -> bool:
 
 
 class FailoverCluster(RedisCluster):
-    """Cluster client that also queries the configured nodes, follows failovers, and reports internal errors as lost connections."""
+    """Cluster client that survives failovers and restarts of all nodes.
+
+    It asks the configured nodes for the nodes of the cluster, too, not only those that it has discovered before. It discovers the
+    nodes again when a command fails because a primary has changed. Errors within redis-py are raised as lost connections.
+    """
 
     def __init__(self, nodes: list[ClusterNode], **options: Any) -> None:
         """Create a client, without connecting.

@@ -72,7 +72,7 @@ class ValueReader:
         return self._schemas.json(value, self._format) if self._schemas is not None and self.is_framed(value) else value
 
     def key_json(self, key: bytes | None) -> bytes | None:
-        """Return a framed record key as JSON, whatever type its schema has. A key that cannot be decoded is returned as it is.
+        """Return a framed record key as JSON: Avro, Protobuf or JSON Schema. A key that cannot be decoded is returned as it is.
 
         Raises:
             NotFetchedError: The schema of the key was not fetched yet.

@@ -205,7 +205,7 @@ class LiveServer(Section):
     beat: Duration = timedelta(seconds=15)
     """How often the server confirms to an open page that its connection is alive; 1s to 1m."""
     connections: Annotated[int, Field(ge=1, le=100_000)] = 1_000
-    """Maximum number of open pages of one server; more are rejected with 503."""
+    """Maximum number of browser tabs that one server serves; more are rejected with 503."""
     origins: tuple[str, ...] = ()
     """Origins of pages from other hosts that may connect, exactly as a browser sends them: ``https://www.example.com``."""
     secret_file: Path | None = None

@@ -182,7 +182,7 @@ class FoldTester:
         return emitted
 
     def next_due_ms(self) -> int | None:
-        """Return the time of the next tick that may emit a group, in ms since 1970; None if no group is open."""
+        """Return the time of the next tick of the worker that may emit a group, in ms since 1970; None if no group is open."""
         due_ms = self._shard.next_due_ms()
         return None if due_ms is None else self._tick_at(max(due_ms, self.now_ms + 1))
 

@@ -29,7 +29,6 @@ from streams_app.subscribers.declaration.received import Received
 from streams_app.subscribers.declaration.subscriber import Records, Subscriber, subscriber
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
 from streams_app.subscribers.execution.decoding import decode_of
-from streams_app.testing.declarations import catalogue_of_given, given_faults
 from streams_app.testing.folds import FoldTester
 from streams_app.testing.idempotence import assert_idempotent
 from streams_app.testing.made_events import record_of
@@ -73,11 +72,11 @@ class SubscriberTester:
         Raises:
             ConfigurationError: An argument has a wrong type, or the declarations contradict each other or the settings.
         """
-        if faults := given_faults(declared, settings):
+        if faults := _given_faults(declared, settings):
             raise ConfigurationError(faults)
         self._declared = declared
         self._is_open = False
-        catalogue = catalogue_of_given(declared)
+        catalogue = _catalogue_of_given(declared)
         self._settings = settings or settings_of(APP_ID, catalogue)
         self._subscriptions = {one.subscriber.name: one for one in subscriptions_of(catalogue, self._settings)}
         enabled = [one for one in self._subscriptions.values() if one.subscriber.is_enabled]
@@ -173,10 +172,10 @@ class SubscriberTester:
     # ---- results
 
     def runs(self, subscriber: Declared) -> list[Run]:
-        """Return the attempts of a subscriber, in the order in which they began.
+        """Return the attempts of a subscriber, in the order in which they began: a :class:`.Run` for each call of its function.
 
         Raises:
-            ValueError: The kit does not have this subscriber.
+            ValueError: This tester does not have this subscriber.
         """
         return list(self._workers.runs[self._subscription_of(subscriber).subscriber.name])
 
@@ -328,3 +327,30 @@ class SubscriberTester:
 
 def _seconds(duration: str | timedelta) -> float:
     return milliseconds(parse_duration(duration)) / 1000
+
+
+def _given_faults(declared: Sequence[object], settings: object) -> list[str]:
+    """Check the arguments of a :class:`SubscriberTester`; return a sentence for each fault, none if they are valid.
+
+    Args:
+        declared: The subscribers, or one catalogue.
+        settings: The settings; None: the defaults.
+    """
+    faults = [
+        f"{one!r} is neither a subscriber nor a Catalogue" for one in declared if not isinstance(one, (Subscriber, Catalogue))
+    ]
+    if not declared or (len(declared) > 1 and any(isinstance(one, Catalogue) for one in declared)):
+        faults.append("SubscriberTester takes subscribers, or one catalogue")
+    if settings is not None and not isinstance(settings, Settings):
+        faults.append(f"settings = {settings!r} is not a Settings object, as in Settings(app_id=…, events=…, subscribers=…)")
+    return faults
+
+
+def _catalogue_of_given(declared: Sequence[Subscriber[Any, Any, Any] | Catalogue]) -> Catalogue:
+    """Return the given catalogue, or a new one that contains the given subscribers and their events."""
+    for one in declared:
+        if isinstance(one, Catalogue):
+            return one
+    subscribers = [one for one in declared if isinstance(one, Subscriber)]
+    events = dict.fromkeys(one.source for one in subscribers if isinstance(one.source, Event))
+    return Catalogue(events=tuple(events), subscribers=subscribers)

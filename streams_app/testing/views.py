@@ -24,8 +24,8 @@ import orjson
 
 from streams_app.errors import BadEventError
 from streams_app.formatting import milliseconds, parse_duration
-from streams_app.live.core.decide import TYPE_RECORD_HEADER, Put, Removal, ViewRule
 from streams_app.live.core.model import items_by_page, shard_page
+from streams_app.live.core.record_effects import TYPE_RECORD_HEADER, Put, Removal, ViewRule
 from streams_app.live.core.state import EMPTY_PAGE, ShardHead, ViewState, merged
 from streams_app.settings import Limits, LiveView
 from streams_app.testing.folds import START_MS, DeadLetter
@@ -66,7 +66,7 @@ class ViewTester:
         self.now_ms = start_ms
         self.dead_letters: list[DeadLetter] = []
         self._view = view
-        self._decider = ViewRule(view, (limits or Limits()).value_bytes)
+        self._rule = ViewRule(view, (limits or Limits()).value_bytes)
         self._meant: list[Put | Removal | None] = []
 
     def send(self, value: Any, *, type: str | None = None, at_ms: int | None = None) -> Put | Removal | None:  # as in ce_type
@@ -84,13 +84,13 @@ class ViewTester:
         headers = () if type is None else ((TYPE_RECORD_HEADER, type.encode()),)
         offset = len(self._meant)
         sent = SentEvent(offset, self.now_ms if at_ms is None else at_ms, raw, headers=headers)
-        meant: Put | Removal | None = None
+        effect: Put | Removal | None = None
         try:
-            meant = self._decider.decide(0, sent, self.now_ms)
+            effect = self._rule.effect_of(0, sent, self.now_ms)
         except BadEventError as error:
             self.dead_letters.append(DeadLetter(None, raw, error.reason, error.detail))
-        self._meant.append(meant)
-        return meant
+        self._meant.append(effect)
+        return effect
 
     def advance(self, by: str | timedelta) -> None:
         """Advance the virtual clock by a duration."""

@@ -1,4 +1,4 @@
-"""Starts OpenTelemetry spans and propagates their contexts in the headers of records.
+"""Starts OpenTelemetry spans, propagates their contexts in the headers of records, and adds their ids to log lines.
 
 The headers are always ``traceparent`` and ``tracestate`` of W3C Trace Context. ``OTEL_PROPAGATORS`` has no effect, because events
 had these headers before tracing was supported. Invalid headers are ignored. Spans are exported by the SDK that the user
@@ -231,6 +231,30 @@ def record_failure(span: Span, error: BaseException) -> None:
 def encodable(text: str) -> str:
     """Return a text with its lone surrogates escaped. A single lone surrogate would cause an exporter to drop a batch of spans."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+class TraceIds(logging.Filter):
+    """Logging filter that adds ``trace_id`` and ``span_id``, as hexadecimal text, to log records written within a span."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add the ids of the current span, if there is one; return True, so that no log record is dropped."""
+        context = trace.get_current_span().get_span_context()
+        if context.is_valid:
+            record.trace_id = trace.format_trace_id(context.trace_id)
+            record.span_id = trace.format_span_id(context.span_id)
+        return True
+
+
+def add_trace_ids() -> None:
+    """Add a :class:`TraceIds` filter to each handler of the root logger that has none.
+
+    Warnings of OpenTelemetry about invalid trace headers are no longer logged.
+    """
+    # Invalid trace headers of events are ignored on purpose; this logger would warn of each.
+    logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)
+    for handler in logging.getLogger().handlers:
+        if not any(isinstance(each, TraceIds) for each in handler.filters):
+            handler.addFilter(TraceIds())
 
 
 def _messaging(topic: str, operation: str, kind: str, attributes: Attributes) -> Attributes:

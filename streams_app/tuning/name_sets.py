@@ -1,4 +1,7 @@
-"""Stores each set of changed names once, and ends records at the bound on names, ``max_changed`` (pure)."""
+"""The sets of changed names of a simulated fold: each distinct set is stored once (pure).
+
+:func:`limit_names` ends a record before the event with which it would have more than ``max_changed`` names, as the fold does.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,11 @@ class NameSets:
         return len(self._ends)
 
     def numbers(self, names: Iterable[Mapping[str, Any] | int]) -> list[int]:
-        """Return the set number of each event's names; a set may be given as a mask or as a mapping."""
+        """Return the number of the set of changed names of each event.
+
+        Args:
+            names: Changed names of each event, as the keys of a mapping or as a mask, see :mod:`streams_app.folding.core.names`.
+        """
         keys: list[Any] = [one if type(one) is int else tuple(one) for one in names]  # type: ignore[arg-type]  # the rest is mappings
         found: list[Any] = list(map(self._numbers.get, keys))
         if None in found:

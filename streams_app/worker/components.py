@@ -121,7 +121,7 @@ class Components:
             await journals.require_topics()
             self._runs["journals"] = journals.run
         if self.tracing is not None:
-            from streams_app.tracing.log_ids import add_trace_ids  # its package is optional
+            from streams_app.tracing.spans import add_trace_ids  # its package is optional
 
             add_trace_ids()
             self.tracing.warn_if_unrecorded()

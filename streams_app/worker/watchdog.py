@@ -116,7 +116,14 @@ class Watchdog:
         self.watch_transactions(group, ownership)
 
     def watch_transactions(self, group: str, ownership: Ownership) -> None:
-        """Report open transactions that hide records from a consumer group of this process; may be called at any time."""
+        """From now on, watch the partitions of a consumer group for open transactions that hide records, and report them.
+
+        May be called before or after :meth:`start`.
+
+        Args:
+            group: Short name of the group.
+            ownership: Ownership of the group's partitions in this process.
+        """
         self._readers.append((group, ownership))
 
     def start(self, folding: FoldingState | None = None) -> None:

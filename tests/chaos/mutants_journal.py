@@ -26,13 +26,13 @@ JOURNALS: Final = (
         "a claim keeps segments above the fence",
         "Another owner stores their range once more, in another segment.",
         DEATHS,
-        (Change("journal/claim.lua", "if is_known and tonumber(first) <= fence then", "if is_known then"),),
+        (Change("journal/claim.lua", "if is_kept and tonumber(first) <= fence then", "if is_kept then"),),
     ),
     Mutant(
         "append counts a half-written segment as complete",
         "A script that failed between the two writes leaves a segment that no reader finds.",
         DYING,
-        (Change("journal/append.lua", "not call('ZSCORE', segments, arg.first)", "not known"),),
+        (Change("journal/append.lua", "not call('ZSCORE', segments, arg.first)", "not stored"),),
     ),
     Mutant(
         "append moves the fence first",
@@ -77,7 +77,7 @@ JOURNALS: Final = (
         (
             Change(
                 "journal/stage.lua",
-                "if names[1] ~= arg.first or names[2] ~= arg.generation then return {'gone'} end",
+                "if staged[1] ~= arg.first or staged[2] ~= arg.generation then return {'gone'} end",
                 "local unchanged",
             ),
         ),
@@ -90,7 +90,7 @@ JOURNALS: Final = (
             Change(
                 "journal/swap.lua",
                 "call('HSET', about, arg.first, arg.about)",
-                "call('UNLINK', blocks_key(arg.first, known))\ncall('HSET', about, arg.first, arg.about)",
+                "call('UNLINK', blocks_key(arg.first, stored))\ncall('HSET', about, arg.first, arg.about)",
             ),
         ),
     ),
@@ -115,7 +115,7 @@ JOURNALS: Final = (
         ANYTHING,
         (
             Change(f"{SHARD}.open", "newest.is_closed or ", ""),
-            Change("journal/append.lua", "(known and known.is_closed) or ", ""),
+            Change("journal/append.lua", "(stored and stored.is_closed) or ", ""),
         ),
     ),
     Mutant(

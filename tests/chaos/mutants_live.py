@@ -84,7 +84,10 @@ VIEWS: Final = (
         "an older put sets the time of an item back",
         "A delayed copy of an event makes an item expire too early.",
         ANYTHING,
-        (Change("live/apply.lua", "{'GT'}", "{}"), Change("live/apply.lua", "not known or tonumber(known) <= time", "true")),
+        (
+            Change("live/apply.lua", "{'GT'}", "{}"),
+            Change("live/apply.lua", "not stored_ms or tonumber(stored_ms) <= time", "true"),
+        ),
     ),
     Mutant(
         "versions are compared across owners",

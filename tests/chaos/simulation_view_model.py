@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.producer import OutgoingRecord
 from streams_app.errors import BadEventError
-from streams_app.live.core.decide import Put, Removal, ViewRule
 from streams_app.live.core.model import items_by_page
+from streams_app.live.core.record_effects import Put, Removal, ViewRule
 from streams_app.live.core.state import BEHIND_MS, Item, ViewState
 from streams_app.live.store.keys import ViewKeys
 from streams_app.settings.live import LiveView
@@ -66,7 +66,7 @@ class ViewModel:
         self.rejected: set[int] = set()
         self._world = world
         self._keys = keys
-        self._decider = ViewRule(view, 1_000_000)
+        self._rule = ViewRule(view, 1_000_000)
         self._lost: dict[tuple[bytes, int], frozenset[int]] = {}
         self._commit_end = 0
 
@@ -118,13 +118,13 @@ class ViewModel:
     def _meaning(self, offset: int) -> Put | Removal | None:
         entry = self._world.log.entries[offset]
         try:
-            return self._decider.decide(0, entry, entry.born_ms) if entry else None
+            return self._rule.effect_of(0, entry, entry.born_ms) if entry else None
         except BadEventError:
             return None
 
     def _is_rejected(self, entry: Record) -> bool:
         try:
-            self._decider.decide(0, entry, entry.born_ms)
+            self._rule.effect_of(0, entry, entry.born_ms)
         except BadEventError:
             return True
         return False

@@ -141,7 +141,7 @@ def packed(rows: Sequence[Sequence[Any] | bytes]) -> bytes:
     """Serialize rows as a msgpack array, the content of a block before compression.
 
     Args:
-        rows: Rows, or rows that are serialized already, as :func:`only_row_of` returns them.
+        rows: The rows, one per stored event: each as a sequence of its fields, or serialized, as :func:`only_row_of` returns it.
     """
     if not any(isinstance(row, bytes) for row in rows):
         return _encoded(rows)

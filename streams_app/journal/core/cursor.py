@@ -1,11 +1,10 @@
-"""Parses and formats cursors, which are positions of a reader of a journal, and parses where a reader starts (pure).
+"""Parses and formats cursors of readers of a journal, and parses the start that a reader requests (pure).
 
-A cursor has a pair ``<partition>-<offset>`` for each partition in which an entry of the key was read. The offset is the last one
-that was read there, and commas separate the pairs. A partition without a pair is read from its floor, which is the first stored
-offset.
+A cursor consists of pairs ``<partition>-<offset>``, separated by commas: one for each partition from which the reader has received
+an entry, with the offset of its last entry. A partition without a pair is read from its floor, the first stored offset.
 
-If a reader started at a point in time, its cursor ends with ``since-<ms>`` as long as some partitions have no state, or have not
-reached that time. Then partitions without a pair start at that time.
+A reader that started at a point in time has a cursor that ends with ``since-<ms>``, until the journal has stored events up to that
+time in every partition. Until then, a partition without a pair is read from that time, not from its floor.
 """
 
 from __future__ import annotations

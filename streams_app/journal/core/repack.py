@@ -31,7 +31,7 @@ RepackedRow = tuple[Any, ...] | bytes
 
 
 class RowDigest:
-    """Digest of a sequence of rows. Two sets of blocks with equal digests contain the same rows in the same order."""
+    """Digest of a sequence of rows (stored events). Blocks with equal digests contain the same rows in the same order."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -20,7 +20,7 @@ _ERRORS: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, BadE
 
 
 class UsualKeys:
-    """Finds the journal keys of records on a fast path: of records without headers whose value is within the size limits.
+    """Finds the journal keys of most records faster: those that have no headers, and a value within the size limits.
 
     If the key is a field, only this field is decoded, and the other fields are only checked to be JSON.
     """

@@ -14,8 +14,9 @@ key (after ``{app/journal.NAME/topic/part}:v1:``)       type  holds
 
 The only writer is the process whose token is in ``meta``: a worker, or ``journal drop``. The keys do not expire. Blocks are removed
 with their segment, and ``reset`` removes all keys; their content can be rebuilt from the topic, as far back as its retention
-reaches. ``about`` names every key of blocks. The dot in ``journal.NAME`` distinguishes these hash tags from those of folds and
-subscribers, whose names have no dot.
+reaches. ``<first>`` is the first offset of the segment. ``<generation>`` changes when its blocks are replaced by compressed ones.
+Every existing key of blocks follows from an entry of ``about``. ``partitions`` is the number of partitions of the source. The dot
+in ``journal.NAME`` distinguishes these hash tags from those of folds and subscribers, whose names have no dot.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ STATE_VERSION: Final = "v1"
 
 @dataclass(frozen=True, slots=True)
 class JournalKeys:
-    """The Redis keys of one journal and partition, in the order of script arguments; the last is a prefix of keys."""
+    """The Redis keys of one journal and partition, in the order of script arguments; ``blocks_prefix`` is a prefix of keys."""
 
     meta: str
     segments: str

@@ -26,8 +26,8 @@ from streams_app.delivery.tasks import cancel_all, run
 from streams_app.errors import TryAgainError
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.progress import Progress
-from streams_app.live.core.decide import ViewRule, definition_of
 from streams_app.live.core.operations import ViewBatch, view_batches
+from streams_app.live.core.record_effects import ViewRule, definition_of
 from streams_app.live.store.keys import view_keys
 from streams_app.live.store.view_store import ApplyReply, ExpireReply, LiveClaim, ViewMetadata, ViewStart, ViewStore
 from streams_app.redis_access.client import REDIS_ERRORS
@@ -128,7 +128,7 @@ class ViewProcessor(Processor):
         self.is_claimed = False
         self._tp = tp
         self._context = context
-        self._decider = ViewRule(context.view, context.value_bytes, None if context.schemas is None else context.schemas.registry)
+        self._rule = ViewRule(context.view, context.value_bytes, None if context.schemas is None else context.schemas.registry)
         self._dead_letters = context.dead_letters_of(tp)
         self._batches: deque[Batch] = deque()
         self._wake = asyncio.Event()
@@ -141,7 +141,7 @@ class ViewProcessor(Processor):
 
     @property
     def is_reading(self) -> bool:
-        """Whether the state is being rebuilt from the source. Web pages do not show it before the rebuild is complete."""
+        """Whether the state is being rebuilt from the source. Browsers do not receive it before the rebuild is complete."""
         return self._metadata.reading is not None
 
     # ---- delivery
@@ -272,8 +272,8 @@ class ViewProcessor(Processor):
         """
         schemas = self._context.schemas
         if schemas is not None:
-            await schemas.prepare(self._decider.values.framed_parts(batch.records), self)
-        parts = view_batches(self._decider, self._tp.partition, batch.records, batch.end, self._context.clock.now_ms())
+            await schemas.prepare(self._rule.values.framed_parts(batch.records), self)
+        parts = view_batches(self._rule, self._tp.partition, batch.records, batch.end, self._context.clock.now_ms())
         # Evaluate all batches now: once this task awaits, other tasks may evict the fetched schemas.
         return parts if schemas is None else iter(list(parts))
 
@@ -354,7 +354,7 @@ class ViewProcessor(Processor):
     def _metadata_at(self, fence: int) -> ViewMetadata:
         """Return the metadata to store with a new fence.
 
-        If the fence has reached the end of the rebuild, its field ``reading`` is None, so that pages show the view from then on.
+        If the fence has reached the end of the rebuild, its field ``reading`` is None: browsers receive the view from then on.
         """
         reading = self._metadata.reading
         return self._metadata if reading is None or fence + 1 < reading else self._metadata._replace(reading=None)
@@ -370,7 +370,8 @@ def view_start(start: int, bounds: LogBounds, expiry_ms: int) -> ViewStart:
 
     Returns:
         The state before any record is read. Its fence is the offset before the first record to read, and its clock the time at
-        which the end of the log was read. Pages show the view once all records before that end are read.
+        which the end of the log was read. Browsers receive the view once all records before that end
+        are read.
     """
     begin = max(start, bounds.begin)
     # If the log begins at the first required record, retention may have removed more of them; at offset 0 nothing was removed.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from streams_app.live.core.decide import Put, Removal
+from streams_app.live.core.record_effects import Put, Removal
 from streams_app.live.core.state import Item, ShardPage
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import BadEventError
-from streams_app.live.core.decide import Put, Removal, ViewRecord, ViewRule
+from streams_app.live.core.record_effects import Put, Removal, ViewRecord, ViewRule
 from streams_app.live.core.state import Item
 
 MAX_EVENTS: Final = 1_000
@@ -61,11 +61,11 @@ class PageChange:
 
 @dataclass(slots=True)
 class ViewBatch:
-    """Consecutive records whose combined effect one call of the script *apply* writes.
+    """The combined effect of consecutive records of a partition, which one call of the script *apply* writes.
 
     Attributes:
         to: Last offset of the batch.
-        pages: The change of each page, by its name.
+        pages: For each changed page, by its name: the items to put and to remove.
         rejected: Records that become dead letters.
         counts: Number of records by effect: ``put``, ``removed``, ``refused`` for dead letters, and ``other`` for ignored records.
         events: Number of records.
@@ -84,31 +84,31 @@ class ViewBatch:
         """The changes of all pages, one for each page, as an argument for :meth:`.ViewStore.apply`."""
         return [Change(page, list(change.removed), list(change.puts.values())) for page, change in self.pages.items()]
 
-    def add(self, decider: ViewRule, partition: int, record: ViewRecord, now_ms: int) -> None:
+    def add(self, rule: ViewRule, partition: int, record: ViewRecord, now_ms: int) -> None:
         """Evaluate the next record, and add its effect to the batch; if it becomes a dead letter, add it to :attr:`rejected`."""
         self.to, self.last = record.offset, record
         self.events += 1
         try:
-            meaning = decider.decide(partition, record, now_ms)
+            effect = rule.effect_of(partition, record, now_ms)
         except BadEventError as error:
             self.rejected.append(RejectedEvent(record, error.reason, error.detail))
             self.counts["refused"] += 1
             return
-        if isinstance(meaning, Put):
-            self.pages.setdefault(meaning.page, PageChange()).put(meaning.item)
+        if isinstance(effect, Put):
+            self.pages.setdefault(effect.page, PageChange()).put(effect.item)
             self.counts["put"] += 1
-        elif isinstance(meaning, Removal):
-            self.pages.setdefault(meaning.page, PageChange()).remove(meaning.item)
+        elif isinstance(effect, Removal):
+            self.pages.setdefault(effect.page, PageChange()).remove(effect.item)
             self.counts["removed"] += 1
         else:
             self.counts["other"] += 1
 
 
-def view_batches(decider: ViewRule, partition: int, records: Sequence[ViewRecord], end: int, now_ms: int) -> Iterator[ViewBatch]:
+def view_batches(rule: ViewRule, partition: int, records: Sequence[ViewRecord], end: int, now_ms: int) -> Iterator[ViewBatch]:
     """Yield the batches of a range, in order. The last batch extends to the end of the range, even if the range has no records.
 
     Args:
-        decider: Rule of the view.
+        rule: Rule of the view.
         partition: Partition of the records.
         records: Records in offset order.
         end: Offset after the range.
@@ -119,6 +119,6 @@ def view_batches(decider: ViewRule, partition: int, records: Sequence[ViewRecord
         if part.events >= MAX_EVENTS or len(part.pages) >= MAX_PAGES:
             yield part
             part = ViewBatch(end - 1)
-        part.add(decider, partition, record, now_ms)
+        part.add(rule, partition, record, now_ms)
     part.to = end - 1
     yield part

@@ -1,6 +1,7 @@
-"""The state of a view on one page: the merged state of its shards, and the message that contains it (pure).
+"""The state of one page of a live view, merged from all partitions, and the message that sends it to browsers (pure).
 
-A shard is one partition of the source. Each message contains the whole state, and so replaces the previous message.
+A *page* is the name by which a view groups its items, and for which browsers ask. A *shard* is the state of one partition of the
+source. Each message contains the whole state of a page, and so replaces the previous message.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class ShardHead:
         seq: Number of the last change under this token. The pair (token, seq) identifies one state.
         fence: Highest offset that is applied.
         clock_ms: The content is the state of the topic as of this time.
-        is_reading: Whether the topic is still being read for the first time; until then, pages do not show the content.
+        is_reading: Whether the topic is still being read for the first time; until then, browsers do not receive the content.
         whole_ms: Retention may have removed events before they were read, so items may be missing until this time, when all of them
             would have expired. 0: nothing is missing.
         partitions: Number of partitions of the source.
@@ -82,13 +83,13 @@ EMPTY_PAGE: Final = ShardPage()
 
 @dataclass(frozen=True, slots=True)
 class ViewState:
-    """The state of one view on one page, as a browser receives it.
+    """The state of one page of a view, as a browser receives it.
 
     Attributes:
         view: Name of the view.
         kind: ``count``, ``list`` or ``presence``.
         state: ``ok`` if the values are current; ``behind`` if they are those of ``since_ms``; ``incomplete`` if events before
-            ``since_ms`` may be missing. With ``reading``, the message has no values, and the page still shows the previous ones.
+            ``since_ms`` may be missing. With ``reading``, the message has no values, and browsers keep showing the previous ones.
         since_ms: Time for ``behind`` and ``incomplete``; None with other states.
         expiry_ms: Time for which an item is shown.
         count: Number of items, or of open tabs for ``presence``; None while reading.

@@ -32,18 +32,18 @@ class StateMessage:
 
 
 def message_of(state: ViewState, newest_ms: int = 0, *, is_fresh: bool = False) -> StateMessage:
-    """Encode a state as a server-sent event named ``view``; all connections to the page can share the message."""
+    """Encode a state as a server-sent event named ``view``; all connections with this page can share the message."""
     # Payloads are embedded unchanged: a line break between their tokens would end the event.
     data = state.to_json().replace(b"\n", b" ").replace(b"\r", b" ")
     return StateMessage(state, b"event: view\ndata: " + data + b"\n\n", newest_ms, is_fresh)
 
 
 class Connection:
-    """Unwritten states for one client, which is an open page or a request for JSON.
+    """Unwritten states for one client, which is a browser tab with an open page, or a request for JSON.
 
     Attributes:
         page: Name of the page.
-        views: Views that the page shows.
+        views: Views that the client requests.
         tab: Id of the browser tab, by which viewers are counted; None: the connection is not counted.
         changed: Set when there is something to write, or the stream is to end.
         is_ending: Whether the stream is to end.
@@ -56,7 +56,7 @@ class Connection:
 
         Args:
             page: Name of the page.
-            views: Views that the page shows.
+            views: Views that the client requests.
             tab: Id of the browser tab, by which viewers are counted; None: the connection is not counted.
         """
         self.page = page

@@ -26,7 +26,7 @@ from streams_app.health.http_connections import IDLE_SECONDS, Connections
 from streams_app.health.metrics import Metrics
 from streams_app.live.hub.connection import Connection
 from streams_app.live.hub.hub import Hub
-from streams_app.live.hub.sockets import RESERVE, pages_within
+from streams_app.live.hub.sockets import RESERVE, connections_within
 from streams_app.live.hub.stream import EventStream
 from streams_app.live.hub.tokens import COOKIE, PageToken, TokenError, TokenVerifier
 from streams_app.settings import Settings
@@ -75,7 +75,8 @@ class ViewServer:
     """Serves live views over HTTP.
 
     Attributes:
-        pages_at_most: Maximum number of open pages: that of the settings, or fewer if the process has too few file descriptors.
+        max_streams: Maximum number of browser tabs that are served: that of the settings, or fewer if the process has too few file
+            descriptors.
         sockets: The connections of the server, with their limits.
     """
 
@@ -98,8 +99,8 @@ class ViewServer:
         self._tokens = tokens
         self._clock = clock
         self._metrics = metrics
-        self.pages_at_most = pages_within(self._server.connections)
-        self.sockets = Connections(self.pages_at_most + RESERVE)
+        self.max_streams = connections_within(self._server.connections)
+        self.sockets = Connections(self.max_streams + RESERVE)
         self._streams: set[EventStream] = set()
         self._is_ending = False
         self._all_left = asyncio.Event()
@@ -118,7 +119,10 @@ class ViewServer:
         return application
 
     async def listen(self, listening: socket.socket, runner: web.AppRunner) -> asyncio.Server:
-        """Serve on a socket, with limits on the number of connections and on the time for which each waits for its client."""
+        """Serve on a socket; return the running server.
+
+        The number of connections is limited. A connection whose client sends nothing for too long is closed.
+        """
         await runner.setup()
         assert runner.server is not None
         factory = self.sockets.factory(runner.server)
@@ -239,7 +243,7 @@ class ViewServer:
             raise RequestError(400, "page", f"the name of a page has at most {MAX_PAGE_BYTES} bytes")
         views = self._asked_views(request)
         allowed = self._allowed(request, page) if any(not view.public for view in views) else None
-        if self._is_ending or len(self._hub.connections) >= self.pages_at_most:
+        if self._is_ending or len(self._hub.connections) >= self.max_streams:
             why = "this server is shutting down" if self._is_ending else "this server has reached its maximum of connections"
             raise RequestError(503, "full", f"{why}: try again", _retry_after())
         return page, views, allowed

@@ -72,7 +72,7 @@ async def _serve(settings: Settings, *, has_page: bool) -> None:
             logger.warning("%s; views are labelled behind or reading until it answers", fault)
         hub = Hub(settings, redis, clock, metrics, status)
         server = ViewServer(settings, hub, tokens, clock, metrics, has_page=has_page)
-        if server.pages_at_most < settings.live_server.connections:
+        if server.max_streams < settings.live_server.connections:
             wanted = descriptors_for(settings.live_server.connections)
             logger.warning("too few descriptors for live_server.connections, fewer pages are served wanted=%d", wanted)
         runner = server.runner(REST_SECONDS)

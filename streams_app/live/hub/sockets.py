@@ -10,20 +10,21 @@ from typing import Final
 from streams_app.health.http_connections import MAX_CONNECTIONS
 
 RESERVE: Final = 64
-"""Connections besides those of open pages: other requests, requests to be rejected, and clients that have not sent a request."""
+"""Connections besides those with open pages: other requests, requests to be rejected, and clients that have not sent a request."""
 
 OTHER_DESCRIPTORS: Final = MAX_CONNECTIONS + 64
 """File descriptors that a hub needs for anything other than connections of browsers: its health server, Redis and files."""
 
 
-def descriptors_for(pages: int) -> int:
-    """Return the number of descriptors that a hub needs for a number of open pages."""
-    return pages + RESERVE + OTHER_DESCRIPTORS
+def descriptors_for(connections: int) -> int:
+    """Return the number of descriptors that a hub needs for a number of connections with open pages."""
+    return connections + RESERVE + OTHER_DESCRIPTORS
 
 
-def pages_within(pages: int) -> int:
-    """Return the number of open pages for which this process has file descriptors: at most ``pages``, and at least 1."""
-    return max(1, min(pages, pages - descriptors_for(pages) + _counted(resource.getrlimit(resource.RLIMIT_NOFILE)[0])))
+def connections_within(connections: int) -> int:
+    """Return the number of connections for which this process has file descriptors: at most ``connections``, and at least 1."""
+    spare = _counted(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) - descriptors_for(connections)
+    return max(1, min(connections, connections + spare))
 
 
 def max_descriptors() -> int:
@@ -31,10 +32,10 @@ def max_descriptors() -> int:
     return _counted(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
 
-def ask_for_descriptors(pages: int) -> None:
-    """Raise the descriptor limit of this process to what a number of open pages needs, as far as the system permits."""
+def ask_for_descriptors(connections: int) -> None:
+    """Raise the descriptor limit of this process to what a number of connections needs, as far as the system permits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = min(descriptors_for(pages), _counted(hard))
+    wanted = min(descriptors_for(connections), _counted(hard))
     if _counted(soft) < wanted:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

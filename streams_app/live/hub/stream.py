@@ -1,4 +1,4 @@
-"""Pushes states to one open page as server-sent events, at the speed at which the browser reads; cuts off a slow consumer."""
+"""Pushes states to one browser tab as server-sent events, at the speed at which the tab reads; cuts off a slow consumer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STALLED_MS: Final = 30_000
 FIRST_RETRY_MS: Final = 500
 LAST_RETRY_MS: Final = 5_000
 NO_PINGS_SECONDS: Final = 86_400.0
-"""Interval that disables the pings of the library. Beats replace pings, because a page's script can receive beats but not pings."""
+"""Interval that disables the pings of the library. Beats replace pings, because a script in a browser cannot receive pings."""
 
 
 def retry_ms() -> int:

@@ -35,7 +35,10 @@ STATE_VERSION: Final = "v1"
 
 @dataclass(frozen=True, slots=True)
 class ViewKeys:
-    """The keys of one view and partition, in the order of the scripts' KEYS; the last two are prefixes of keys."""
+    """The Redis keys of one view and partition, in the order of the scripts' KEYS.
+
+    ``items_prefix`` and ``data_prefix`` are prefixes: the keys of a page consist of a prefix and the name of the page.
+    """
 
     meta: str
     pages: str

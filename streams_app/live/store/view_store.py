@@ -32,7 +32,7 @@ class ViewMetadata(NamedTuple):
     """The metadata of a state besides its fence and clock.
 
     Attributes:
-        reading: Offset up to which the log is read before pages show the state; None: they show it already.
+        reading: Offset up to which the log is read before browsers receive the state; None: they receive it already.
         whole_ms: Retention may have removed events before they were read, so items may be missing until this time, when all of them
             would have expired. 0: nothing is missing.
         log: Fingerprints of applied records.

@@ -20,10 +20,10 @@
 if state.token == arg.token and state.fence == arg.to then return {'already'} end
 local refused = refusal()
 if refused then return refused end
-local known, segment = segment_at(arg.first), unpacked(arg.about)
+local stored, segment = segment_at(arg.first), unpacked(arg.about)
 -- Being in "about" is not enough: a script may have failed before it added the segment to "segments".
 local is_new = not call('ZSCORE', segments, arg.first)
-if not is_new and ((known and known.is_closed) or first_after(arg.first)) then return {'refused', 'closed'} end
+if not is_new and ((stored and stored.is_closed) or first_after(arg.first)) then return {'refused', 'closed'} end
 if is_new and arg.first ~= text(tonumber(state.fence) + 1) then return {'refused', 'first'} end
 -- The description comes first, because the removal of the segment finds the blocks by it.
 call('HSET', about, arg.first, arg.about)

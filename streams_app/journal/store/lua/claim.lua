@@ -35,31 +35,31 @@ if not (state.fence and state.clock and is_whole) then
   outcome, state = 'new', {fence = arg.begin, clock = arg.clock, topic_id = arg.topic_id, log = ''}
   call('HDEL', meta, 'fence')
 end
-local fence, is_known = tonumber(state.fence), outcome == 'ok'
-if is_known and arg.fence_at_most ~= '' and tonumber(arg.fence_at_most) <= fence then
-  local other = tonumber(arg.fence_at_most)
-  fence = tonumber(first_up_to(other) or other) - 1
+local fence, is_kept = tonumber(state.fence), outcome == 'ok'
+if is_kept and arg.fence_at_most ~= '' and tonumber(arg.fence_at_most) <= fence then
+  local differing = tonumber(arg.fence_at_most)
+  fence = tonumber(first_up_to(differing) or differing) - 1
   -- The fence comes first, so that events above it count as not appended before their segments are removed.
   call('HSET', meta, 'fence', text(fence))
 end
 remove_staged()
 of_segments.staged = nil
-local found, lost = {}, {}
+local kept, removed = {}, {}
 for _, first in ipairs(firsts) do
-  if is_known and tonumber(first) <= fence then
-    found[#found + 1], found[#found + 2] = first, of_segments[first]
+  if is_kept and tonumber(first) <= fence then
+    kept[#kept + 1], kept[#kept + 2] = first, of_segments[first]
   else
-    lost[#lost + 1] = first
+    removed[#removed + 1] = first
   end
   of_segments[first] = nil
 end
 -- The remaining entries are no segments, but leftovers of scripts that failed half-way.
-for first in pairs(of_segments) do lost[#lost + 1] = first end
-for i, first in ipairs(lost) do
+for first in pairs(of_segments) do removed[#removed + 1] = first end
+for i, first in ipairs(removed) do
   if i > REMOVED then return {'more'} end
   remove(first)
 end
 local topic_id = (state.topic_id or '') == '' and arg.topic_id or state.topic_id
 call('HSET', meta, 'token', arg.token, 'owner', arg.owner, 'topic_id', topic_id, 'partitions', arg.partitions, 'change', 0)
-if not is_known then call('HSET', meta, 'clock', state.clock, 'log', '', 'fence', state.fence) end
-return {outcome, text(fence), state.clock, topic_id, state.log or '', found}
+if not is_kept then call('HSET', meta, 'clock', state.clock, 'log', '', 'fence', state.fence) end
+return {outcome, text(fence), state.clock, topic_id, state.log or '', kept}

@@ -31,8 +31,8 @@ if arg.begins then
   call('HSET', about, 'staged', pack({arg.first, arg.generation, segment.generation}))
 end
 -- Otherwise a late copy of a request, whose blocks were removed since, would write blocks that no entry names.
-local names = staged_names()
-if names[1] ~= arg.first or names[2] ~= arg.generation then return {'gone'} end
+local staged = staged_names()
+if staged[1] ~= arg.first or staged[2] ~= arg.generation then return {'gone'} end
 local members = {}
 for _, block in ipairs(arg.blocks) do members[#members + 1], members[#members + 2] = 0, block end
 for from = 1, #members, 4000 do

@@ -15,11 +15,11 @@
 
 local refused = refusal()
 if refused then return refused end
-local known, packed, names = segment_at(arg.first), unpacked(arg.about), staged_names()
-if not known then return {'gone'} end
+local stored, packed, staged = segment_at(arg.first), unpacked(arg.about), staged_names()
+if not stored then return {'gone'} end
 if packed.last > tonumber(state.fence) then return {'refused', 'fence'} end
-if known.generation ~= packed.generation then
-  local is_staged = names[1] == arg.first and names[2] == packed.generation and names[3] == known.generation
+if stored.generation ~= packed.generation then
+  local is_staged = staged[1] == arg.first and staged[2] == packed.generation and staged[3] == stored.generation
   if not is_staged or call('ZCARD', blocks_key(arg.first, packed)) ~= arg.blocks then return {'gone'} end
   call('HSET', about, arg.first, arg.about)
 end

@@ -27,24 +27,24 @@ if refused then return refused end
 local cutoff, late = tonumber(state.clock) - arg.expiry_ms, 0
 
 local function put_counted(items, puts)
-  local fresh = {'GT'}
+  local new_items = {'GT'}
   for i = 1, #puts, 2 do
     if puts[i] > cutoff then
-      fresh[#fresh + 1], fresh[#fresh + 2] = puts[i], puts[i + 1]
+      new_items[#new_items + 1], new_items[#new_items + 2] = puts[i], puts[i + 1]
     else
       late = late + 1
     end
   end
-  if #fresh > 1 then call('ZADD', items, unpack(fresh)) end
+  if #new_items > 1 then call('ZADD', items, unpack(new_items)) end
 end
 
 local function put_listed(items, data, puts, payloads)
   for i = 1, #puts, 2 do
     local time, item = puts[i], puts[i + 1]
-    local known = call('ZSCORE', items, item)
+    local stored_ms = call('ZSCORE', items, item)
     if time <= cutoff then
       late = late + 1
-    elseif not known or tonumber(known) <= time then
+    elseif not stored_ms or tonumber(stored_ms) <= time then
       call('ZADD', items, time, item)
       call('HSET', data, item, payloads[(i + 1) / 2])
     end
@@ -52,10 +52,10 @@ local function put_listed(items, data, puts, payloads)
 end
 
 local function trim(items, data)
-  local over = call('ZCARD', items) - arg.keep
-  if over <= 0 then return end
-  local gone = call('ZPOPMIN', items, over)
-  for i = 1, arg.has_data and #gone or 0, 2 do call('HDEL', data, gone[i]) end
+  local excess = call('ZCARD', items) - arg.keep
+  if excess <= 0 then return end
+  local dropped = call('ZPOPMIN', items, excess)
+  for i = 1, arg.has_data and #dropped or 0, 2 do call('HDEL', data, dropped[i]) end
 end
 
 for _, change in ipairs(arg.changes) do

@@ -29,9 +29,9 @@ if state.fence and state.seq and state.clock and state.definition == arg.definit
   return {'ok', state.fence, state.seq, state.clock, state.reading or '', state.whole_ms or '0', state.log or ''}
 end
 call('DEL', meta)
-local found = call('HSCAN', pages, '0', 'COUNT', DROPPED)[2]
-for i = 1, math.min(#found, 2 * DROPPED), 2 do
-  local page = found[i]
+local dropped = call('HSCAN', pages, '0', 'COUNT', DROPPED)[2]
+for i = 1, math.min(#dropped, 2 * DROPPED), 2 do
+  local page = dropped[i]
   call('UNLINK', items_of .. page, data_of .. page)
   call('ZREM', due, page)
   call('HDEL', pages, page)

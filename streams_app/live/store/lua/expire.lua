@@ -17,20 +17,20 @@
 local refused = refusal()
 if refused then return refused end
 if state.seq == arg.seq then return {'ok', 0, 1, call('HLEN', pages)} end
-local left, expired = arg.limit, 0
-local found = call('ZRANGEBYSCORE', due, '-inf', arg.cutoff_ms, 'LIMIT', 0, left)
-for _, page in ipairs(found) do
-  if left <= 0 then break end
+local remaining, expired = arg.limit, 0
+local due_pages = call('ZRANGEBYSCORE', due, '-inf', arg.cutoff_ms, 'LIMIT', 0, remaining)
+for _, page in ipairs(due_pages) do
+  if remaining <= 0 then break end
   local items = items_of .. page
-  local gone = call('ZRANGEBYSCORE', items, '-inf', arg.cutoff_ms, 'LIMIT', 0, left)
+  local due_items = call('ZRANGEBYSCORE', items, '-inf', arg.cutoff_ms, 'LIMIT', 0, remaining)
   call('HSET', pages, page, arg.seq)
-  in_chunks('ZREM', items, gone)
-  in_chunks('HDEL', data_of .. page, gone)
+  in_chunks('ZREM', items, due_items)
+  in_chunks('HDEL', data_of .. page, due_items)
   settle(page)
-  expired = expired + #gone
-  left = left - math.max(1, #gone)
+  expired = expired + #due_items
+  remaining = remaining - math.max(1, #due_items)
 end
-if #found > 0 then call('HSET', meta, 'seq', arg.seq) end
+if #due_pages > 0 then call('HSET', meta, 'seq', arg.seq) end
 local is_more = #call('ZRANGEBYSCORE', due, '-inf', arg.cutoff_ms, 'LIMIT', 0, 1) > 0
 if not is_more and arg.clock ~= '' and tonumber(arg.clock) > tonumber(state.clock) then call('HSET', meta, 'clock', arg.clock) end
 return {'ok', expired, is_more and 1 or 0, call('HLEN', pages)}

@@ -18,18 +18,18 @@
 
 if not (state.fence and state.seq and state.clock) then return {'none'} end
 read_marks('reading', 'whole_ms', 'partitions')
-local wanted, known = arg.wanted, state.token == arg.known and arg.versions or {}
+local wanted, hub_versions = arg.wanted, state.token == arg.known and arg.versions or {}
 
 -- Versions of the wanted pages. If the shard has few pages, all are read, because Redis searches a small hash linearly for each field.
-local held = {}
+local stored_versions = {}
 if call('HLEN', pages) <= #wanted / 2 then
   local all, by_page = call('HGETALL', pages), {}
   for k = 1, #all, 2 do by_page[all[k]] = all[k + 1] end
-  for place, page in ipairs(wanted) do held[place] = by_page[page] or false end
+  for index, page in ipairs(wanted) do stored_versions[index] = by_page[page] or false end
 else
   for from = 1, #wanted, CHUNK do
-    local found = call('HMGET', pages, unpack(wanted, from, math.min(from + CHUNK - 1, #wanted)))
-    for i = 1, #found do held[from + i - 1] = found[i] end
+    local versions = call('HMGET', pages, unpack(wanted, from, math.min(from + CHUNK - 1, #wanted)))
+    for i = 1, #versions do stored_versions[from + i - 1] = versions[i] end
   end
 end
 
@@ -43,11 +43,11 @@ end
 
 local reply = {'ok', state.token, state.seq, state.fence, state.clock, state.reading or '', state.whole_ms or '0', state.partitions or '0'}
 local size = #reply
-for place, page in ipairs(wanted) do
-  local version = held[place] or ''
-  if version ~= (known[page] or '') then
+for index, page in ipairs(wanted) do
+  local version = stored_versions[index] or ''
+  if version ~= (hub_versions[page] or '') then
     local items, payloads = newest(page)
-    reply[size + 1], reply[size + 2], reply[size + 3] = place - 1, version, call('ZCARD', items_of .. page)
+    reply[size + 1], reply[size + 2], reply[size + 3] = index - 1, version, call('ZCARD', items_of .. page)
     reply[size + 4], reply[size + 5] = items, payloads
     size = size + 5
   end

@@ -17,9 +17,9 @@
 local arg = cmsgpack.unpack(ARGV[1])
 local call = redis.call
 local marker, here_of = KEYS[1], KEYS[2]
-local found = call('GET', marker) or arg.marker
-call('SET', marker, found, 'PX', arg.keep_ms)
-local reply = {'ok', found}
+local stored_marker = call('GET', marker) or arg.marker
+call('SET', marker, stored_marker, 'PX', arg.keep_ms)
+local reply = {'ok', stored_marker}
 for _, change in ipairs(arg.pages) do
   local here, open, closed = here_of .. change[1], change[2], change[3]
   for i = 1, #open, 2 do call('ZADD', here, open[i], open[i + 1]) end

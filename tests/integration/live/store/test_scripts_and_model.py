@@ -10,9 +10,9 @@ import pytest
 import redis.asyncio
 
 from streams_app.delivery.scripts import FencedError, Script
-from streams_app.live.core.decide import Put, Removal
 from streams_app.live.core.model import items_by_page
 from streams_app.live.core.operations import Change, PageChange, ViewBatch
+from streams_app.live.core.record_effects import Put, Removal
 from streams_app.live.core.state import EMPTY_PAGE, Item
 from streams_app.live.store.keys import view_keys
 from streams_app.live.store.view_store import (
@@ -43,7 +43,7 @@ VARIANTS = [
     Variant("no token", "apply", "state.token ~= arg.token", "false"),
     Variant("no fence", "apply", "arg.fence and state.fence ~= arg.fence", "false"),
     Variant("no GT", "apply", "{'GT'}", "{}"),
-    Variant("older replaces newer", "apply", "not known or tonumber(known) <= time", "true"),
+    Variant("older replaces newer", "apply", "not stored_ms or tonumber(stored_ms) <= time", "true"),
     Variant("late is put", "apply", "puts[i] > cutoff", "true"),
     Variant("clock moved by apply", "apply", "'fence', arg.to)", "'fence', arg.to, 'clock', tonumber(state.clock) + 7)"),
     Variant("due is not lowered", "apply", "call('ZADD', due, oldest[2], page)", "call('ZADD', due, 'GT', oldest[2], page)"),
@@ -51,10 +51,10 @@ VARIANTS = [
     Variant("expiry does not change the version", "expire", "call('HSET', pages, page, arg.seq)", "local unchanged"),
     Variant("emptied page keeps its version", "expire", "call('HDEL', pages, page)", "local unchanged"),
     Variant("clock before the rest", "expire", "if not is_more and", "if"),
-    Variant("expires too early", "expire", "local left, expired", "arg.cutoff_ms = arg.cutoff_ms + 3; local left, expired"),
+    Variant("expires too early", "expire", "local remaining,", "arg.cutoff_ms = arg.cutoff_ms + 3; local remaining,"),
     Variant("poll compares seq alone", "poll", "state.token == arg.known", "true"),
     Variant("a page of few is not found", "poll", "by_page[page] or false", "false"),
-    Variant("a page of many is not found", "poll", "held[from + i - 1] = found[i]", "held[from + i - 1] = false"),
+    Variant("a page of many is not found", "poll", "= versions[i] end", "= false end"),
 ]
 
 

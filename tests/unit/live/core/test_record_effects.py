@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.errors import BadEventError
-from streams_app.live.core.decide import Put, Removal, ViewRule, definition_of
 from streams_app.live.core.model import items_by_page
 from streams_app.live.core.operations import MAX_EVENTS, MAX_PAGES, view_batches
+from streams_app.live.core.record_effects import Put, Removal, ViewRule, definition_of
 from streams_app.live.core.state import Item
 from streams_app.settings import LiveView
 from streams_app.testing.views import SentEvent
@@ -41,7 +41,7 @@ def sent(value: Any, *, offset: int = 7, at_ms: int = NOW_MS - 5, **headers: str
 
 
 def decision_of(declared: LiveView, value: Any, **more: Any) -> Put | Removal | None:
-    return ViewRule(declared, 1_000).decide(3, sent(value, **more), NOW_MS)
+    return ViewRule(declared, 1_000).effect_of(3, sent(value, **more), NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_unusable_record_has_its_reason(value: Any, reason: str) -> None:
 def test_oversized_payload_is_too_large_and_suggests_a_fix() -> None:
     listed = ViewRule(view(kind="list"), 10_000)
     with pytest.raises(BadEventError, match="set payload to the fields that are shown"):
-        listed.decide(0, sent({"p": {"id": 1}, "i": "x", "text": "x" * 1_000}), NOW_MS)
+        listed.effect_of(0, sent({"p": {"id": 1}, "i": "x", "text": "x" * 1_000}), NOW_MS)
 
 
 @pytest.mark.parametrize("value", [None, b""])
@@ -165,27 +165,27 @@ EVENTS = st.lists(
 
 @given(EVENTS)
 def test_batch_has_the_same_effect_as_its_records_one_by_one(events: list[tuple[dict[str, Any], int]]) -> None:
-    decider = ViewRule(view(kind="list", remove={"gone": True}), 1_000)
+    rule = ViewRule(view(kind="list", remove={"gone": True}), 1_000)
     records = [sent(event, offset=offset, at_ms=at_ms) for offset, (event, at_ms) in enumerate(events)]
-    (part,) = view_batches(decider, 0, records, len(records), NOW_MS)
+    (part,) = view_batches(rule, 0, records, len(records), NOW_MS)
     combined: list[Put | Removal] = []
     for page, removed, puts in part.changes:
         combined += [Removal(page, item) for item in removed]
         combined += [Put(page, item) for item in puts]
 
-    decisions = [decider.decide(0, record, NOW_MS) for record in records]
+    decisions = [rule.effect_of(0, record, NOW_MS) for record in records]
     assert items_by_page(decisions, 0, 1, 100) == items_by_page(combined, 0, 1, 100)
 
 
 def test_range_is_split_before_a_batch_has_too_many_events_or_pages() -> None:
-    decider = ViewRule(view(item=""), 1_000)
+    rule = ViewRule(view(item=""), 1_000)
     many = [sent({"p": {"id": 1}}, offset=2 * n) for n in range(MAX_EVENTS + 1)]
     wide = [sent({"p": {"id": n}}, offset=n) for n in range(MAX_PAGES + 1)]
 
     assert [2 * MAX_EVENTS - 2, 2 * MAX_EVENTS + 9] == [
-        part.to for part in view_batches(decider, 0, many, 2 * MAX_EVENTS + 10, NOW_MS)
+        part.to for part in view_batches(rule, 0, many, 2 * MAX_EVENTS + 10, NOW_MS)
     ]
-    assert [MAX_PAGES - 1, MAX_PAGES] == [part.to for part in view_batches(decider, 0, wide, MAX_PAGES + 1, NOW_MS)]
+    assert [MAX_PAGES - 1, MAX_PAGES] == [part.to for part in view_batches(rule, 0, wide, MAX_PAGES + 1, NOW_MS)]
 
 
 def test_range_without_records_is_a_batch_that_moves_the_fence() -> None:
@@ -220,8 +220,8 @@ def test_page_may_be_a_number_beyond_64_bits(raw: bytes, name: str) -> None:
 def test_header_without_a_value_is_no_type() -> None:
     record = SentEvent(7, NOW_MS - 5, b'{"p": {"id": 1}, "i": "x"}', headers=[("ce_type", None)])
 
-    assert Put("1", Item("x", NOW_MS - 5)) == ViewRule(view(), 1_000).decide(3, record, NOW_MS)
-    assert ViewRule(view(only={"@type": "made"}), 1_000).decide(3, record, NOW_MS) is None
+    assert Put("1", Item("x", NOW_MS - 5)) == ViewRule(view(), 1_000).effect_of(3, record, NOW_MS)
+    assert ViewRule(view(only={"@type": "made"}), 1_000).effect_of(3, record, NOW_MS) is None
 
 
 @pytest.mark.parametrize("payload", [[], ["deep"]])
@@ -250,7 +250,7 @@ json_values = st.recursive(
 def test_any_record_is_shown_or_rejected(p: Any, i: Any, header: bytes | None, kind: str) -> None:
     record = SentEvent(7, NOW_MS, json.dumps({"p": p, "i": i}).encode(), headers=[("ce_type", header)])
     try:
-        found = ViewRule(view(kind=kind), 1_000).decide(3, record, NOW_MS)
+        found = ViewRule(view(kind=kind), 1_000).effect_of(3, record, NOW_MS)
     except BadEventError:
         return
     assert isinstance(found, Put)
@@ -281,7 +281,7 @@ def test_framed_value_is_decoded_by_its_schema() -> None:
     declared = view(kind="list", format="avro", page="id", item="id", payload=["m.x"])
     record = SentEvent(7, NOW_MS, avro(1, {"id": "a", "m": {"x": 3}}))
 
-    assert Put("a", Item("a", NOW_MS, b'{"m.x":3}')) == ViewRule(declared, 1_000, schema_cache()).decide(3, record, NOW_MS)
+    assert Put("a", Item("a", NOW_MS, b'{"m.x":3}')) == ViewRule(declared, 1_000, schema_cache()).effect_of(3, record, NOW_MS)
 
 
 def test_format_is_part_of_the_definition_unless_it_is_plain_json() -> None:

@@ -1,4 +1,4 @@
-"""Decides what a record does to a live view: it puts an item, removes an item, does nothing, or becomes a dead letter (pure)."""
+"""The effect of a record on a live view: it puts an item, removes an item, does nothing, or becomes a dead letter (pure)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Removal(NamedTuple):
 
 
 class ViewRule:
-    """Decides what each record does to one view.
+    """Determines the effect of each record on one view.
 
     Attributes:
         values: Decodes the values of the records.
@@ -102,7 +102,7 @@ class ViewRule:
         self._needs_event = any(path is not None for path, _ in (*self._only, *self._remove))
         self._value_bytes = value_bytes
 
-    def decide(self, partition: int, record: ViewRecord, now_ms: int) -> Put | Removal | None:
+    def effect_of(self, partition: int, record: ViewRecord, now_ms: int) -> Put | Removal | None:
         """Return the effect of a record on the view: a put, a removal, or None.
 
         Args:
