@@ -1,4 +1,7 @@
-"""A rejected record and the reason, from which its dead letter is built (pure)."""
+"""A rejected record and the reason, from which its dead letter is built (pure).
+
+It is apart from :mod:`.dead_letters`, which sends to Kafka, because pure readers reject records.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ from streams_app.delivery.group_consumer import NotOwnerError
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.tasks import cancel_all
 from streams_app.health.outage_reporter import OutageReporter
-from streams_app.kafka.attempts import attempt, is_cancelled
 from streams_app.kafka.client import client_options
 from streams_app.kafka.fetching import is_behind, notify_waiters, seek_and_count, take_fetched
 from streams_app.kafka.member_requests import unread_ranges_of
@@ -312,3 +311,27 @@ async def wait(stop: asyncio.Event, seconds: float) -> None:
         await asyncio.wait_for(stop.wait(), seconds)
     except TimeoutError:
         return
+
+
+async def attempt(call: Coroutine[Any, Any, Any], seconds: float, what: str) -> None:
+    """Await ``call`` for at most ``seconds``. Log its failure at debug level, and return normally.
+
+    Closing a client cancels tasks that other code awaits. So only a cancellation of the caller is raised, not one within ``call``.
+
+    Args:
+        call: The step.
+        seconds: Timeout.
+        what: Name of the step, for the log.
+    """
+    try:
+        await asyncio.wait_for(call, seconds)
+    except (Exception, asyncio.CancelledError) as error:  # any error: the caller's further steps must still run
+        if is_cancelled():
+            raise
+        logger.debug("%s of a consumer that is given up failed", what, exc_info=error)
+
+
+def is_cancelled() -> bool:
+    """Return whether the current task itself is being cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,4 +1,7 @@
-"""Replaces Faust's table manager: this application has no tables, because its state is in Redis."""
+"""Replaces Faust's table manager: this application has no tables, because its state is in Redis.
+
+This module stands alone, as each replaced part of Faust does in this folder; the reasons are in ``patches/README.md``.
+"""
 
 from __future__ import annotations
 

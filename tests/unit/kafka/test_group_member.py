@@ -14,8 +14,7 @@ from aiokafka.errors import KafkaConnectionError, NodeNotReadyError
 from streams_app.delivery.batch import TP
 from streams_app.delivery.group_consumer import Member
 from streams_app.fold import Fold
-from streams_app.kafka.attempts import attempt, is_cancelled
-from streams_app.kafka.group_member import NO_GENERATION, GroupMember
+from streams_app.kafka.group_member import NO_GENERATION, GroupMember, attempt, is_cancelled
 from streams_app.kafka.member_requests import commit_as
 from streams_app.settings import Settings
 from streams_app.settings.sections import KafkaSettings
