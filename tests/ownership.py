@@ -8,11 +8,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.claim import Claim
 from streams_app.delivery.clocks import ReaderView, TrustedClock
 from streams_app.delivery.group_consumer import Member, PartitionCommit
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.delivery.partition import Partition
-from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processor
+from streams_app.delivery.processor import Processor
 from streams_app.delivery.ranges import ServedProcessor
 from streams_app.health.status import Status
 

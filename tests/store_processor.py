@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.claim import Claim, LogBounds
 from streams_app.delivery.fingerprints import Fingerprint
-from streams_app.delivery.processor import Claim, LogBounds, OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.health.metrics import Metrics
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.read_store.sync.processor import StoreProcessor, StoreProcessors

@@ -11,8 +11,10 @@ from collections import Counter
 from typing import Any
 
 from streams_app.delivery.batch import Batch
+from streams_app.delivery.claim import Claim
 from streams_app.delivery.dead_letters import DeadLetterSender
-from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processor
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
+from streams_app.delivery.processor import Processor
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.delivery.tasks import run
 from streams_app.redis_access.client import REDIS_ERRORS

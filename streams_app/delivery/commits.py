@@ -21,9 +21,8 @@ from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
 from streams_app.delivery.group_consumer import GroupConsumer, InDoubtError, Member, NotOwnerError, PartitionCommit
-from streams_app.delivery.offset_metadata import commit_of
+from streams_app.delivery.offset_metadata import OffsetAndMetadata, commit_of
 from streams_app.delivery.partition import Partition
-from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.errors import text_of
 from streams_app.reported_backoff import ReportedBackoff
 

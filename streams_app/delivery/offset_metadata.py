@@ -15,16 +15,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 import orjson
 
 from streams_app.delivery.group_consumer import PartitionCommit
-from streams_app.delivery.processor import OffsetAndMetadata
 
 METADATA_KEY: Final = "@notes"
 """Key for the metadata of the processors; it is no processor's name, because names contain no ``@``."""
+
+
+class OffsetAndMetadata(NamedTuple):
+    """The offset of a processor and its metadata, as stored in the metadata of a commit.
+
+    Attributes:
+        offset: Low watermark of the processor: lowest offset whose effect is not yet delivered. The committed offset of a
+            partition is the lowest low watermark of its processors.
+        metadata: Text for the next owner, which receives it in :attr:`.Claim.committed`; "" for none. All processors of a partition
+            share the metadata limit of the broker (4 096 bytes).
+    """
+
+    offset: int
+    metadata: str = ""
 
 
 def offsets_of(committed: PartitionCommit, names: Iterable[str]) -> dict[str, OffsetAndMetadata]:

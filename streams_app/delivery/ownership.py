@@ -18,8 +18,9 @@ from streams_app.delivery.clocks import ReaderView, TrustedClock
 from streams_app.delivery.commits import Commits
 from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
 from streams_app.delivery.group_consumer import GroupConsumer, InDoubtError, NotOwnerError
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.partition import Partition, ResyncCause
-from streams_app.delivery.processor import ImpossibleClaimError, OffsetAndMetadata, Processors
+from streams_app.delivery.processor import ImpossibleClaimError, Processors
 from streams_app.delivery.ranges import CAUSES, RESET
 from streams_app.delivery.release import PartitionReleases
 from streams_app.delivery.scripts import FencedError

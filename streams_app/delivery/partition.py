@@ -10,12 +10,12 @@ from typing import Protocol
 
 from streams_app.delivery import fingerprints
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.claim import LogBounds
 from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import Fingerprint, Incarnation
 from streams_app.delivery.group_consumer import GroupConsumer, Member
-from streams_app.delivery.offset_metadata import offsets_in
+from streams_app.delivery.offset_metadata import OffsetAndMetadata, offsets_in
 from streams_app.delivery.partition_offsets import PartitionOffsets
-from streams_app.delivery.processor import LogBounds, OffsetAndMetadata
 from streams_app.delivery.ranges import Ranges
 from streams_app.delivery.reconnection import Reconnection
 

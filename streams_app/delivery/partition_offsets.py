@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 
 from streams_app.delivery.group_consumer import PartitionCommit
-from streams_app.delivery.offset_metadata import commit_of, raised
-from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata, commit_of, raised
 from streams_app.delivery.ranges import ServedProcessor
 
 

@@ -1,234 +1,22 @@
 """The port between the delivery layer and folds, read stores, subscribers, live views and journals.
 
 The delivery layer decides which member owns a partition, in which ranges its log is delivered, and which offsets are committed. A
-:class:`Processor` handles the records of one partition for one of those components, and stores its own state. A :class:`Claim`
+:class:`Processor` handles the records of one partition for one of those components, and stores its own state. A :class:`.Claim`
 connects a processor with its partition.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Collection, Mapping
+from typing import Final, Protocol
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.clocks import ReaderView
-from streams_app.delivery.fingerprints import Fingerprint
+from streams_app.delivery.claim import Claim
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.health.progress import Progress
 
 NO_OFFSET: Final = 2**63 - 1
 """Result of :meth:`Processor.claim` if the processor needs no records: an offset beyond the end of every log."""
-
-
-class OffsetAndMetadata(NamedTuple):
-    """The offset of a processor and its metadata, as stored in the metadata of a commit.
-
-    Attributes:
-        offset: Low watermark of the processor: lowest offset whose effect is not yet delivered. The committed offset of a
-            partition is the lowest low watermark of its processors.
-        metadata: Text for the next owner, which receives it in :attr:`Claim.committed`; "" for none. All processors of a partition
-            share the metadata limit of the broker (4 096 bytes).
-    """
-
-    offset: int
-    metadata: str = ""
-
-
-class LogBounds(NamedTuple):
-    """First offset and last stable offset of a partition's log, and when the broker was queried for them.
-
-    Attributes:
-        begin: First offset.
-        end: Last stable offset, the offset after the last readable record.
-        asked_ms: Wall-clock time of the request to the broker.
-    """
-
-    begin: int
-    end: int
-    asked_ms: int
-
-
-class ClaimedPartition(Protocol):
-    """A claimed partition, as its processors use it by way of their :class:`Claim`.
-
-    Each method implements the method of the same name of :class:`Claim`. The argument ``name`` is the name of the processor.
-    """
-
-    def resync(self, cause: str, why: str, script: str) -> None:
-        """Claim the partition again, unless it is being released."""
-
-    def fatal(self, error: BaseException) -> None:
-        """Handle a fatal error: for the group of the folds, end the process; for any other group, recreate its client."""
-
-    def on_progress(self) -> None:
-        """Report that delivered records were applied. A paused reader is resumed once no delivered record waits."""
-
-    async def commit_now(self, name: str, position: OffsetAndMetadata) -> None:
-        """Commit the offset of one processor together with those of the partition's other processors; wait for the answer."""
-
-    async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
-        """Return the committed offset and metadata of a processor in each other partition of the topic, by partition number.
-
-        The value is None for a partition whose commit has no metadata. Partitions are left out if they have no commit, or one that
-        does not contain the processor.
-        """
-
-    async def log_bounds_now(self) -> LogBounds:
-        """Query the broker for the current first offset and last stable offset of the partition."""
-
-    async def broker_keeps_metadata(self) -> bool:
-        """Return whether the broker stores commit metadata, judged by the commit of the partition; False if there is none."""
-
-    async def rewind_if_truncated(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        """Compare the log with fingerprints of records that were read; if it was truncated, lower the offset of the processor.
-
-        Returns:
-            None if no change was found. Else the offset from which to read again; the processor's offset in the next commit is then
-            at most that offset.
-        """
-
-    async def offset_at(self, time_ms: int) -> int:
-        """Return an offset at or below all records with a timestamp >= ``time_ms``; the end of the log if there are none."""
-
-    def reader_view(self) -> ReaderView:
-        """Return the end offsets in the last fetch reply of the partition, and the time of that fetch."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Claim:
-    """The right of one processor to one partition, until the next claim of that partition.
-
-    If the partition has a commit, Kafka has just accepted that commit again from this member and generation, which proves that the
-    member owned the partition at that moment. Once the partition is being released, :meth:`resync` and :meth:`on_progress` have no
-    effect. Once the processors of the partition have ended, :meth:`commit_now` raises an error.
-
-    Attributes:
-        tp: The partition.
-        name: Name of the processor, under which the commit stores its offset.
-        token: Random token of this claim. The claim that stored its token last owns the processor's state: every script and
-            transaction checks the token.
-        generation: Generation of the consumer group. Commits under this claim use this generation and no later one.
-        member_id: Id of this member in that generation.
-        committed: Committed offset and metadata of this processor; None if the processor is new. If the broker stores no metadata,
-            this is the committed offset of the partition.
-        log_bounds: Bounds of the log when the claim began.
-        partitions: Number of partitions of the topic.
-        topic_id: Id that the broker gave the topic when it was created; "" if the broker has no topic ids.
-        was_reset: Whether the client has just reset its position by itself: the log was truncated, or the topic was created again.
-    """
-
-    tp: TP
-    name: str
-    generation: int
-    member_id: str
-    committed: OffsetAndMetadata | None
-    log_bounds: LogBounds
-    partitions: int
-    topic_id: str
-    was_reset: bool
-    _partition: ClaimedPartition
-    token: str = field(default_factory=lambda: secrets.token_hex(8))
-
-    def resync(self, cause: str, why: str = "", script: str = "") -> None:
-        """Report that the state is not as the processor left it: the partition is claimed again, after a growing backoff.
-
-        Args:
-            cause: One word, for metrics.
-            why: The cause as text, for logs.
-            script: Name of the script or step that detected it.
-        """
-        self._partition.resync(cause, why, script)
-
-    def fatal(self, error: BaseException) -> None:
-        """Report an unexpected error, or one that only an operator can resolve.
-
-        After an error of a fold, the process ends. After an error of another processor, the client of its group is recreated.
-        """
-        self._partition.fatal(error)
-
-    def on_progress(self) -> None:
-        """Report that :attr:`Processor.in_flight` has fallen; once it is 0, the reader of the partition is resumed.
-
-        Call it after each step that applies records, not for each record.
-        """
-        self._partition.on_progress()
-
-    async def commit_now(self, position: OffsetAndMetadata) -> None:
-        """Commit the offset of this processor together with those of the partition's other processors; wait for the answer.
-
-        A new processor commits its initial offset by this method within :meth:`Processor.claim`, *before* it starts. The new
-        processors of a partition are committed together, because a broker without metadata would apply the first offset to all.
-
-        Raises:
-            NotOwnerError: Kafka rejected the commit, or the processors of the partition have ended.
-            KafkaError, TimeoutError: The outcome is unknown; an offset may be committed again at any time.
-        """
-        await self._partition.commit_now(self.name, position)
-
-    async def offsets_in_other_partitions(self) -> Mapping[int, OffsetAndMetadata | None]:
-        """Return the committed offset of this processor in every other partition of the topic.
-
-        Returns:
-            Offset and metadata by partition number; None for a partition whose commit has no metadata, so that the offset of this
-            processor is unknown. Partitions are left out if they have no commit, or one that does not contain this processor.
-
-        Raises:
-            KafkaError, TimeoutError: The broker does not answer; try again.
-        """
-        return await self._partition.offsets_in_other_partitions(self.name)
-
-    async def log_bounds_now(self) -> LogBounds:
-        """Query the broker for the current first offset and last stable offset of the partition.
-
-        Records may be appended after :attr:`log_bounds` was read. So a processor calls this method after it has taken over its
-        state, to determine whether it is at the end of the log.
-
-        Raises:
-            KafkaError, TimeoutError: The broker does not answer; try again.
-        """
-        return await self._partition.log_bounds_now()
-
-    async def rewind_if_truncated(self, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        """Compare the log with fingerprints of records that were read; if it was truncated, lower the offset of this processor.
-
-        A broker may have restarted on an older copy of its disk, for example. If the log was truncated, this is logged and counted,
-        and the offset of this processor in the next commit is lowered.
-
-        Args:
-            kept: Fingerprints of records that were read from the topic with the id :attr:`topic_id`.
-            read_to: Offset below which all records were read.
-
-        Returns:
-            None if no change was found, or the broker has no topic ids, so that nothing was compared. Else the offset from which to
-            read again: records from there on may have been replaced.
-
-        Raises:
-            KafkaError, TimeoutError: The broker does not answer; try again.
-        """
-        return await self._partition.rewind_if_truncated(self.name, kept, read_to) if self.topic_id else None
-
-    async def broker_keeps_metadata(self) -> bool:
-        """Return whether the broker stores commit metadata, judged by the commit of the partition; False if there is no commit.
-
-        The embedded broker stores none; the committed offset then applies to all processors.
-
-        Raises:
-            KafkaError, TimeoutError: The broker does not answer; try again.
-        """
-        return await self._partition.broker_keeps_metadata()
-
-    async def offset_at(self, time_ms: int) -> int:
-        """Return an offset at or below all records with a timestamp >= ``time_ms``; the end of the log if there are none.
-
-        Raises:
-            KafkaError, TimeoutError: The broker does not answer; try again.
-        """
-        return await self._partition.offset_at(time_ms)
-
-    def reader_view(self) -> ReaderView:
-        """Return the end offsets in the last fetch reply of this partition, with or without records, and the time of that fetch."""
-        return self._partition.reader_view()
 
 
 class Processor(Protocol):
@@ -251,7 +39,7 @@ class Processor(Protocol):
         """Take over the processor's state under ``claim.token``. After a timeout, the call is cancelled.
 
         A processor without state starts at ``claim.committed``. If that is None, it chooses where it starts, and commits that
-        offset by :meth:`Claim.commit_now` before it writes anything.
+        offset by :meth:`.Claim.commit_now` before it writes anything.
 
         Returns:
             The first offset that the processor needs: fence + 1, which may be below or above the committed offset.

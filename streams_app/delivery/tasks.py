@@ -8,7 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from streams_app.delivery.processor import Claim
+from streams_app.delivery.claim import Claim
 from streams_app.delivery.scripts import FencedError
 
 CANCEL_RETRY_SECONDS: Final = 0.5

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.parser import text_string_to_metric_families
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.formatting import counted, escaped, shown, span, time_text
 from streams_app.operations.dead_letter import ListedDeadLetter
 from streams_app.operations.group_facts import lay_out

@@ -22,8 +22,7 @@ from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.group_consumer import PartitionCommit
-from streams_app.delivery.offset_metadata import commit_of, offsets_of
-from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata, commit_of, offsets_of
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import FOLD_NAME, Fold

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.offset_metadata import commit_of
-from streams_app.delivery.processor import OffsetAndMetadata, Processors
+from streams_app.delivery.offset_metadata import OffsetAndMetadata, commit_of
+from streams_app.delivery.processor import Processors
 from streams_app.subscribers.declaration.received import Received, Retry
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.state.offset_metadata import OffsetMetadata, decoded, encoded

@@ -9,8 +9,10 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from streams_app.delivery.claim import Claim
 from streams_app.delivery.fingerprints import OTHER, Fingerprint, up_to
-from streams_app.delivery.processor import Claim, OffsetAndMetadata, OtherLogError
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
+from streams_app.delivery.processor import OtherLogError
 from streams_app.folding.agents.emitter import Emitter
 from streams_app.folding.shard.shard import Shard
 from streams_app.health.metrics import Metrics
@@ -161,7 +163,7 @@ def partitions_at_first_start(partition: int, in_others: Mapping[int, OffsetAndM
     Args:
         partition: Number of the claimed partition, in which the fold has no position.
         in_others: Positions of the fold in the other partitions, see
-            :meth:`streams_app.delivery.processor.Claim.offsets_in_other_partitions`.
+            :meth:`streams_app.delivery.claim.Claim.offsets_in_other_partitions`.
         present: Number of partitions the source has now.
 
     Returns:

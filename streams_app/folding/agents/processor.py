@@ -17,8 +17,9 @@ from typing import Final
 from redis.exceptions import OutOfMemoryError
 
 from streams_app.delivery.batch import Batch
+from streams_app.delivery.claim import Claim
 from streams_app.delivery.clocks import ReaderView
-from streams_app.delivery.processor import Claim, OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.scripts import FencedError
 from streams_app.delivery.tasks import cancel_all, run
 from streams_app.errors import text_of

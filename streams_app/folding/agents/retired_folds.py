@@ -14,7 +14,9 @@ from typing import Any
 import orjson
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.processor import NO_OFFSET, Claim, OffsetAndMetadata, Processor
+from streams_app.delivery.claim import Claim
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
+from streams_app.delivery.processor import NO_OFFSET, Processor
 from streams_app.delivery.scripts import FencedError
 from streams_app.delivery.tasks import run
 from streams_app.errors import text_of

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 
+from streams_app.delivery.claim import Claim, LogBounds
 from streams_app.delivery.clocks import TrustedClock
-from streams_app.delivery.processor import Claim, LogBounds, OtherLogError
+from streams_app.delivery.processor import OtherLogError
 from streams_app.journal.store.journal_store import InitialState, JournalClaim, JournalStore
 from streams_app.settings import JournalSettings
 

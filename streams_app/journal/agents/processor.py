@@ -17,8 +17,10 @@ from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError
 
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.claim import Claim
 from streams_app.delivery.clocks import TrustedClock, advanced, is_caught_up
-from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processor, Processors
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
+from streams_app.delivery.processor import Processor, Processors
 from streams_app.delivery.scripts import FencedError
 from streams_app.delivery.tasks import cancel_all, run
 from streams_app.health.outage_reporter import OutageReporter

@@ -17,10 +17,12 @@ from typing import Final
 from redis.exceptions import OutOfMemoryError
 
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.claim import Claim, LogBounds
 from streams_app.delivery.clocks import AcknowledgedUntil, TrustedClock, advanced, is_caught_up
 from streams_app.delivery.dead_letters import DeadLetterSender, unacknowledged_text
 from streams_app.delivery.fingerprints import followed_by
-from streams_app.delivery.processor import Claim, LogBounds, OffsetAndMetadata, Processor, Processors
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
+from streams_app.delivery.processor import Processor, Processors
 from streams_app.delivery.scripts import Scripts
 from streams_app.delivery.tasks import cancel_all, run
 from streams_app.errors import TryAgainError

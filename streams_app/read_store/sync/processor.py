@@ -14,8 +14,10 @@ from functools import partial
 from typing import Final, TypeVar
 
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.claim import Claim
 from streams_app.delivery.fingerprints import Fingerprint, followed_by, of_text, thinned, to_text, up_to
-from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processor, Processors
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
+from streams_app.delivery.processor import Processor, Processors
 from streams_app.delivery.tasks import cancel_all, run
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.read_store.core.store import ProgressError, ProgressStep, former_end_of

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.claim import Claim
 from streams_app.delivery.fingerprints import Fingerprint, followed_by, thinned
-from streams_app.delivery.processor import Claim, OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.subscribers.execution.context import SubscriberContext
 from streams_app.subscribers.execution.executor import Attempt
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent

@@ -18,7 +18,9 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Final
 
-from streams_app.delivery.processor import NO_OFFSET, Claim, OffsetAndMetadata
+from streams_app.delivery.claim import Claim
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
+from streams_app.delivery.processor import NO_OFFSET
 from streams_app.delivery.tasks import cancel_all
 from streams_app.subscribers.execution.crash_isolation import FEWEST_TOGETHER, WATCH_PASSED, next_together, watched_ms
 from streams_app.subscribers.execution.decoding import DecodedRecord

@@ -10,8 +10,10 @@ from asyncio import Task
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from streams_app.delivery.claim import Claim
 from streams_app.delivery.group_consumer import NotOwnerError
-from streams_app.delivery.processor import Claim, ImpossibleClaimError, OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
+from streams_app.delivery.processor import ImpossibleClaimError
 from streams_app.delivery.scripts import FencedError
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome

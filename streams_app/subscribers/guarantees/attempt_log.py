@@ -14,7 +14,7 @@ from typing import Final
 
 from streams_app.delivery.batch import Batch
 from streams_app.delivery.dependency_errors import waiting_for_label
-from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import text_of
 from streams_app.redis_access.client import REDIS_ERRORS, redis_fault_text

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from streams_app.delivery.batch import Batch
 from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS, waiting_for_label
-from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import text_of
 from streams_app.reported_backoff import ReportedBackoff

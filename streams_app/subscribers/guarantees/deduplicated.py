@@ -8,7 +8,8 @@ from __future__ import annotations
 from asyncio import Task
 from collections.abc import Collection, Sequence
 
-from streams_app.delivery.processor import Claim, OffsetAndMetadata
+from streams_app.delivery.claim import Claim
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent

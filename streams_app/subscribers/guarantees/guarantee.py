@@ -7,7 +7,8 @@ from collections.abc import Collection, Coroutine, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from streams_app.delivery.batch import Batch
-from streams_app.delivery.processor import Claim, OffsetAndMetadata
+from streams_app.delivery.claim import Claim
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent

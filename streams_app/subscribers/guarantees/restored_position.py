@@ -7,8 +7,10 @@ import logging
 from typing import Final, NamedTuple
 
 from streams_app.delivery.batch import TP
+from streams_app.delivery.claim import Claim
 from streams_app.delivery.fingerprints import Fingerprint, up_to
-from streams_app.delivery.processor import NO_OFFSET, Claim, ImpossibleClaimError, OffsetAndMetadata, OtherLogError
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
+from streams_app.delivery.processor import NO_OFFSET, ImpossibleClaimError, OtherLogError
 from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.subscribers.execution.context import SubscriberContext
 from streams_app.subscribers.state.initial_offsets import how_to_set_offsets

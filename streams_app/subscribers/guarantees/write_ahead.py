@@ -16,7 +16,9 @@ from functools import partial
 from typing import Any, Final
 
 from streams_app.delivery.batch import Batch
-from streams_app.delivery.processor import NO_OFFSET, Claim, OffsetAndMetadata
+from streams_app.delivery.claim import Claim
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
+from streams_app.delivery.processor import NO_OFFSET
 from streams_app.delivery.tasks import cancel_all
 from streams_app.errors import BadEventError
 from streams_app.events.codec import check_headers

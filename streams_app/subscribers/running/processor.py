@@ -14,7 +14,9 @@ from itertools import islice
 from typing import Final
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processor
+from streams_app.delivery.claim import Claim
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
+from streams_app.delivery.processor import Processor
 from streams_app.delivery.tasks import run
 from streams_app.errors import BadEventError
 from streams_app.events.codec import check_headers

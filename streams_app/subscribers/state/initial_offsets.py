@@ -13,8 +13,7 @@ from typing import Final, Literal, TypeAlias
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.group_consumer import PartitionCommit
-from streams_app.delivery.offset_metadata import commit_of, offsets_in
-from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata, commit_of, offsets_in
 from streams_app.errors import ConfigurationError
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.group_offsets import commits_in, in_group, move

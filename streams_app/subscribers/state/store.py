@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from redis.asyncio import Redis
 
-from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.scripts import Script, Scripts, Timer, unmeasured, with_included
 from streams_app.subscribers.state.keys import HOUR_MS, SubscriberKeys
 from streams_app.subscribers.state.token_bucket import LeaseGrant, TokenBucket

@@ -15,11 +15,12 @@ from aiokafka.protocol.commit import OffsetCommitRequest
 
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
+from streams_app.delivery.claim import Claim
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.group_consumer import NotOwnerError, PartitionCommit
-from streams_app.delivery.offset_metadata import commit_of
+from streams_app.delivery.offset_metadata import OffsetAndMetadata, commit_of
 from streams_app.delivery.ownership import Ownership, OwnershipConfig
-from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processors
+from streams_app.delivery.processor import Processors
 from streams_app.health.status import Status
 from streams_app.kafka.group_member import GroupMember
 from streams_app.settings import Settings

@@ -9,9 +9,10 @@ import pytest
 
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.claim import Claim
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.ownership import Ownership, OwnershipConfig
-from streams_app.delivery.processor import Claim, Processors
+from streams_app.delivery.processor import Processors
 from streams_app.health.status import Status
 from streams_app.kafka.group_member import BUSY_FETCH_MAX_WAIT_MS, FETCH_MAX_WAIT_MS, GroupMember
 from streams_app.settings import Settings

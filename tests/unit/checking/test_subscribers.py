@@ -13,8 +13,7 @@ from streams_app.checking.finding import Level, lasting
 from streams_app.checking.subscribers import commit_finding, field_findings, id_findings, key_findings, retention_findings
 from streams_app.delivery.batch import TP
 from streams_app.delivery.group_consumer import PartitionCommit
-from streams_app.delivery.offset_metadata import commit_of
-from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata, commit_of
 from streams_app.fold import Fold
 from streams_app.settings import EventsSettings, Settings
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of

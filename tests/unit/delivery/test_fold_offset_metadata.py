@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.delivery.group_consumer import PartitionCommit
-from streams_app.delivery.offset_metadata import MAX_METADATA_BYTES, commit_of, offsets_of, packed, unpacked
-from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.delivery.offset_metadata import MAX_METADATA_BYTES, OffsetAndMetadata, commit_of, offsets_of, packed, unpacked
 from streams_app.fold import Fold
 from streams_app.folding.metadata_size import faults_of, metadata_bytes
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.delivery.group_consumer import PartitionCommit
-from streams_app.delivery.offset_metadata import commit_of, offsets_of, raised
-from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata, commit_of, offsets_of, raised
 from streams_app.folding.agents.claim import partitions_at_first_start
 
 offsets = st.integers(0, 2**40)

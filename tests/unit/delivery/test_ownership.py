@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.claim import Claim, LogBounds
 from streams_app.delivery.claim_retry import LONG_AGO_MS, ReclaimBackoff
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.ownership import CLAIM_SECONDS
-from streams_app.delivery.processor import NO_OFFSET, Claim, LogBounds, OffsetAndMetadata
+from streams_app.delivery.processor import NO_OFFSET
 from streams_app.delivery.ranges import HOLE, IDLE, IDLE_MS, RESET, STUCK_MS, Ranges, ServedProcessor
 from streams_app.health.progress import Progress
 from tests.helpers import wait_until

@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaConnectionError
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Commits
 from streams_app.delivery.group_consumer import InDoubtError, Member, NotOwnerError, PartitionCommit
-from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.reported_backoff import REPORT_EVERY_MS
 from tests.helpers import wait_until
 from tests.manual_clock import ManualClock

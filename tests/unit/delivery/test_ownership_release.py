@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from tests.ownership import TP0, Taker, Worker
 from tests.virtual_loop import in_no_time
 

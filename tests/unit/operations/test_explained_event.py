@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.operations.dead_letter import ListedDeadLetter
 from streams_app.operations.event_facts import EventFacts, SearchedOffsets, describe, describe_none, worker_text
 from streams_app.operations.worker_pages import Page

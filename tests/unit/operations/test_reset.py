@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streams_app.delivery.group_consumer import PartitionCommit
-from streams_app.delivery.offset_metadata import commit_of, offsets_of
-from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata, commit_of, offsets_of
 from streams_app.operations.reset_fold import without_fold
 
 FOLDS = ("likes", "shares")

@@ -13,8 +13,9 @@ from redis.asyncio import Redis
 from streams_app import Fold
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.claim import Claim, LogBounds
 from streams_app.delivery.clocks import ReaderView, TrustedClock
-from streams_app.delivery.processor import Claim, LogBounds, OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.folding.agents.processor import FoldProcessor
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys

@@ -11,7 +11,8 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.processor import Claim, LogBounds, OffsetAndMetadata
+from streams_app.delivery.claim import Claim, LogBounds
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.folding.agents.retired_folds import RetiredFoldProcessor
 from streams_app.folding.core.event import FoldEvent
 from tests.conftest import Names

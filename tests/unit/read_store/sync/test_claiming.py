@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from streams_app.delivery.processor import Claim, OffsetAndMetadata
+from streams_app.delivery.claim import Claim
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.read_store.core.store import former_end_of
 from streams_app.read_store.sync.processor import start_offset
 from tests.store_processor import P0, Store, claim_of, opened

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.read_store.core.store import ProgressStep
 from streams_app.read_store.sync.store_sync import MAX_RECORDS
 from tests.helpers import wait_until

@@ -11,7 +11,7 @@ import pytest
 
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.local.scripts import MemoryScripts
 from streams_app.subscribers.execution.executor import Attempt
 from streams_app.subscribers.guarantees.attempt_log import AttemptLog

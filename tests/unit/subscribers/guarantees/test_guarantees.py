@@ -12,7 +12,8 @@ import pytest
 
 from streams_app import Event, Received, Retry, subscriber
 from streams_app.delivery.batch import TP
-from streams_app.delivery.processor import ImpossibleClaimError, LogBounds
+from streams_app.delivery.claim import LogBounds
+from streams_app.delivery.processor import ImpossibleClaimError
 from streams_app.delivery.producer import OutgoingRecord
 from streams_app.subscribers.guarantees.at_most_once import AtMostOnceGuarantee
 from streams_app.subscribers.running.processor import SubscriberProcessor
