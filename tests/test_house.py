@@ -220,6 +220,45 @@ def test_every_file_is_short(path: Path) -> None:
     assert len(path.read_text("utf-8").splitlines()) <= MAX_LINES
 
 
+SHORT = 60
+STANDS_ALONE = {
+    "checking/http.py": "one subject of the command check",
+    "checking/read_store.py": "one subject of the command check",
+    "checking/rights.py": "one subject of the command check",
+    "checking/schema_registry.py": "one subject of the command check",
+    "checking/tracing.py": "one subject of the command check",
+    "kafka/attempts.py": "a rule about cancellation that has nothing to do with the member of a group, which uses it",
+    "kafka/patches/consumer_end.py": "uses private names of aiokafka, which only modules of this folder do",
+    "kafka/tables.py": "replaces a class of Faust",
+    "live/core/model.py": "the model with which tests and schedules compare the scripts",
+}
+"""Module under 60 lines with one importer → why it stands alone.
+
+The list has no module whose docstring begins with "Patch of": it corrects one fault of a library, and is removed with the fault.
+"""
+
+
+def importers() -> dict[str, set[str]]:
+    """Return module → modules of the package that import it, also within functions."""
+    found: dict[str, set[str]] = {}
+    for module, path in OURS.items():
+        names = imported(path.read_text("utf-8"))
+        for needed in {name if name in OURS else name.rpartition(".")[0] for name in names} & OURS.keys() - {module}:
+            found.setdefault(needed, set()).add(module)
+    return found
+
+
+def test_short_module_with_one_importer_says_why_it_stands_alone() -> None:
+    texts = {module: OURS[module].read_text("utf-8") for module, users in importers().items() if len(users) == 1}
+    found = {
+        label(OURS[module])
+        for module, text in texts.items()
+        if len(text.splitlines()) < SHORT and OURS[module].name != "__init__.py" and not text.startswith('"""Patch of ')
+    }
+
+    assert found <= STANDS_ALONE.keys()
+
+
 @pytest.mark.parametrize("path", MODULES, ids=label)
 def test_every_exception_to_a_check_carries_its_reason(path: Path) -> None:
     lines = path.read_text("utf-8").splitlines()

@@ -17,15 +17,15 @@ BENCHMARKS = TESTS.parent / "benchmarks"
 BANNED = {
     "again": 2, "carrier": 0, "culprit": 0, "culprits": 0, "deaths": 0, "drained": 0, "edges": 0, "elsewhere": 0, "endings": 0,
     "figures": 0, "held": 0, "host": 3, "hurry": 0, "insist": 0, "insisted": 0, "insisting": 0, "known": 16, "leave": 4,
-    "leaving": 0, "letter": 0, "letters": 0, "look": 1, "looked": 0, "looks": 0, "lost": 11, "mark": 0, "marks": 0, "note": 1,
-    "noted": 0, "notes": 0, "noting": 0, "pace": 0, "patience": 3, "place": 2, "placed": 0, "places": 0, "placing": 0, "posts": 0,
-    "refusal": 0, "refusals": 0, "refuse": 0, "refused": 2, "refuser": 0, "refuses": 2, "riddle": 0, "serving": 0, "spelling": 0,
-    "starved": 0, "stumbling": 0, "surroundings": 0, "tell": 0, "tells": 0, "told": 0, "trials": 0, "tries": 0, "trouble": 0,
-    "troubled": 0, "troubles": 0, "unplaced": 0, "vanished": 0,
+    "leaving": 0, "letter": 0, "letters": 0, "look": 1, "looked": 0, "looking": 0, "looks": 0, "lost": 10, "mark": 0, "marks": 0,
+    "note": 1, "noted": 0, "notes": 0, "noting": 0, "pace": 0, "patience": 3, "place": 2, "placed": 0, "places": 0, "placing": 0,
+    "posts": 0, "refusal": 0, "refusals": 0, "refuse": 0, "refused": 2, "refuser": 0, "refuses": 2, "riddle": 0, "said": 0,
+    "saying": 0, "serving": 0, "spelling": 0, "starved": 0, "stumbling": 0, "surroundings": 0, "tell": 0, "tells": 0, "told": 0,
+    "trials": 0, "tries": 0, "trouble": 0, "troubled": 0, "troubles": 0, "unplaced": 0, "vanished": 0,
 }  # fmt: skip
 """Replaced word → how many identifiers of the package may still contain it. A number may only shrink, to zero."""
 
-BANNED_IN_TESTS = dict.fromkeys([*BANNED, "guarded", "joining", "marking", "said", "say"], 0) | {
+BANNED_IN_TESTS = dict.fromkeys([*BANNED, "guarded", "joining", "marking", "say"], 0) | {
     "again": 2, "carrier": 3, "deaths": 4, "drained": 1, "figures": 10, "host": 5, "known": 12, "leave": 4, "letter": 3, "lost": 24,
     "note": 3, "patience": 2, "place": 42, "placed": 1, "places": 7, "posts": 1, "serving": 1, "tell": 1, "tries": 1,
 }  # fmt: skip

@@ -287,7 +287,7 @@ def replay_dead_letters(
     source from which it came. Receipts in the dead-letter topic record which events were replayed. Events that were not selected or
     could not be replayed can be replayed later.
 
-    The replay stops at the end that the dead-letter topic had at its start. Ctrl-C ends it after the current page. Only one replay
+    The replay stops at the end that the dead-letter topic had at its start. Ctrl-C ends it after the current batch. Only one replay
     runs at a time for each fold and each subscriber: a second one reports the first, and ends with exit code 75. After a replay
     was killed, the next one can begin 30 s later.
 
@@ -327,13 +327,13 @@ class StoppableReplay(Protocol):
     """A replay of dead letters that :func:`run` can run and stop.
 
     Attributes:
-        on_page: Called with the progress after each page.
+        on_batch: Called with the progress after each batch.
     """
 
-    on_page: Callable[[ReplayProgress], None]
+    on_batch: Callable[[ReplayProgress], None]
 
     def stop(self) -> None:
-        """End the replay after the current page."""
+        """End the replay after the current batch."""
 
     async def run(self) -> None:
         """Replay all selected dead letters."""
@@ -342,7 +342,7 @@ class StoppableReplay(Protocol):
 async def run(replay: StoppableReplay, clock: Clock) -> int | None:
     """Run a replay until it ends or a signal arrives.
 
-    The first signal ends the replay after the current page and its receipts. A second signal ends the replay immediately.
+    The first signal ends the replay after the current batch and its receipts. A second signal ends the replay immediately.
 
     Returns:
         The number of the first signal; None if no signal arrived.
@@ -359,14 +359,14 @@ async def run(replay: StoppableReplay, clock: Clock) -> int | None:
             task.cancel()
             return
         replay.stop()
-        click.echo("ending after the current page; press again to end at once", err=True)
+        click.echo("ending after the current batch; press again to end at once", err=True)
 
     numbers = signal.SIGINT, signal.SIGTERM
     for number in numbers:
         loop.add_signal_handler(number, on_signal, number)
     try:
         with show_progress(clock, "") as show:
-            replay.on_page = lambda done: show(_words(done), done.searched + done.read, 2 * done.offsets)
+            replay.on_batch = lambda done: show(_words(done), done.searched + done.read, 2 * done.offsets)
             await task
     except asyncio.CancelledError:
         if not seen:

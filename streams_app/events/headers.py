@@ -118,7 +118,7 @@ def context_of(headers: Headers) -> dict[str, str]:
     }
 
 
-def followed(inherited: Mapping[str, str], said: Mapping[str, str]) -> dict[str, str]:
+def followed(inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """Return the context of an event that a subscriber publishes: new entries, and inherited ones of the event that it handles.
 
     New entries have priority. Entries are inherited only as long as the limits for a published context are kept, so that an event
@@ -126,10 +126,10 @@ def followed(inherited: Mapping[str, str], said: Mapping[str, str]) -> dict[str,
 
     Args:
         inherited: Context of the event that the subscriber handles.
-        said: New context, within the limits.
+        own: New context, within the limits.
     """
-    found = dict(said)
-    size = sum(_size(*entry) for entry in said.items())
+    found = dict(own)
+    size = sum(_size(*entry) for entry in own.items())
     for name, value in inherited.items():
         if name in found or len(found) == CONTEXT_NAMES or not CONTEXT_NAME.fullmatch(name):
             continue

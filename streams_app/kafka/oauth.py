@@ -195,8 +195,8 @@ def _run(words: list[str]) -> Token:
     except OSError as error:
         raise TokenUnavailableError(f"{COMMAND_SETTING}: cannot run {words[0]}: {error.strerror}", is_certain=True) from error
     if ran.returncode:
-        said = ran.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:MAX_ERROR_CHARACTERS]
-        raise TokenUnavailableError(f"{COMMAND_SETTING}: {words[0]} ended with {ran.returncode}{said and f': {said}'}")
+        output = ran.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:MAX_ERROR_CHARACTERS]
+        raise TokenUnavailableError(f"{COMMAND_SETTING}: {words[0]} ended with {ran.returncode}{output and f': {output}'}")
     return _parsed(ran.stdout.decode("utf-8", "replace"))
 
 

@@ -176,8 +176,8 @@ class _Worker:
         self._logged_until[one.dead_letters] += len(dead_letters)
         for dead_letter in dead_letters:
             # The headers of the dead letter come before those of its event, so the first value of a name counts.
-            said = {name: (value or b"").decode(errors="replace") for name, value in reversed(dead_letter.headers)}
-            shown = (said.get(name, "") for name in ("reason", "event-id", "attempts", "detail", "trace"))
+            headers = {name: (value or b"").decode(errors="replace") for name, value in reversed(dead_letter.headers)}
+            shown = (headers.get(name, "") for name in ("reason", "event-id", "attempts", "detail", "trace"))
             logger.error("dead letter subscriber=%s reason=%s event=%s attempts=%s detail=%s\n%s", one.subscriber.name, *shown)
 
 

@@ -22,7 +22,7 @@ from streams_app.kafka.log_reader import POLL_MS, SILENT_SECONDS, stable_ends
 from streams_app.operations.dead_letter import DeadLetterSelection, ListedDeadLetter, split_headers
 from streams_app.settings import Settings
 
-PAGE_RECORDS: Final = 500
+BATCH_RECORDS: Final = 500
 BEFORE_MS: Final = 3_600_000
 """How much before the requested start reading begins, in ms. A dead letter ``finished-late`` may be written some time before
 the dead letter ``interrupted`` of the same event, so it may lie before the requested start."""
@@ -51,8 +51,8 @@ class DeadLetterTopic:
         """Number of offsets to read, in all partitions."""
         return sum(self.ends[tp] - begin for tp, begin in self.begins.items())
 
-    async def pages(self) -> AsyncIterator[list[ListedDeadLetter]]:
-        """Yield all dead letters and receipts in pages, ordered within each partition. A page may be empty.
+    async def batches(self) -> AsyncIterator[list[ListedDeadLetter]]:
+        """Yield all dead letters and receipts in batches, ordered within each partition. A batch may be empty.
 
         Each call reads the topic again, from :attr:`begins` to :attr:`ends`.
 
@@ -71,7 +71,7 @@ class DeadLetterTopic:
                 consumer.pause(tp)
             if not unread:
                 return
-            fetched = await consumer.getmany(timeout_ms=POLL_MS, max_records=PAGE_RECORDS)
+            fetched = await consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH_RECORDS)
             silent_ms = 0 if fetched else silent_ms + POLL_MS
             if silent_ms > SILENT_SECONDS * 1000:
                 raise TryAgainError(f"Kafka does not answer while {self.name} is read: {SILENT_SECONDS:.0f} s without an answer")
@@ -191,14 +191,14 @@ async def read_dead_letters(
     has_others = False
     read = 0
     async with dead_letter_topic(settings, topic_name, since_ms=max(0, selection.since_ms - BEFORE_MS)) as topic:
-        async for page in topic.pages():
-            mine = [dead_letter for dead_letter in page if selection.concerns(dead_letter)]
+        async for batch in topic.batches():
+            mine = [dead_letter for dead_letter in batch if selection.concerns(dead_letter)]
             taken = [dead_letter for dead_letter in mine if selection.matches(dead_letter)]
             has_others = has_others or len(taken) < len(mine)
             oldest.add(taken)
             late.update(dead_letter.source for dead_letter in mine if dead_letter.is_late)
-            replayed.update(digest for dead_letter in page for digest in dead_letter.receipt(selection.address))
-            read += len(page)
+            replayed.update(digest for dead_letter in batch for digest in dead_letter.receipt(selection.address))
+            read += len(batch)
             show(f"{read:,} records of {topic_name} read", read, topic.offsets)
     return DeadLetterListing(oldest.shown(), frozenset(late), frozenset(replayed), oldest.total, has_others)
 

@@ -1,6 +1,6 @@
 """Lists the open groups, for the page ``/groups`` and the command ``streams-app groups list``.
 
-Redis is read in bounded pages, without changing anything. Event processing does not use this module.
+Redis is read in bounded batches, without changing anything. Event processing does not use this module.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WORKER_SCANNED: Final = 10_000
 """Maximum number of groups of one shard that a worker reads for its page. Groups are read in the order of their timers. An event
 moves the end of the quiet period but not the timer, so busy groups may come too early; hence more groups are read than shown."""
 
-PAGE: Final = 1_000
+BATCH: Final = 1_000
 PARTITIONS_ASKED: Final = 1_000
 SCAN_OUTBOX: Final = 10_000
 
@@ -244,10 +244,10 @@ async def collect(
     rows: list[dict[str, Any]] = []
     for shard in stored:
         if sort == "quiet":
-            pages = _by_timer(redis, shard, scanned)
+            batches = _by_timer(redis, shard, scanned)
         else:
-            pages = _by_opening(redis, shard, limit if sort == "oldest" else scanned)
-        async for members, until in pages:
+            batches = _by_opening(redis, shard, limit if sort == "oldest" else scanned)
+        async for members, until in batches:
             rows += await rows_of(redis, shard, members)
             rows.sort(key=lambda row: row[column], reverse=descending)
             del rows[limit:]
@@ -270,20 +270,20 @@ _Pages = AsyncIterator[tuple[list[tuple[bytes, float]], float]]
 
 
 async def _by_timer(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
-    """Yield pages of group keys with their timers, the earliest timer first.
+    """Yield batches of group keys with their timers, the earliest timer first.
 
-    Each page comes with a time in ms within which no group of a later page becomes due. A caller that has enough groups that become
-    due within that time can stop. Pages are read by score and not by rank, because the owner changes timers meanwhile, and the
-    ranks with them.
+    Each batch comes with a time in ms within which no group of a later batch becomes due. A caller that has enough groups that
+    become due within that time can stop. Batches are read by score and not by rank, because the owner changes timers meanwhile,
+    and the ranks with them.
     """
     after, ties = float("-inf"), 0
     seen: set[bytes] = set()
     while len(seen) < scanned:
         # Groups that share the last timer are read again, because some may have closed, so that others moved up.
-        found: Any = await redis.zrangebyscore(shard.keys.due, after, "+inf", start=0, num=ties + PAGE, withscores=True)
+        found: Any = await redis.zrangebyscore(shard.keys.due, after, "+inf", start=0, num=ties + BATCH, withscores=True)
         fresh = [pair for pair in found if pair[0] not in seen]
         if found:
-            wanted, after = ties + PAGE, found[-1][1]
+            wanted, after = ties + BATCH, found[-1][1]
             yield fresh, shard.quiet_in_ms(after)
             seen.update(member for member, _ in fresh)
             ties = sum(score == after for _, score in found)
@@ -292,15 +292,15 @@ async def _by_timer(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
 
 
 async def _by_opening(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
-    """Yield pages of group keys with their timers, in the order in which the groups were opened.
+    """Yield batches of group keys with their timers, in the order in which the groups were opened.
 
-    The time of each page is always 0, because this order does not show when the groups of later pages become due.
+    The time of each batch is always 0, because this order does not show when the groups of later batches become due.
     """
-    for begin in range(0, scanned, PAGE):
-        members: Any = await redis.zrange(shard.keys.first, begin, min(begin + PAGE, scanned) - 1)
+    for begin in range(0, scanned, BATCH):
+        members: Any = await redis.zrange(shard.keys.first, begin, min(begin + BATCH, scanned) - 1)
         timers: Any = await redis.zmscore(shard.keys.due, members) if members else []
         yield [(member, timer) for member, timer in zip(members, timers, strict=True) if timer is not None], 0.0
-        if len(members) < PAGE:
+        if len(members) < BATCH:
             return
 
 

@@ -20,7 +20,7 @@ from streams_app.formatting import counted
 from streams_app.operations.folded_topics import AnnouncedChanges, FoldedTopics
 from streams_app.operations.repairing import repaired
 from streams_app.operations.retrying import with_retries
-from streams_app.operations.verify import PAGE, left_of
+from streams_app.operations.verify import BATCH, left_of
 from streams_app.read_store.core.merge import Cell, CellChange, StoredCell
 from streams_app.read_store.core.rebuilding import FORMER_SUFFIX, OvertakenError
 from streams_app.read_store.core.store import (
@@ -197,17 +197,19 @@ class Rebuild:
         seen = 0
         for fold in self._declared.folds:
             after: Cell | None = None
-            while page := await with_retries(lambda fold=fold, after=after: self._old.cells(fold, after, PAGE)):  # type: ignore[misc]  # mypy knows no type of a lambda with a default
-                after = page[-1][0]
-                seen += len(page)
-                await self._keep_page(dict(page), is_level=is_level)
+            while batch := await with_retries(lambda fold=fold, after=after: self._old.cells(fold, after, BATCH)):  # type: ignore[misc]  # mypy knows no type of a lambda with a default
+                after = batch[-1][0]
+                seen += len(batch)
+                await self._keep_batch(dict(batch), is_level=is_level)
                 self._on_progress(f"{seen:,} cells of the present store compared", seen, None)
 
-    async def _keep_page(self, page: Mapping[Cell, StoredCell], *, is_level: bool) -> None:
-        found = await with_retries(lambda: self._new.read(list(page)))
+    async def _keep_batch(self, batch: Mapping[Cell, StoredCell], *, is_level: bool) -> None:
+        found = await with_retries(lambda: self._new.read(list(batch)))
         is_carried = self._declared.source == "carried"
-        kept = [cell for cell, stored in page.items() if is_kept(stored, found.get(cell), is_level=is_level, is_carried=is_carried)]
-        wanted = [CellChange(cell, page[cell].version, page[cell].value) for cell in kept]
+        kept = [
+            cell for cell, stored in batch.items() if is_kept(stored, found.get(cell), is_level=is_level, is_carried=is_carried)
+        ]
+        wanted = [CellChange(cell, batch[cell].version, batch[cell].value) for cell in kept]
         versions = {cell: stored.version for cell, stored in found.items()}
         possible = await self._possible(wanted)  # also a cell without a value: its version rejects older values
         repairs = [Repair(change, versions.get(change.cell)) for change in possible]

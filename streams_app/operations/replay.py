@@ -3,13 +3,13 @@
 A :class:`.replay_destinations.Destination` decides which dead letters can be replayed, and where they go. Only the component that
 rejected an event receives it again.
 
-Receipts record what was replayed. After each page the replay appends receipts to the dead-letter topic. A receipt is a record
+Receipts record what was replayed. After each batch the replay appends receipts to the dead-letter topic. A receipt is a record
 without the header ``reason``. Its header ``streams-app-put-back`` names the application and the fold or subscriber, and its value
 has a digest of each replayed event, one per line. A receipt follows its dead letters in their partition, so retention removes it
 after them. A committed offset could not replace receipts: a replay may skip dead letters that a later one sends, and the broker
 deletes the offset of a group that had no member for a week.
 
-If a replay is killed after a page was acknowledged, but before its receipts were, the next replay sends the page again, because a
+If a replay is killed after a batch was acknowledged, but before its receipts were, the next replay sends the batch again, because a
 duplicate is better than a loss. Concurrent replays would not see each other's receipts, so :mod:`.replay_lease` allows one at a
 time.
 """
@@ -159,7 +159,7 @@ class DeadLetterReplay:
 
     Attributes:
         done: Progress so far.
-        on_page: Called with :attr:`done` after each page.
+        on_batch: Called with :attr:`done` after each batch.
     """
 
     def __init__(
@@ -192,15 +192,15 @@ class DeadLetterReplay:
         self._limit = limit
         self._repeats = again
         self._dry_run = dry_run
-        self.on_page: Callable[[ReplayProgress], None] = lambda _: None
+        self.on_batch: Callable[[ReplayProgress], None] = lambda _: None
         self._producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-replay")
 
     def stop(self) -> None:
-        """End the replay after the page in progress, so that its receipt is written."""
+        """End the replay after the batch in progress, so that its receipt is written."""
         self.done.is_stopped = True
 
     async def run(self) -> None:
-        """Replay the dead letters up to the current end of the topic. Each page is acknowledged before the next one is sent.
+        """Replay the dead letters up to the current end of the topic. Each batch is acknowledged before the next one is sent.
 
         Raises:
             TryAgainError: Kafka or Redis does not answer, or another replay is in progress; :attr:`done` has the progress so far.
@@ -223,12 +223,12 @@ class DeadLetterReplay:
             self.done.is_begun, self.done.offsets = True, topic.offsets
             before = await self._receipts(topic)
             replay_filter = ReplayFilter(to, self._selection, topic.source_partitions, () if self._repeats else before)
-            async for page in topic.pages():
+            async for batch in topic.batches():
                 if self._is_over():
                     return
-                await self._replay_page(replay_filter, page, lease)
-                self.done.read += len(page)
-                self.on_page(self.done)
+                await self._replay_batch(replay_filter, batch, lease)
+                self.done.read += len(batch)
+                self.on_batch(self.done)
             self.done.read = topic.offsets
 
     def _is_over(self) -> bool:
@@ -243,20 +243,20 @@ class DeadLetterReplay:
         ``finished-late`` may come after that of the interrupted event whose late finish it reports.
         """
         found: set[str] = set()
-        async for page in topic.pages():
+        async for batch in topic.batches():
             if self.done.is_stopped:
                 break
-            self.done.searched += len(page)
-            self.on_page(self.done)
-            for record in page:
+            self.done.searched += len(batch)
+            self.on_batch(self.done)
+            for record in batch:
                 if receipt := record.receipt(self._destination.address.decode()):
                     found.update(receipt)
                 elif self._selection.concerns(record):
                     self._destination.observe(record)
         return found
 
-    async def _replay_page(self, replay_filter: ReplayFilter, page: list[ListedDeadLetter], lease: ReplayLease | None) -> None:
-        waiting = deque(page)
+    async def _replay_batch(self, replay_filter: ReplayFilter, batch: list[ListedDeadLetter], lease: ReplayLease | None) -> None:
+        waiting = deque(batch)
         while waiting and not self._is_over():
             room = len(waiting) if self._limit is None else self._limit - self.done.replayed
             chosen: list[ListedDeadLetter] = []

@@ -5,7 +5,7 @@ would send every event twice. So a replay holds a lease, renews it, and checks i
 that was suspended until its lease expired therefore sends no more events.
 
 One case remains. If a replay is suspended between that check and the reply of the broker for longer than the lease, and another
-replay runs to its end meanwhile, then the events of one page are sent twice. Only a transactional producer could prevent that, and
+replay runs to its end meanwhile, then the events of one batch are sent twice. Only a transactional producer could prevent that, and
 not every broker supports transactions.
 """
 

@@ -16,7 +16,7 @@ MAX_FAILURES: Final = 5
 """Maximum number of retries of a call, which take about six seconds; a longer outage needs an operator."""
 
 MAX_TOO_SLOW: Final = 12
-"""Maximum number of retries of a call that times out. Its batch is halved each time, until a page of cells has become one cell."""
+"""Maximum number of retries of a call that times out. Its batch of cells is halved each time, until it has become one cell."""
 
 
 async def with_retries(call: Callable[[], Awaitable[T]]) -> T:

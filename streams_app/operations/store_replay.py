@@ -39,7 +39,7 @@ class StoreReplay:
 
     Attributes:
         done: Progress so far.
-        on_page: Called with :attr:`done` after each page.
+        on_batch: Called with :attr:`done` after each batch.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class StoreReplay:
             ConfigurationError: The store or its source cannot be used.
         """
         self.done = ReplayProgress()
-        self.on_page: Callable[[ReplayProgress], None] = lambda _: None
+        self.on_batch: Callable[[ReplayProgress], None] = lambda _: None
         self._settings = settings
         self._store = store
         self._selection = selection
@@ -71,7 +71,7 @@ class StoreReplay:
         self._resets: Mapping[str, int] = {}
 
     def stop(self) -> None:
-        """End the replay after the page in progress."""
+        """End the replay after the batch in progress."""
         self.done.is_stopped = True
 
     async def run(self) -> None:
@@ -85,19 +85,19 @@ class StoreReplay:
             async with dead_letter_topic(self._settings, self._store.dead_letters) as topic:
                 self.done.is_begun, self.done.offsets = True, topic.offsets
                 self._resets = await self._sync.resets()
-                async for page in topic.pages():
+                async for batch in topic.batches():
                     self.done.is_limited = self._limit is not None and self.done.replayed >= self._limit
                     if self.done.is_limited or self.done.is_stopped:
                         return
-                    await self._replay_page(page)
-                    self.done.read += len(page)
-                    self.on_page(self.done)
+                    await self._replay_batch(batch)
+                    self.done.read += len(batch)
+                    self.on_batch(self.done)
         finally:
             await self._sync.close()
 
-    async def _replay_page(self, page: list[ListedDeadLetter]) -> None:
+    async def _replay_batch(self, batch: list[ListedDeadLetter]) -> None:
         chosen: dict[tuple[str, bool], list[OutputRecord]] = defaultdict(list)
-        for dead_letter in page:
+        for dead_letter in batch:
             if self._takes(dead_letter):
                 record = _DeadLetterRecord(
                     dead_letter.position[1] if dead_letter.position else -1, None, dead_letter.key, dead_letter.value

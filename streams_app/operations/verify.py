@@ -1,6 +1,6 @@
 """Compares a read store with its value source, in bounded memory, while workers continue.
 
-There are two passes. The first pass compares the cells of the store with the value source, page by page: it finds wrong and extra
+There are two passes. The first pass compares the cells of the store with the value source, batch by batch: it finds wrong and extra
 cells. The second pass reads the folded topics up to the progress of the store and looks up each cell there: it finds missing cells.
 If records carry the values, only the second pass runs, and compares each record with its cell unless the cell is newer.
 
@@ -38,7 +38,7 @@ from streams_app.settings import ReadStoreSettings, Settings
 
 T = TypeVar("T")
 
-PAGE: Final = 500
+BATCH: Final = 500
 """Number of cells in one request."""
 
 MAX_SUSPECTS: Final = 10_000
@@ -120,12 +120,12 @@ class Verification:
         for fold in self._declared.folds:
             after: Cell | None = None
             while not self.done.is_cut:
-                page = await with_retries(lambda fold=fold, after=after: self._store.cells(fold, after, PAGE))  # type: ignore[misc]  # as above
-                if not page:
+                batch = await with_retries(lambda fold=fold, after=after: self._store.cells(fold, after, BATCH))  # type: ignore[misc]  # as above
+                if not batch:
                     break
-                after = page[-1][0]
-                self.done.cells += len(page)
-                found = await self._compare([CellChange(cell, stored.version) for cell, stored in page], dict(page))
+                after = batch[-1][0]
+                self.done.cells += len(batch)
+                found = await self._compare([CellChange(cell, stored.version) for cell, stored in batch], dict(batch))
                 await self._suspect((one.change for one in found), topics)
                 self._on_progress(f"{self.done.cells:,} cells compared", self.done.cells, max(total, self.done.cells))
         await self._settle(topics)
@@ -136,7 +136,7 @@ class Verification:
         ranges = {tp: (begin, min(end, progress.get(tp, begin))) for tp, (begin, end) in log_bounds.items()}
         total, done = sum(max(0, end - begin) for begin, end in ranges.values()), 0
         async for part in topics.read(ranges, former_ends(progress, ranges)):
-            for changes in _chunks(part.changes, PAGE):
+            for changes in _chunks(part.changes, BATCH):
                 if self._source.carries_values:
                     found = [one.change for one in await self._compare(changes)]
                 else:
@@ -209,7 +209,7 @@ class Verification:
         if first and not self._source.carries_values:
             first = await self._recheck(first, topics)
         new = [one for cell, one in first.items() if hash(cell) not in self._reported]
-        for chunk in _chunks(new, PAGE):
+        for chunk in _chunks(new, BATCH):
             rejected: dict[Cell, str] = {}
             try:
                 rejected = await self._repair([one for one in chunk if one.kind is not DifferenceKind.REFUSED])
@@ -227,7 +227,7 @@ class Verification:
             self._on_difference(one)
 
     async def _compare_all(self, changes: Sequence[CellChange]) -> dict[Cell, Difference]:
-        return {one.cell: one for chunk in _chunks(changes, PAGE) for one in await self._compare(chunk)}
+        return {one.cell: one for chunk in _chunks(changes, BATCH) for one in await self._compare(chunk)}
 
     async def _recheck(self, before: Mapping[Cell, Difference], topics: FoldedTopics) -> dict[Cell, Difference]:
         """Wait until changes in progress have reached the store, then compare again; return the differences that persist.

@@ -58,8 +58,8 @@ class SubscriberDeadLetter:
     @classmethod
     def of(cls, record: LocalRecord) -> SubscriberDeadLetter:
         """Parse a record of a dead-letter topic, in which the headers of the dead letter precede those of its event."""
-        said = {name: (value or b"").decode(errors="replace") for name, value in reversed(record.headers)}
-        texts = (said.get(name, "") for name in ("reason", "detail", "event-id", "attempts", "exception", "trace"))
+        headers = {name: (value or b"").decode(errors="replace") for name, value in reversed(record.headers)}
+        texts = (headers.get(name, "") for name in ("reason", "detail", "event-id", "attempts", "exception", "trace"))
         reason, detail, event_id, attempts, exception, trace = texts
         return cls(reason, detail, event_id, int(attempts or 0), exception, trace, record.key, record.value)
 

@@ -75,19 +75,19 @@ class Desk:
         return await asyncio.to_thread(run, "dead-letters", "replay", "--fold", "one", *words, "--config", str(self.config))
 
     def replay_that_stops(self, then: Callable[[], None]) -> DeadLetterReplay:
-        """Run a replay in this process that pauses after its first page with events, while ``then`` runs."""
+        """Run a replay in this process that pauses after its first batch with events, while ``then`` runs."""
         settings = Settings.load(self.config, {})
         fold = settings.folds[0]
         to = FoldDestination(self.app_id, fold, settings.limits)
         made = DeadLetterReplay(settings, to, DeadLetterSelection(self.app_id, fold.name), SystemClock())
         stopped: list[int] = []
 
-        def on_page(done: ReplayProgress) -> None:
+        def on_batch(done: ReplayProgress) -> None:
             if done.replayed and not stopped:
                 stopped.append(done.replayed)
                 then()
 
-        made.on_page = on_page
+        made.on_batch = on_batch
         return made
 
     async def replayed(self, count: int) -> list[ConsumerRecord]:

@@ -17,7 +17,7 @@ from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.operations import groups as listing
-from streams_app.operations.groups import PAGE, StoredShard, collect, group_text
+from streams_app.operations.groups import BATCH, StoredShard, collect, group_text
 from tests.conftest import Names
 from tests.scripts import BOUNDS, SESSIONS, chunks_of, fold, one, packed, seal, send
 
@@ -158,7 +158,7 @@ async def test_silence_since_an_arrival_is_that_of_the_last_one(store: ShardStor
 
 
 async def test_groups_are_listed_longest_quiet_first_for_any_timers(store: ShardStore, names: Names) -> None:
-    groups = [b"s%d" % number for number in range(3 * PAGE)]
+    groups = [b"s%d" % number for number in range(3 * BATCH)]
     fence = await fold_at(store, -1, groups, 100)
     # All but the last ones have moved since.
     fence = await fold_at(store, fence, groups[:-2], 105)
@@ -173,14 +173,14 @@ async def test_groups_are_listed_longest_quiet_first_for_any_timers(store: Shard
 async def test_listing_neither_repeats_nor_misses_groups_whose_timers_move_meanwhile(
     store: ShardStore, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    groups = [b"s%d" % number for number in range(3 * PAGE)]
-    fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups[: 2 * PAGE], 105)
+    groups = [b"s%d" % number for number in range(3 * BATCH)]
+    fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups[: 2 * BATCH], 105)
     place = StoredShard(names.app_id, FOLD, 0, 111, fence)
     rows_of = listing.rows_of
 
     async def meanwhile(*arguments: Any) -> Any:
         await seal(store, fence, 109, limit=500)  # moves the earliest timers to the end
-        await store.redis.zadd(store.keys.due, {group: 105 for group in groups[:PAGE]})
+        await store.redis.zadd(store.keys.due, {group: 105 for group in groups[:BATCH]})
         return await rows_of(*arguments)
 
     monkeypatch.setattr(listing, "rows_of", meanwhile)
@@ -193,15 +193,15 @@ async def test_listing_neither_repeats_nor_misses_groups_whose_timers_move_meanw
 
 @pytest.mark.parametrize("sort", ["quiet", "oldest", "events"])
 async def test_listing_reads_a_bounded_number_of_groups(store: ShardStore, names: Names, sort: str) -> None:
-    groups = [b"s%d" % number for number in range(3 * PAGE)]
+    groups = [b"s%d" % number for number in range(3 * BATCH)]
     fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups, 105)
     place = StoredShard(names.app_id, FOLD, 0, 106, fence)
     await store.redis.config_resetstat()
-    rows = await collect(store.redis, [place], 5, sort, PAGE)
+    rows = await collect(store.redis, [place], 5, sort, BATCH)
     counts: Any = await store.redis.info("commandstats")
 
     assert 5 == len(rows)
-    assert counts["cmdstat_hlen"]["calls"] == (5 if sort == "oldest" else PAGE)
+    assert counts["cmdstat_hlen"]["calls"] == (5 if sort == "oldest" else BATCH)
 
 
 async def test_remains_of_an_older_state_do_not_stop_the_check_of_holds(store: ShardStore) -> None:

@@ -313,10 +313,10 @@ async def test_dead_letters_are_logged_once(
     gauges = gauges_of(metrics, subscriber_metrics, lambda text: None, suspended=False, hanging=0)
     subscriber_metrics.dead_lettered([(work_of(), reason) for reason in reasons])
     for _ in range(2):
-        looking = asyncio.create_task(gauges.forever())
+        gauging = asyncio.create_task(gauges.forever())
         await asyncio.sleep(0)
-        looking.cancel()
-        await asyncio.wait([looking])
+        gauging.cancel()
+        await asyncio.wait([gauging])
 
     assert messages == caplog.messages
 
