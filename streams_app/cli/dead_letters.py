@@ -206,7 +206,7 @@ def list_dead_letters(settings: Settings, fold: str | None, limit: int, as_json:
     topic, selection = _dead_letters_of(settings, fold, chosen)
     listed = asyncio.run(_listed(settings, topic, selection, limit))
     for one in listed.shown:
-        is_late = one.dead_letter.reason in FOLLOWED and one.dead_letter.source in listed.late
+        is_late = one.dead_letter.reason in FOLLOWED and one.dead_letter.source in listed.finished_late
         _print(one, as_json=as_json, is_late=is_late, is_replayed=one.dead_letter.digest() in listed.replayed)
     if not listed.shown and not as_json:
         of_subscribers = selection.kind == "fold" and settings.events.catalogue and not listed.has_others

@@ -162,7 +162,7 @@ def drop_now(settings: Settings, fold: str | None, reason: str | None, yes: bool
     if done.groups:
         click.echo(f"dropped {counted(done.groups, 'group')} with {counted(done.events, 'event')}, without a record")
         audit(SystemClock(), "drop", fold=chosen.name, group=repr(group), groups=done.groups, reason=repr(why))
-    if done.late:
+    if done.closed:
         raise ConfigurationError([f"{escaped(group)} was emitted before the worker of its partition took the request"])
 
 

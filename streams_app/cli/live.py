@@ -100,7 +100,7 @@ def import_(settings: Settings, dry_run: bool, yes: bool, view: str, file: Path)
     source = settings.live_view(view).source
     click.echo(f"{counted(plan.lines, 'record')} for {source}, the oldest of {time_text(plan.oldest_ms or 0)}")
     click.echo(
-        f"live view {view}: {plan.put:,} shown, {plan.removed:,} removed, {plan.late:,} older than its expiry, "
+        f"live view {view}: {plan.put:,} shown, {plan.removed:,} removed, {plan.expired:,} older than its expiry, "
         f"{plan.other:,} not for it"
     )
     if plan.unkept and plan.kept_ms is not None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from streams_app.formatting import cut
 
-GAP: Final = 2
+SPACING: Final = 2
 ENDLESS: Final = 100_000
 """Table width if the output is not a terminal. No column is omitted then, because a program may search the output."""
 
@@ -94,4 +94,4 @@ def _widths(columns: list[Column], width: int) -> list[int]:
 
 
 def _total(widths: Sequence[int]) -> int:
-    return sum(widths) + GAP * (len(widths) - 1)
+    return sum(widths) + SPACING * (len(widths) - 1)

@@ -147,14 +147,14 @@ class DeadLetterListing(NamedTuple):
 
     Attributes:
         shown: The oldest of the selected dead letters, up to the limit; oldest first.
-        late: Positions, as ``topic/partition/offset``, of interrupted or timed-out events that finished afterwards.
+        finished_late: Positions, as ``topic/partition/offset``, of interrupted or timed-out events that finished afterwards.
         replayed: Digests of events that were replayed.
         total: Number of selected dead letters, including those beyond the limit.
         has_others: Whether the component has dead letters that were not selected.
     """
 
     shown: list[ShownDeadLetter]
-    late: frozenset[str]
+    finished_late: frozenset[str]
     replayed: frozenset[str]
     total: int
     has_others: bool = False
@@ -186,7 +186,7 @@ async def read_dead_letters(
         ConfigurationError: The dead-letter topic does not exist.
     """
     oldest = OldestDeadLetters(limit)
-    late: set[str] = set()
+    finished_late: set[str] = set()
     replayed: set[str] = set()
     has_others = False
     read = 0
@@ -196,11 +196,11 @@ async def read_dead_letters(
             taken = [dead_letter for dead_letter in mine if selection.matches(dead_letter)]
             has_others = has_others or len(taken) < len(mine)
             oldest.add(taken)
-            late.update(dead_letter.source for dead_letter in mine if dead_letter.is_late)
+            finished_late.update(dead_letter.source for dead_letter in mine if dead_letter.is_late)
             replayed.update(digest for dead_letter in batch for digest in dead_letter.receipt(selection.address))
             read += len(batch)
             show(f"{read:,} records of {topic_name} read", read, topic.offsets)
-    return DeadLetterListing(oldest.shown(), frozenset(late), frozenset(replayed), oldest.total, has_others)
+    return DeadLetterListing(oldest.shown(), frozenset(finished_late), frozenset(replayed), oldest.total, has_others)
 
 
 class OldestDeadLetters:

@@ -34,12 +34,12 @@ class DropResult:
     Attributes:
         groups: Number of groups that were dropped. Each partition has at most one open group with the key.
         events: Number of events in these groups.
-        late: Number of groups that were not dropped, because they had closed before the owner read the request.
+        closed: Number of groups that were not dropped, because they had closed before the owner read the request.
     """
 
     groups: int
     events: int
-    late: int
+    closed: int
 
 
 async def describe_drop(settings: Settings, fold: Fold, group: str) -> str:

@@ -88,8 +88,8 @@ class EventFacts:
         """Whether the event is finished according to the commit or its metadata."""
         if self.committed is None:
             return False
-        runs = () if self.metadata is None else self.metadata.above.finished
-        return self.offset < self.committed.offset or any(run.begin <= self.offset < run.end for run in runs)
+        intervals = () if self.metadata is None else self.metadata.above.finished
+        return self.offset < self.committed.offset or any(one.begin <= self.offset < one.end for one in intervals)
 
     @property
     def is_begun_by_commit(self) -> bool:
@@ -270,8 +270,9 @@ def _metadata_text(found: EventFacts) -> str:
         return "none"
     if found.metadata is None:
         return "none that can be read: it is unknown which events above the committed offset are finished"
-    runs, begun = found.metadata.above.finished, found.metadata.above.begun
-    text = f"{counted(sum(run.end - run.begin for run in runs), 'offset')} above the committed offset finished, {len(begun)} begun"
+    intervals, begun = found.metadata.above.finished, found.metadata.above.begun
+    finished = sum(one.end - one.begin for one in intervals)
+    text = f"{counted(finished, 'offset')} above the committed offset finished, {len(begun)} begun"
     if found.offset < found.committed.offset or found.offset >= found.end:
         return text
     is_what = "finished" if found.is_finished else "begun" if found.is_begun_by_commit else "neither"

@@ -129,9 +129,9 @@ def why(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> str:
         parts += [f"{counted(len(missing), 'partition')} not read yet"] if missing else []
         return f"{' and '.join(parts)} of {len(heads)}: a worker has to read them to their end first"
     if state == "behind" and since_ms is not None:
-        late = [number for number, head in enumerate(heads) if head is not None and now_ms - head.clock_ms == now_ms - since_ms]
+        behind = [number for number, head in enumerate(heads) if head is not None and now_ms - head.clock_ms == now_ms - since_ms]
         causes = "no worker runs, it lags, a transaction in its source is open, or Redis is full"
-        return f"partition {late[0]} is {span(now_ms - since_ms)} behind: {causes}"
+        return f"partition {behind[0]} is {span(now_ms - since_ms)} behind: {causes}"
     if state == "incomplete":
         return "retention had removed events that were to be shown: raise retention.ms of the source above the expiry"
     return ""

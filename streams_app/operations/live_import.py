@@ -49,7 +49,7 @@ class ImportPlan:
         put: Number of records with an item for the view.
         removed: Number of records that remove an item.
         other: Number of records that are not for this view.
-        late: Number of records whose items have expired already, so that the view does not show them.
+        expired: Number of records whose items have expired already, so that the view does not show them.
         unkept: Number of records older than ``retention.ms`` of the topic, which the broker removes soon.
         kept_ms: Retention of the topic, in ms; None: unlimited.
         oldest_ms: Timestamp of the oldest record; None: the file has no lines.
@@ -60,7 +60,7 @@ class ImportPlan:
     put: int = 0
     removed: int = 0
     other: int = 0
-    late: int = 0
+    expired: int = 0
     unkept: int = 0
     kept_ms: int | None = None
     oldest_ms: int | None = None
@@ -279,7 +279,7 @@ def _checked(settings: Settings, view: LiveView, path: Path, now_ms: int, ages: 
         elif isinstance(decision, Removal):
             plan.removed += 1
         elif decision.item.time_ms <= now_ms - view.expiry_ms:
-            plan.late += 1
+            plan.expired += 1
         else:
             plan.put += 1
     _reject(path, view, faults, too_old, ages)

@@ -17,7 +17,7 @@ HEIGHT: Final = 11
 AXIS: Final = 7
 """Columns to the left of a vertical axis."""
 
-GAP: Final = 3
+SPACING: Final = 3
 LEAST_WIDTH: Final = 64
 """Minimum columns of a terminal for two panels side by side."""
 
@@ -84,14 +84,14 @@ def plot(curve: Curve, recommended_ms: int | None, configured_ms: int, width: in
         panels.append(latency)
     is_beside = len(panels) > 1 and width >= LEAST_WIDTH
     each = min(width, MAX_WIDTH)
-    each = (each - GAP) // 2 if is_beside else min(each, MAX_WIDTH // 2 + AXIS)
+    each = (each - SPACING) // 2 if is_beside else min(each, MAX_WIDTH // 2 + AXIS)
     signs_at = {configured_ms: signs.configured}
     if recommended_ms is not None:
         signs_at[recommended_ms] = signs.recommended
     drawn = [_drawn(panel, points, signs_at, each, signs) for panel in panels]
     if not is_beside:
         return [line for lines in drawn for line in lines]
-    return [Text.assemble(left, " " * GAP, right) for left, right in zip(*drawn, strict=True)]
+    return [Text.assemble(left, " " * SPACING, right) for left, right in zip(*drawn, strict=True)]
 
 
 def _ratios(points: Sequence[Point]) -> _Panel:

@@ -12,7 +12,7 @@ from streams_app.formatting import compact_duration, compact_size, duration_text
 from streams_app.tuning.plot import Signs
 from streams_app.tuning.points import Curve, Point
 
-GAP: Final = 2
+SPACING: Final = 2
 FEWEST: Final = 3
 
 _COLUMNS: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
@@ -40,7 +40,7 @@ def table(curve: Curve, recommended_ms: int | None, configured_ms: int, width: i
     shown = [one for one in _COLUMNS if any(getattr(point, one[1]) is not None for point in curve.points)]
     while len(shown) > FEWEST and sum(_width(one, curve) for one in shown) + 1 > width:
         del shown[-1]
-    made = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+    made = Table(box=None, pad_edge=False, padding=(0, SPACING, 0, 0))
     made.add_column("", no_wrap=True)
     for title, _, _ in shown:
         made.add_column(title, justify="right", no_wrap=True)
@@ -56,9 +56,9 @@ def table(curve: Curve, recommended_ms: int | None, configured_ms: int, width: i
 
 
 def _width(column: tuple[str, str, Callable[[Any], str]], curve: Curve) -> int:
-    """Return the width of a column with the gap before it."""
+    """Return the width of a column with the space before it."""
     title, name, spell = column
-    return GAP + max(len(title), *(len(_cell(point, name, spell)) for point in curve.points))
+    return SPACING + max(len(title), *(len(_cell(point, name, spell)) for point in curve.points))
 
 
 def _cell(point: Point, name: str, spell: Callable[[Any], str]) -> Text:

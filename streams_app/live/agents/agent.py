@@ -125,9 +125,9 @@ class ViewAgent:
 
     def _on_part(self, part: ViewBatch, applied: ApplyReply) -> None:
         counts = dict(part.counts)
-        if applied.late:
-            counts["put"] = max(0, counts.get("put", 0) - applied.late)
-            counts["late"] = applied.late
+        if applied.expired:
+            counts["put"] = max(0, counts.get("put", 0) - applied.expired)
+            counts["late"] = applied.expired
         for result, count in counts.items():
             self._metrics.live_events.labels(view=self._view.name, result=result).inc(count)
 

@@ -80,12 +80,12 @@ class ApplyReply(NamedTuple):
     """Result of the script *apply*.
 
     Attributes:
-        late: Number of puts whose items had already expired.
+        expired: Number of puts whose items had already expired.
         pages: Number of pages that have items now.
         is_repeated: Whether an earlier call, whose reply was lost, had already applied the batch.
     """
 
-    late: int
+    expired: int
     pages: int
     is_repeated: bool
 

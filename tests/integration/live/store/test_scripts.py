@@ -132,7 +132,7 @@ async def test_put_that_is_due_by_the_stored_clock_is_late(shard: Shard) -> None
     store = await shard.claimed()
     applied = await store.apply(9, 10, [Change("p", [], [put("a", -EXPIRY_MS), put("b", 1 - EXPIRY_MS)])], ViewMetadata())
 
-    assert (1, (put("b", 1 - EXPIRY_MS),)) == (applied.late, (await shard.page()).items)
+    assert (1, (put("b", 1 - EXPIRY_MS),)) == (applied.expired, (await shard.page()).items)
 
 
 @pytest.mark.parametrize("has_data", [False, True])
