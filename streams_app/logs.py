@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from streams_app.clock import Clock, SystemClock
+from streams_app.settings.databases import DATABASES
 
 TEXT_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
 LIBRARIES: Final = frozenset({"aiokafka", "aiohttp", "asyncio", "faust", "kafka", "mode", "opentelemetry"})
@@ -158,8 +159,9 @@ def set_up_logging(log_level: str, log_format: str = "text") -> None:
     hold_back_libraries()
     for chatty in ("faust", "mode", "aiokafka", "aiohttp"):
         logging.getLogger(chatty).setLevel(logging.WARNING if level > logging.DEBUG else logging.NOTSET)
-    # Logs each failed request with its content; callers report failures when they retry.
-    logging.getLogger("opensearch").setLevel(logging.CRITICAL)
+    # These log each failed request with its content; callers report failures when they retry.
+    for driver_logger in (database.driver_logger for database in DATABASES if database.driver_logger):
+        logging.getLogger(driver_logger).setLevel(logging.CRITICAL)
     if level > logging.DEBUG:
         # Warns about tasks of this project that wait for Redis in an outage, which is reported elsewhere.
         logging.getLogger("mode.timers").setLevel(logging.ERROR)

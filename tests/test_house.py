@@ -14,6 +14,7 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.store import scripts
 from streams_app.journal.store import journal_store
 from streams_app.live.store import view_store
+from streams_app.settings.databases import DATABASES
 from streams_app.subscribers.state import store as subscriber_store
 
 ROOT = Path(__file__).parent.parent
@@ -111,8 +112,9 @@ def reached(module: str) -> set[str]:
 FLOORS = [
     "settings", "tracing", "redis_access", "health", "schemas", "delivery", "kafka/patches", "kafka", "events", "folding",
     "folding/core", "folding/reading",
-    "folding/store", "folding/shard", "folding/agents", "read_store/core", "read_store/sqlite", "read_store/postgresql",
-    "read_store/opensearch", "read_store", "read_store/sync", "subscribers", "subscribers/declaration", "subscribers/state",
+    "folding/store", "folding/shard", "folding/agents", "read_store/core",
+    *(f"read_store/{database.folder}" for database in DATABASES), "read_store", "read_store/sync", "subscribers",
+    "subscribers/declaration", "subscribers/state",
     "subscribers/execution", "subscribers/guarantees", "subscribers/running", "live", "live/core", "live/store",
     "live/agents", "live/hub", "journal", "journal/core", "journal/store", "journal/reading", "journal/agents", "local", "tuning",
     "operations", "checking", "worker", "embedded", "testing", "demo", "cli",

@@ -33,10 +33,11 @@ from streams_app.read_store.core.store import (
     replays_of,
     reset_of,
 )
-from streams_app.read_store.registry import database_of, open_rebuilding, open_store
+from streams_app.read_store.registry import open_rebuilding, open_store
 from streams_app.read_store.sync.batch_writer import BatchWriter
 from streams_app.read_store.sync.current_values import CurrentValues
 from streams_app.settings import ReadStoreSettings, Settings
+from streams_app.settings.databases import database_of
 
 MAX_ATTEMPTS: Final = 100
 """Maximum number of attempts to switch. An attempt fails only if, at that moment, the store in use has applied something that the

@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
-from urllib.parse import unquote
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from streams_app.fold import FOLD_NAME, Fold
 from streams_app.formatting import Duration, milliseconds, suggestion
 from streams_app.settings.base import Section
+from streams_app.settings.databases import WITH_SCHEMAS, database_of, location_of, table_name_of
 from streams_app.settings.secret_files import read_secret
 
 TABLE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,44}", re.ASCII)
@@ -139,19 +139,20 @@ class ReadStoreSettings(Section):
         if TABLE.fullmatch(table) is None:
             raise ValueError(
                 f"{table!r} is not a name of a table: letters, digits and _, a letter or _ first, at most 45; "
-                "in PostgreSQL also SCHEMA.TABLE"
+                f"in {WITH_SCHEMAS} also SCHEMA.TABLE"
             )
         return table
 
     @model_validator(mode="after")
     def _check(self) -> ReadStoreSettings:
-        if "." in self.table and not self.url.startswith("postgres"):
-            raise ValueError(f"table = {self.table!r}: only PostgreSQL has schemas; leave out what is before the dot")
+        database = database_of(self.url)
+        if "." in self.table and not (database and database.default_schema):
+            raise ValueError(f"table = {self.table!r}: there are schemas only in {WITH_SCHEMAS}; leave out what is before the dot")
         if self.source == "sql" and not (self.source_url and self.sql):
             raise ValueError('source = "sql" needs source_url and sql')
         if self.columns and self.shape == "cells":
             raise ValueError('columns are for shape = "groups"')
-        if not self.columns and self.shape == "groups" and not self.url.startswith(("opensearch", "elasticsearch")):
+        if not self.columns and self.shape == "groups" and (database is None or database.needs_columns):
             raise ValueError('shape = "groups" needs columns, as columns = ["likes", "shares"]')
         if (self.source == "python") != (self.current is not None):
             raise ValueError('source = "python" and the function current need each other; a file has no functions: see --app')
@@ -193,42 +194,23 @@ def faults_of(stores: Sequence[ReadStoreSettings], folds: Collection[Fold]) -> l
     for store in stores:
         # Stores with a common table would overwrite each other's progress and skip records; and a rebuild of one store must not
         # remove the table of another.
-        owners = [owner_of_table.setdefault((_database(store.url), _plain(table)), store) for table in _tables(store)]
+        keys = [(location_of(store.url), table_name_of(store.url, table)) for table in _tables(store)]
+        owners = [owner_of_table.setdefault(key, store) for key in keys]
         if other := next((owner for owner in owners if owner.name != store.name), None):
-            faults.append(f"{store.section} and {other.section} have the same url and {_clash(store.table, other.table)}")
+            faults.append(f"{store.section} and {other.section} have the same url and {_clash(store, other.table)}")
         faults += _fold_faults(store, folds)
     return faults
 
 
-def _clash(table: str, other: str) -> str:
-    if _plain(table) == _plain(other):
+def _clash(store: ReadStoreSettings, other: str) -> str:
+    if table_name_of(store.url, store.table) == table_name_of(store.url, other):
         return "table"
-    return f"the tables {table} and {other}, but a store has the names with _progress, _new and _old for itself"
-
-
-def _plain(table: str) -> str:
-    """Return the name of a table in a form that can be compared: in lower case, and without ``public``, the default schema."""
-    return table.lower().removeprefix("public.")
+    return f"the tables {store.table} and {other}, but a store has the names with _progress, _new and _old for itself"
 
 
 def _tables(store: ReadStoreSettings) -> list[str]:
     """Return the tables of a store, including those that a rebuild creates and removes."""
     return [f"{store.table}{suffix}{part}" for suffix in ("", "_new", "_old") for part in ("", "_progress")]
-
-
-def _database(url: str) -> str:
-    """Return the database of a URL in a form that can be compared.
-
-    For SQLite, this is the absolute path of the file. For a server, it consists of the scheme, the sorted hosts and ports, and the
-    name of the database, without the user.
-    """
-    scheme, _, rest = url.partition("://")
-    if scheme == "sqlite":
-        return str(Path(unquote(rest.removeprefix("/"))).resolve())
-    location, _, database = rest.partition("?")[0].rpartition("@")[2].partition("/")
-    default = ":5432" if scheme.startswith("postgres") else ""
-    hosts = sorted(host if re.search(r":\d+$", host) else f"{host}{default}" for host in location.lower().split(","))
-    return f"{scheme.replace('postgresql', 'postgres')}://{','.join(hosts)}/{unquote(database)}"
 
 
 def _fold_faults(store: ReadStoreSettings, folds: Collection[Fold]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import redis.asyncio
 
 from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.ports import free_port
+from streams_app.settings.databases import DATABASES
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, RedisServer
 from tests.helpers import create_topics
 from tests.integration.commands import Place
@@ -74,33 +76,35 @@ def broker() -> Iterator[Broker | ApacheKafka]:
         yield running
 
 
-CELLS, GROUPS = ["sqlite", "postgresql"], ["sqlite-groups", "postgresql-groups"]
-OPENSEARCH = ["opensearch", "opensearch-groups"]
+SQL_HARNESSES: dict[str, Callable[[pytest.FixtureRequest, Path], Callable[..., SqlHarness]]] = {
+    "sqlite": lambda request, folder: partial(Sqlite, folder / "read.db"),
+    "postgresql": lambda request, folder: partial(Postgres, request.getfixturevalue("postgresql_url")),
+}
+"""Folder of each SQL database → function that prepares a database for a test; it returns a function of shape and columns."""
+CELLS, GROUPS = list(SQL_HARNESSES), [f"{folder}-groups" for folder in SQL_HARNESSES]
+OTHERS = [database.folder for database in DATABASES if database.folder not in SQL_HARNESSES]
 
 of_sql = pytest.mark.parametrize("bare", CELLS + GROUPS, indirect=True)
 """For a test that uses SQL, or a transaction; its ``bare`` and ``harness`` are a ``SqlHarness``."""
 of_groups = pytest.mark.parametrize("bare", GROUPS, indirect=True)
 
 
-@pytest.fixture(params=CELLS + GROUPS + OPENSEARCH)
+@pytest.fixture(params=CELLS + GROUPS + OTHERS + [f"{folder}-groups" for folder in OTHERS])
 def bare(request: pytest.FixtureRequest, tmp_path: Path) -> StoreHarness:
-    """Return a target whose tables or indices are not created yet."""
-    kept_in, _, shape = request.param.partition("-")
-    if kept_in == "sqlite":
-        return Sqlite(tmp_path / "read.db", shape or "cells")
-    if kept_in == "opensearch":
-        return searching(request.getfixturevalue("opensearch"), shape or "cells")
-    return Postgres(request.getfixturevalue("postgresql_url"), shape or "cells")
+    """Return a store whose tables or indices are not created yet, by the folder of its database."""
+    folder, _, shape = request.param.partition("-")
+    if folder in SQL_HARNESSES:
+        return SQL_HARNESSES[folder](request, tmp_path)(shape or "cells")
+    assert folder == "opensearch", f"SQL_HARNESSES or the fixture `bare` needs a harness of {folder}"
+    return searching(request.getfixturevalue("opensearch"), shape or "cells")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=CELLS)
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., SqlHarness]:
     """Return a function that opens a store on a table which the test creates."""
-    if request.param == "postgresql":
-        url = request.getfixturevalue("postgresql_url")
-        return lambda **columns: Postgres(url, "groups", columns)
-    (tmp_path / "read.db").touch()
-    return lambda **columns: Sqlite(tmp_path / "read.db", "groups", columns)
+    (tmp_path / "read.db").touch()  # SQLite opens no file that does not exist
+    harness = SQL_HARNESSES[request.param](request, tmp_path)
+    return lambda **columns: harness("groups", columns)
 
 
 @pytest.fixture

@@ -104,6 +104,10 @@ class StoreHarness(ABC):
     def locked(self) -> AbstractAsyncContextManager[None]:
         """Lock the store against writes for the block."""
 
+    def in_rows(self, value: int) -> Any:
+        """Return a number in the format of :meth:`rows`."""
+        return value
+
     def time(self, of_cell: int, of_row: int) -> int:
         """Return when a cell changed, in the format of :meth:`rows`."""
         return of_row if self.is_groups else of_cell
@@ -113,6 +117,10 @@ class SqlHarness(StoreHarness):
     """One database with one store, whose table is called ``cells`` in either shape."""
 
     has_transactions = True
+    system_columns: ClassVar[str] = (
+        "fold TEXT NOT NULL, group_key TEXT NOT NULL, versions TEXT NOT NULL DEFAULT '{}', updated_ms INTEGER NOT NULL DEFAULT 0"
+    )
+    """The columns that a table with a row per group always has, as SQL."""
 
     def __init__(self, url: str, shape: str = "cells", columns: Mapping[str, str] = COLUMNS) -> None:
         self.columns = dict(columns) if shape == "groups" else {}
@@ -183,6 +191,10 @@ class Sqlite(SqlHarness):
 class Postgres(SqlHarness):
     """A database of a PostgreSQL server."""
 
+    system_columns = (
+        "fold TEXT NOT NULL, group_key TEXT NOT NULL, versions jsonb NOT NULL DEFAULT '{}', updated_ms bigint NOT NULL DEFAULT 0"
+    )
+
     def __init__(self, url: str, shape: str = "cells", columns: Mapping[str, str] = COLUMNS) -> None:
         self.url = url
         super().__init__(url, shape, columns)
@@ -193,6 +205,9 @@ class Postgres(SqlHarness):
 
     def shown(self, column: str) -> str:
         return f"{column}::text"
+
+    def in_rows(self, value: int) -> Any:
+        return str(value)
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
@@ -217,20 +232,3 @@ class Postgres(SqlHarness):
 
     async def allow(self, table: str) -> None:
         await self.run(f"DROP TRIGGER broken ON {table}")
-
-
-def in_rows(harness: StoreHarness, value: int) -> Any:
-    """Return a number in the format of :meth:`StoreHarness.rows`."""
-    return str(value) if isinstance(harness, Postgres) else value
-
-
-def system_columns(harness: SqlHarness) -> str:
-    """Return the columns that a table always has."""
-    if isinstance(harness, Postgres):
-        versions, number = "jsonb", "bigint"
-    else:
-        versions, number = "TEXT", "INTEGER"
-    return (
-        f"fold TEXT NOT NULL, group_key TEXT NOT NULL, versions {versions} NOT NULL DEFAULT '{{}}', "
-        f"updated_ms {number} NOT NULL DEFAULT 0"
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Context, Decimal
 from enum import StrEnum
@@ -50,6 +50,22 @@ class ColumnType(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class SupportedTypes:
+    """The types of columns that a database supports.
+
+    Attributes:
+        kinds: Kind of the values of each type, by its name without a size.
+        bits: Bits of each type of integers that has fewer than 64.
+        has_sizes: Whether the database enforces the size of a type such as ``numeric(12,2)``. Otherwise no type with a size is
+            supported.
+    """
+
+    kinds: Mapping[str, ColumnKind]
+    bits: Mapping[str, int] = field(default_factory=dict)
+    has_sizes: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Misfit:
     """A value that a column can never hold.
 
@@ -60,42 +76,28 @@ class Misfit:
     why: str
 
 
-POSTGRESQL: Final = {
-    "jsonb": ColumnKind.JSON, "bigint": ColumnKind.INTEGER, "integer": ColumnKind.INTEGER, "numeric": ColumnKind.NUMERIC,
-    "double precision": ColumnKind.DOUBLE,
-    "text": ColumnKind.TEXT, "character varying": ColumnKind.TEXT, "boolean": ColumnKind.BOOLEAN,
-    "timestamp with time zone": ColumnKind.MOMENT,
-}  # fmt: skip
-SQLITE: Final = {
-    "": ColumnKind.ANY, "ANY": ColumnKind.ANY, "INTEGER": ColumnKind.INTEGER, "INT": ColumnKind.INTEGER,
-    "BIGINT": ColumnKind.INTEGER, "NUMERIC": ColumnKind.NUMERIC,
-    "REAL": ColumnKind.DOUBLE, "DOUBLE PRECISION": ColumnKind.DOUBLE, "TEXT": ColumnKind.TEXT, "BOOLEAN": ColumnKind.BOOLEAN,
-}  # fmt: skip
-"""Kind of each supported type. Types such as JSON and DATE are not supported, because SQLite converts their values to numbers."""
-
 TYPE: Final = re.compile(r"([^()]*?)(?:\((\d+)(?:,(-?\d+))?\))?")
 NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 MAX_DIGITS: Final = 5_000
 """Maximum length of a text that is parsed as a number: the time to parse a text grows with the square of its length."""
 
 EXACT: Final = Context(prec=2 * MAX_DIGITS)
-BITS: Final = {"integer": 32}
 MAX_BITS: Final = 64
 
 
-def type_of(declared: str, kinds: Mapping[str, ColumnKind]) -> ColumnType | None:
+def type_of(declared: str, supported: SupportedTypes) -> ColumnType | None:
     """Return the type of a column, or None if columns of this type are not supported.
 
     Args:
         declared: The type as the database writes it, such as ``numeric(12,2)``.
-        kinds: :data:`POSTGRESQL` or :data:`SQLITE`.
+        supported: The types that the database supports.
     """
     parts = TYPE.fullmatch(declared)
-    kind = kinds.get(parts[1]) if parts else None
-    if parts is None or kind is None or (kinds is SQLITE and parts[2]):
+    kind = supported.kinds.get(parts[1]) if parts else None
+    if parts is None or kind is None or (parts[2] and not supported.has_sizes):
         return None
     if kind is ColumnKind.INTEGER:
-        return ColumnType(declared, kind, BITS.get(parts[1], MAX_BITS))
+        return ColumnType(declared, kind, supported.bits.get(parts[1], MAX_BITS))
     return ColumnType(declared, kind, int(parts[2] or 0), int(parts[3] or 0))
 
 
@@ -144,7 +146,7 @@ def _double(value: Value, column: ColumnType) -> Value | Misfit:
 
 
 def _text(value: Value, column: ColumnType) -> Value | Misfit:
-    """Convert a value to text: bytes become text as PostgreSQL writes them, other values that are not text become JSON."""
+    r"""Convert a value to text: bytes become hexadecimal text, ``\x00ff``, and other values that are not text become JSON."""
     if fault := integer_fault(value):
         return Misfit(fault)
     text = f"\\x{value.hex()}" if isinstance(value, bytes) else str(value) if isinstance(value, str) else json_text(value) or ""
@@ -155,7 +157,7 @@ def _text(value: Value, column: ColumnType) -> Value | Misfit:
 
 
 def _boolean(value: Value, column: ColumnType) -> Value | Misfit:
-    """Convert a value to true or false; the texts "true" and "false" are accepted, and 1 and 0, which SQLite stores for them."""
+    """Convert a value to true or false; the texts "true" and "false" are accepted, and 1 and 0, which some databases store."""
     if value in (0, 1) and isinstance(value, int):
         return bool(value)
     return {"true": True, "false": False}.get(str(value) if isinstance(value, str) else "", Misfit("is neither true nor false"))

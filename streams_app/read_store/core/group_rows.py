@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from streams_app.read_store.core.column_types import ColumnKind, ColumnType, Misfit, fitted, type_of
+from streams_app.read_store.core.column_types import ColumnType, Misfit, SupportedTypes, fitted, type_of
 from streams_app.read_store.core.merge import Cell, CellChange, Value
 
 KEY: Final = ("fold", "group_key")
@@ -121,19 +121,19 @@ class RequiredColumns(NamedTuple):
     Attributes:
         own: Declaration of each column that does not belong to a changed name, such as ``versions``. It begins with the type.
         names: Columns of the changed names.
-        kinds: Types that columns of changed names may have, each with its kind.
+        supported: Types that columns of changed names may have.
         default_type: Type that a message suggests for a missing column of a changed name.
     """
 
     own: Mapping[str, str]
     names: Collection[str]
-    kinds: Mapping[str, ColumnKind]
+    supported: SupportedTypes
     default_type: str
 
 
 def types_of(found: Mapping[str, ExistingColumn], wanted: RequiredColumns) -> dict[str, ColumnType]:
     """Return the type of each existing column of a changed name; :func:`table_faults` must have found no faults of the table."""
-    types = {column: type_of(found[column].declared_type, wanted.kinds) for column in wanted.names if column in found}
+    types = {column: type_of(found[column].declared_type, wanted.supported) for column in wanted.names if column in found}
     return {column: column_type for column, column_type in types.items() if column_type is not None}
 
 
@@ -171,8 +171,9 @@ def _own_faults(found: Mapping[str, ExistingColumn], own: Mapping[str, str]) -> 
 def _name_faults(found: Mapping[str, ExistingColumn], wanted: RequiredColumns) -> Iterator[str]:
     for column, there in found.items():
         if column in wanted.names:
-            if type_of(there.declared_type, wanted.kinds) is None:
-                yield f"its column {column} is {there.declared_type}; possible are {', '.join(filter(None, wanted.kinds))}"
+            if type_of(there.declared_type, wanted.supported) is None:
+                possible = ", ".join(filter(None, wanted.supported.kinds))
+                yield f"its column {column} is {there.declared_type}; possible are {possible}"
             if there.is_computed:
                 yield f"its column {column} is computed"
             elif there.is_required:

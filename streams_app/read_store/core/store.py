@@ -11,7 +11,7 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import StreamsAppError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, StoredCell
 
-TABLE_NAME: Final = re.compile(r"(?!sqlite_)[A-Za-z_][A-Za-z0-9_]{0,48}", re.ASCII)
+TABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,48}", re.ASCII)
 """Valid names of tables, which become part of SQL in quotes. The limit of the length leaves room for the suffix of the progress
 table; a server would truncate a longer name."""
 
@@ -81,7 +81,7 @@ class ProgressError(TryAgainError):
 class NotStorableError(StreamsAppError):
     """A store detected during a write that it can never hold some of the changes.
 
-    The progress was not changed. A store with transactions has written nothing. OpenSearch may have written the other changes.
+    The progress was not changed. A store with transactions has written nothing. One without may have written the other changes.
 
     Attributes:
         cells: Rejected cells and the reason for each. If a repair fails in a store with transactions, these are all its cells,

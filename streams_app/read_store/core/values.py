@@ -1,7 +1,6 @@
-"""Conversion of values (pure): from a record or a source to a value, and to the representation of each kind of store.
+"""Conversion of values (pure): from a record or a source to a value, and between a value and JSON.
 
-The conversions keep as much of a value as the store can hold: PostgreSQL holds every JSON value unchanged; SQLite has only numbers,
-text and bytes.
+A database that does not hold every JSON value has its own conversion in its folder, which keeps as much of a value as it can.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from math import inf, isfinite, isnan
+from math import isfinite, isnan
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -32,7 +31,7 @@ def value_of(value: Any) -> Value:
     """Convert a value from a database client or a JSON parser; an object or a list becomes JSON text.
 
     A decimal number without a fraction becomes an integer if it has at most 64 bits, so that a sum has the same type in every
-    database. NaN becomes None, as in SQLite. A value without a counterpart in JSON, such as a date, becomes its text.
+    database. NaN becomes None. A value without a counterpart in JSON, such as a date, becomes its text.
 
     Raises:
         orjson.JSONEncodeError: The value is nested too deeply.
@@ -48,29 +47,8 @@ def value_of(value: Any) -> Value:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def sqlite_value(value: Value) -> Value:
-    """Convert a value to its form in SQLite: true and false to 1 and 0, JSON to text, decimals to the nearest float.
-
-    Integers of more than 64 bits also become floats. SQLite's own JSON functions convert in the same way, so that a carried value
-    equals a value that SQL returns.
-    """
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, JsonText):
-        return str(value)
-    is_whole = isinstance(value, int) and MIN_INTEGER <= value <= MAX_INTEGER
-    return _float(value) if isinstance(value, (int, Decimal)) and not is_whole else value
-
-
-def _float(value: int | Decimal) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # only for an integer; a large decimal number becomes infinite without an error
-        return inf if value > 0 else -inf
-
-
 def json_text(value: Value) -> str | None:
-    r"""Convert a value to JSON; bytes become text as PostgreSQL writes them, ``\x00ff``. None remains None."""
+    r"""Convert a value to JSON; bytes become hexadecimal text, ``\x00ff``. None remains None."""
     if value is None or isinstance(value, JsonText):
         return value
     if isinstance(value, bytes):
@@ -81,7 +59,7 @@ def json_text(value: Value) -> str | None:
 
 
 def json_fault(value: Value) -> str | None:
-    """Return the reason why PostgreSQL can never hold a value as JSON, or None if it can."""
+    """Return the reason why a column of JSON can never hold a value, or None if it can."""
     # A decimal number is checked as such: as a float, 1e400 would be infinite.
     if (isinstance(value, float) and not isfinite(value)) or (isinstance(value, Decimal) and not value.is_finite()):
         return "is not a finite number"
@@ -97,7 +75,7 @@ def integer_fault(value: Value) -> str | None:
 
 
 def text_fault(text: str) -> str | None:
-    """Return the reason why PostgreSQL can never hold a text, or None if it can."""
+    """Return the reason why a column of texts or JSON can never hold a text, or None if it can."""
     return "holds U+0000" if "\0" in text else surrogate_fault(text)
 
 
@@ -115,7 +93,7 @@ def possible(keys: Iterable[Key], fault: Callable[[str], str | None]) -> list[Ke
 
     Args:
         keys: Cells or groups.
-        fault: :func:`text_fault` for PostgreSQL, :func:`surrogate_fault` for the others.
+        fault: :func:`surrogate_fault`, or :func:`text_fault` if the database also rejects U+0000.
     """
     return [key for key in keys if not any(map(fault, key))]
 

@@ -16,7 +16,7 @@ import orjson
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.core.column_types import POSTGRESQL, ColumnKind, ColumnType
+from streams_app.read_store.core.column_types import ColumnKind, ColumnType, SupportedTypes
 from streams_app.read_store.core.group_rows import (
     ExistingColumn,
     RequiredColumns,
@@ -49,6 +49,14 @@ OWN: Final = {
     "updated_ms": "bigint NOT NULL DEFAULT 0",
 }  # fmt: skip
 NAME_TYPE: Final = "jsonb"
+TYPES: Final = SupportedTypes(
+    {
+        "jsonb": ColumnKind.JSON, "bigint": ColumnKind.INTEGER, "integer": ColumnKind.INTEGER, "numeric": ColumnKind.NUMERIC,
+        "double precision": ColumnKind.DOUBLE, "text": ColumnKind.TEXT, "character varying": ColumnKind.TEXT,
+        "boolean": ColumnKind.BOOLEAN, "timestamp with time zone": ColumnKind.MOMENT,
+    },
+    bits={"integer": 32},
+)  # fmt: skip
 
 # Free space in each page lets an update stay in the page of its row, so that no index is written.
 CREATE: Final = """
@@ -122,7 +130,7 @@ class PostgresGroupStore(PostgresStore):
         """
         super().__init__(settings)
         self._columns = settings.columns
-        self._wanted = RequiredColumns(OWN, settings.columns.values(), POSTGRESQL, NAME_TYPE)
+        self._wanted = RequiredColumns(OWN, settings.columns.values(), TYPES, NAME_TYPE)
         self._types: dict[str, ColumnType] = {}
 
     async def missing(self) -> list[str]:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from decimal import Decimal
 from typing import Final, TypeVar
 
 import orjson
 
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.core.column_types import SQLITE, ColumnType
+from streams_app.read_store.core.column_types import ColumnKind, ColumnType, SupportedTypes
 from streams_app.read_store.core.group_rows import (
     KEY,
     ExistingColumn,
@@ -31,9 +30,10 @@ from streams_app.read_store.core.group_rows import (
 )
 from streams_app.read_store.core.merge import Cell, CellChange, StoredCell, Value, merge
 from streams_app.read_store.core.store import Counts, NotStorableError, Repair
-from streams_app.read_store.core.values import possible, sqlite_value, surrogate_fault, value_of
+from streams_app.read_store.core.values import possible, surrogate_fault
 from streams_app.read_store.sqlite.errors import bisecting_rejected, rejecting_all
 from streams_app.read_store.sqlite.store import CREATE_PROGRESS, KEYS, PROGRESS_COLUMNS, PROGRESS_KEY, SqliteStore
+from streams_app.read_store.sqlite.values import sqlite_column_value
 
 T = TypeVar("T")
 
@@ -41,6 +41,16 @@ OWN: Final = {
     "fold": "TEXT NOT NULL", "group_key": "TEXT NOT NULL", "versions": "TEXT NOT NULL DEFAULT '{}'",
     "updated_ms": "INTEGER NOT NULL DEFAULT 0",
 }  # fmt: skip
+TYPES: Final = SupportedTypes(
+    {
+        "": ColumnKind.ANY, "ANY": ColumnKind.ANY, "INTEGER": ColumnKind.INTEGER, "INT": ColumnKind.INTEGER,
+        "BIGINT": ColumnKind.INTEGER, "NUMERIC": ColumnKind.NUMERIC, "REAL": ColumnKind.DOUBLE,
+        "DOUBLE PRECISION": ColumnKind.DOUBLE, "TEXT": ColumnKind.TEXT, "BOOLEAN": ColumnKind.BOOLEAN,
+    },
+    has_sizes=False,
+)  # fmt: skip
+"""The supported types. Types such as JSON and DATE are not supported, because SQLite converts their values to numbers."""
+
 # Columns have no type: otherwise SQLite would convert the text "007" to a number, or a number to text.
 CREATE: Final = """
 CREATE TABLE {table} (fold {fold}, group_key {group_key}, {columns}, versions {versions}, updated_ms {updated_ms},
@@ -87,7 +97,7 @@ class SqliteGroupStore(SqliteStore):
         super().__init__(url, table, name, timeout_seconds=timeout_seconds)
         self._columns = columns
         self._names = {column: name for name, column in columns.items()}
-        self._wanted = RequiredColumns(OWN, self._names, SQLITE, "")
+        self._wanted = RequiredColumns(OWN, self._names, TYPES, "")
         self._types: dict[str, ColumnType] = {}
 
     def rejection(self, change: CellChange) -> str | None:
@@ -263,11 +273,6 @@ class SqliteGroupStore(SqliteStore):
     def _cells_of(self, connection: sqlite3.Connection, keys: Sequence[RowKey]) -> list[tuple[Cell, StoredCell]]:
         rows = self._read(connection, keys)
         return [cell for key in keys if key in rows for cell in self._stored_in(key, rows[key])]
-
-
-def sqlite_column_value(value: Value) -> Value:
-    """Convert a value for a column. A decimal number without a fraction becomes an integer, as it would in a column of numbers."""
-    return sqlite_value(value_of(value) if isinstance(value, Decimal) else value)
 
 
 def _values(rows: Sequence[Sequence[object]]) -> str:

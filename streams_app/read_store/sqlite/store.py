@@ -18,14 +18,18 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.errors import TooSlowError
 from streams_app.read_store.core.merge import Cell, CellChange, StoredCell, merge
 from streams_app.read_store.core.store import TABLE_NAME, Counts, ProgressError, ProgressStep, Repair
-from streams_app.read_store.core.values import possible, sqlite_value, surrogate_fault
+from streams_app.read_store.core.values import possible, surrogate_fault
 from streams_app.read_store.sqlite.connection import SqliteThread, sqlite_path
 from streams_app.read_store.sqlite.errors import bisecting_rejected, rejecting_all
+from streams_app.read_store.sqlite.values import sqlite_value
 
 COLUMNS: Final = ("fold", "group_key", "name", "value", "version", "updated_ms")
 PROGRESS_COLUMNS: Final = ("topic", "partition", "next_offset", "updated_ms")
 KEY: Final = ("fold", "group_key", "name")
 PROGRESS_KEY: Final = ("topic", "partition")
+RESERVED: Final = "sqlite_"
+"""Prefix of the names of SQLite's own tables."""
+
 WATCHED_STEPS: Final = 10_000
 """Instructions of SQLite's virtual machine between two checks of the timeout: about a millisecond."""
 
@@ -106,7 +110,7 @@ class SqliteStore:
             ConfigurationError: The URL or the name of the table cannot be used.
         """
         self._seconds = timeout_seconds
-        if TABLE_NAME.fullmatch(table) is None:
+        if TABLE_NAME.fullmatch(table) is None or table.startswith(RESERVED):
             what = "(letters, digits and _; at most 45; not sqlite_...)"
             raise ConfigurationError([f"read_stores.{name}.table: '{table}' is not a valid name of a table {what}"])
         self._name = name

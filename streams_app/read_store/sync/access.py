@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from streams_app.errors import ConfigurationError
 from streams_app.read_store.core.errors import AccessDeniedError
-from streams_app.read_store.registry import database_of, open_source, open_store
+from streams_app.read_store.registry import open_source, open_store
 from streams_app.settings import ReadStoreSettings
+from streams_app.settings.databases import database_of
 
 PROBE_SECONDS: Final = 5.0
 """A server that does not answer within this time counts as unavailable."""

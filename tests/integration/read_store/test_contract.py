@@ -13,7 +13,7 @@ import pytest
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.store import Counts, ProgressStep
-from tests.integration.stores import ODD_NAME, P0, P1, StoreHarness, in_rows, retry_while_locked, write
+from tests.integration.stores import ODD_NAME, P0, P1, StoreHarness, retry_while_locked, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 
@@ -34,7 +34,7 @@ async def test_repeated_initialisation_changes_nothing(harness: StoreHarness) ->
     reports = await harness.store.initialise()
 
     assert [] == [line for line in reports if "already exists" not in line]
-    assert [("a", "likes", in_rows(harness, 7), 1, 5)] == await harness.rows()
+    assert [("a", "likes", harness.in_rows(7), 1, 5)] == await harness.rows()
     assert [] == await harness.store.missing()
 
 
@@ -65,7 +65,7 @@ async def test_changes_and_progress_are_written_and_counted(harness: StoreHarnes
     assert [Counts(written=2), Counts(stale=1, unchanged=1), Counts(written=1, stale=1), Counts(stale=1, unchanged=1)] == [
         first, second, third, repeated,
     ]  # fmt: skip
-    assert [("a", "likes", None, 8, 300), ("a", "shares", in_rows(harness, 2), 7, harness.time(100, 300))] == await harness.rows()
+    assert [("a", "likes", None, 8, 300), ("a", "shares", harness.in_rows(2), 7, harness.time(100, 300))] == await harness.rows()
     assert {P0: 9, P1: 3} == await store.progress()
 
 
@@ -80,7 +80,7 @@ async def test_group_and_name_of_any_characters_are_one_cell(harness: StoreHarne
     odd = Cell("f", "{}'\";--\n$1ä漢\t\\", ODD_NAME)
 
     assert [Counts(written=1), Counts(unchanged=1)] == [await write(harness.store, [CellChange(odd, 1, 1)]) for _ in range(2)]
-    assert [(odd.group_key, odd.name, in_rows(harness, 1), 1, 0)] == await harness.rows()
+    assert [(odd.group_key, odd.name, harness.in_rows(1), 1, 0)] == await harness.rows()
 
 
 # Faults
@@ -122,9 +122,9 @@ async def test_reset_versions_permits_lower_versions_and_keeps_the_values(harnes
 
     assert (2, (0, 1), Counts(written=1, stale=1)) == (before, after, counts)
     assert [
-        ("a", "likes", in_rows(harness, 2), 1, 6),
-        ("a", "likes", in_rows(harness, 7), 9, 5),
-        ("a", "shares", in_rows(harness, 1), -1, harness.time(5, 6)),
+        ("a", "likes", harness.in_rows(2), 1, 6),
+        ("a", "likes", harness.in_rows(7), 9, 5),
+        ("a", "shares", harness.in_rows(1), -1, harness.time(5, 6)),
     ] == await harness.rows()
     assert 1 == await harness.store.count_versioned("f")
 
@@ -166,7 +166,7 @@ async def test_process_killed_while_it_writes_leaves_whole_batches_up_to_the_pro
     # The server may still execute the last request of the process: a statement of the store comes after it.
     await write(harness.store, [CellChange(Cell("f", "a", "name-0"), 0, 0)], 0, 0, P1)
     progress, rows = (await harness.store.progress())[P0], await harness.rows()
-    whole = {(in_rows(harness, progress - 1), progress - 1)}
+    whole = {(harness.in_rows(progress - 1), progress - 1)}
     begun = set() if harness.has_transactions else {(progress, progress)}
     seen = {(value, version) for _, _, value, version, _ in rows}
 
@@ -185,4 +185,4 @@ async def test_two_workers_on_the_same_cells_drop_no_change(harness: StoreHarnes
 
     await asyncio.gather(fill(0), fill(1))
 
-    assert [(cell.group_key, cell.name, in_rows(harness, 19), 19) for cell in cells] == [row[:4] for row in await harness.rows()]
+    assert [(cell.group_key, cell.name, harness.in_rows(19), 19) for cell in cells] == [row[:4] for row in await harness.rows()]

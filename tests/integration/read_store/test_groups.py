@@ -13,7 +13,7 @@ from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import Counts
 from streams_app.read_store.postgresql.groups import PostgresGroupStore
 from tests.integration.conftest import of_groups
-from tests.integration.stores import Postgres, SqlHarness, in_rows, system_columns, write
+from tests.integration.stores import Postgres, SqlHarness, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 
@@ -29,7 +29,7 @@ async def test_stale_name_does_not_block_a_newer_one_of_its_row(harness: SqlHarn
     )
 
     assert Counts(written=2, stale=1) == counts
-    assert [("likes", in_rows(harness, 1), 5), ("n1", in_rows(harness, 4), 4), ("shares", in_rows(harness, 3), 6)] == [
+    assert [("likes", harness.in_rows(1), 5), ("n1", harness.in_rows(4), 4), ("shares", harness.in_rows(3), 6)] == [
         (name, value, version) for _, name, value, version, _ in await harness.rows()
     ]
 
@@ -51,9 +51,7 @@ async def test_newer_record_with_the_same_values_moves_the_versions_and_not_the_
     late = await write(harness.store, [CellChange(LIKES, 7, 3)], now_ms=3)
 
     assert (Counts(unchanged=1), Counts(stale=1)) == (counts, late)
-    assert [("likes", in_rows(harness, 1), 8, 1), ("shares", in_rows(harness, 2), 5, 1)] == [
-        row[1:] for row in await harness.rows()
-    ]
+    assert [("likes", harness.in_rows(1), 8, 1), ("shares", harness.in_rows(2), 5, 1)] == [row[1:] for row in await harness.rows()]
 
 
 @of_groups
@@ -84,7 +82,7 @@ async def test_workers_that_write_names_of_one_row_concurrently_drop_no_change(h
 
     await asyncio.gather(*(fill(number) for number in range(4)))
 
-    assert [("likes", in_rows(harness, 3), 59), *((f"n{number}", in_rows(harness, 14), 14) for number in range(4))] == [
+    assert [("likes", harness.in_rows(3), 59), *((f"n{number}", harness.in_rows(14), 14) for number in range(4))] == [
         (name, value, version) for _, name, value, version, _ in await harness.rows()
     ]
 
@@ -112,7 +110,7 @@ KEY = "PRIMARY KEY (fold, group_key)"
 
 async def test_existing_values_are_kept_until_a_record_names_them(made: Callable[..., SqlHarness]) -> None:
     harness = made(likes="likes", shares="shares")
-    await harness.run(f"CREATE TABLE cells ({system_columns(harness)}, likes bigint, shares bigint, {KEY})")
+    await harness.run(f"CREATE TABLE cells ({harness.system_columns}, likes bigint, shares bigint, {KEY})")
     await harness.run("INSERT INTO cells (fold, group_key, likes, shares) VALUES ('f', 'a', 10, 20)")
     await harness.store.initialise()
     counts = await write(harness.store, [CellChange(SHARES, 0, 21)])
@@ -126,7 +124,7 @@ async def test_group_fields_may_be_generated_columns_of_the_group_key(made: Call
     harness = made(likes="likes")
     number = "CAST(group_key AS bigint)"
     await harness.run(
-        f"CREATE TABLE cells ({system_columns(harness)}, account_id bigint GENERATED ALWAYS AS ({number}) STORED, likes bigint, "
+        f"CREATE TABLE cells ({harness.system_columns}, account_id bigint GENERATED ALWAYS AS ({number}) STORED, likes bigint, "
         f"seen text DEFAULT 'never' NOT NULL, note text, {KEY})"
     )
     await harness.store.initialise()
@@ -156,7 +154,7 @@ async def test_table_fault_is_reported_and_the_table_is_unchanged(
     made: Callable[..., SqlHarness], columns: str, key: str, fault: str | None
 ) -> None:
     harness = made(likes="likes")
-    await harness.run(f"CREATE TABLE cells ({', '.join(filter(None, (system_columns(harness), columns, key)))})")
+    await harness.run(f"CREATE TABLE cells ({', '.join(filter(None, (harness.system_columns, columns, key)))})")
     if fault is None:
         await harness.store.initialise()
         assert Counts(written=1) == await write(harness.store, [CellChange(LIKES, 1, 1)])
@@ -195,7 +193,7 @@ async def test_table_of_cells_is_rejected_as_a_table_of_groups_with_all_faults(p
 
 async def test_corrected_table_is_accepted_without_a_restart(made: Callable[..., SqlHarness]) -> None:
     harness = made(likes="likes")
-    await harness.run(f"CREATE TABLE cells ({system_columns(harness)}, {KEY})")
+    await harness.run(f"CREATE TABLE cells ({harness.system_columns}, {KEY})")
     await harness.run("CREATE TABLE cells_progress (topic text, partition integer, next_offset bigint, updated_ms bigint)")
     with pytest.raises(TryAgainError, match="no column likes"):
         await harness.store.progress()
@@ -233,7 +231,7 @@ async def test_row_is_found_by_its_key_in_a_table_of_any_size(postgresql_url: st
     assert isinstance(store, PostgresGroupStore)
     rows = store._rows([CellChange(Cell("f", f"g{n}", "likes"), 2, n) for n in range(500)])
     async with harness.connected() as connection:
-        plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {store._apply}", 0, "s.f", 0, None, 1, rows))
+        plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {store._apply_sql}", 0, "s.f", 0, None, 1, rows))
     await harness.close()
 
     assert "Index Scan using cells_pkey on cells" in plan

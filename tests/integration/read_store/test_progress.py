@@ -8,7 +8,7 @@ import pytest
 
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import Counts, ProgressError, ProgressStep
-from tests.integration.stores import P0, P1, StoreHarness, in_rows, write
+from tests.integration.stores import P0, P1, StoreHarness, write
 
 LIKES = Cell("f", "a", "likes")
 
@@ -19,7 +19,7 @@ async def test_transaction_that_continues_at_the_stored_progress_is_written(harn
     await harness.store.apply([], ProgressStep(P1, None, 7), 0)
 
     assert {P0: 5, P1: 7} == await harness.store.progress()
-    assert [("a", "likes", in_rows(harness, 2), 2, 0)] == await harness.rows()
+    assert [("a", "likes", harness.in_rows(2), 2, 0)] == await harness.rows()
 
 
 @pytest.mark.parametrize("after", [None, 2, 4])
@@ -29,7 +29,7 @@ async def test_store_with_another_progress_writes_nothing_and_reports_its_own(ha
         await harness.store.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, after, 9), 0)
 
     assert {P0: 3} == await harness.store.progress()
-    assert [("a", "likes", in_rows(harness, 1), 1, 0)] == await harness.rows()
+    assert [("a", "likes", harness.in_rows(1), 1, 0)] == await harness.rows()
 
 
 async def test_store_without_its_progress_writes_nothing(harness: StoreHarness) -> None:

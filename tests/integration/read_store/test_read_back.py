@@ -13,7 +13,7 @@ from streams_app.read_store.core.comparing import differences
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText, StoredCell, Value
 from streams_app.read_store.core.store import Counts, Repair
 from tests.integration.conftest import of_groups
-from tests.integration.stores import ODD_NAME, Postgres, SqlHarness, StoreHarness, system_columns, write
+from tests.integration.stores import ODD_NAME, Postgres, SqlHarness, StoreHarness, write
 
 LIKES, SHARES, OTHER = Cell("f", "a", "likes"), Cell("f", "a", "shares"), Cell("g", "a", "likes")
 
@@ -120,7 +120,7 @@ async def test_value_of_a_typed_column_can_be_repaired_and_rewritten_as_it_was_r
     postgresql_url: str, column_type: str, value: Any, another: Any
 ) -> None:
     harness = Postgres(postgresql_url, "groups", {"likes": "likes"})
-    await harness.run(f"CREATE TABLE cells ({system_columns(harness)}, likes {column_type}, PRIMARY KEY (fold, group_key))")
+    await harness.run(f"CREATE TABLE cells ({harness.system_columns}, likes {column_type}, PRIMARY KEY (fold, group_key))")
     store = harness.store
     await store.initialise()
     await write(store, [CellChange(LIKES, 5, another)])
@@ -143,7 +143,7 @@ async def test_constraint_violation_leaves_the_rest_of_a_page_repaired(
 ) -> None:
     harness = made(likes="likes", shares="shares")
     key = "PRIMARY KEY (fold, group_key)"
-    await harness.run(f"CREATE TABLE cells ({system_columns(harness)}, likes bigint CHECK (likes < 5), shares bigint, {key})")
+    await harness.run(f"CREATE TABLE cells ({harness.system_columns}, likes bigint CHECK (likes < 5), shares bigint, {key})")
     store = harness.store
     await store.initialise()
     await write(store, [CellChange(LIKES, 5, 1)])

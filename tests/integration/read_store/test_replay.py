@@ -15,7 +15,7 @@ from streams_app.read_store.core.merge import Cell, CellChange, MergeResult, Sto
 from streams_app.read_store.postgresql import groups as postgresql_groups
 from streams_app.read_store.sqlite import groups as sqlite_groups
 from tests.integration.conftest import of_groups
-from tests.integration.stores import StoreHarness, in_rows, write
+from tests.integration.stores import StoreHarness, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 FOLDS = itertools.count()
@@ -59,7 +59,7 @@ async def state(harness: StoreHarness, batches: Iterable[Sequence[CellChange]]) 
 def shown(harness: StoreHarness, batches: Sequence[Sequence[CellChange]]) -> dict[tuple[str, str], tuple[Any, int]]:
     """Return what :func:`expected` computes, in the format of :meth:`StoreHarness.rows`."""
     return {
-        cell: (None if value is None else in_rows(harness, value), version) for cell, (value, version) in expected(batches).items()
+        cell: (None if value is None else harness.in_rows(value), version) for cell, (value, version) in expected(batches).items()
     }
 
 

@@ -14,7 +14,7 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.store import Counts, NotStorableError, ProgressError, ProgressStep
 from tests.integration.conftest import CELLS, of_sql
-from tests.integration.stores import P0, Postgres, SqlHarness, Sqlite, in_rows, retry_while_locked, write
+from tests.integration.stores import P0, Postgres, SqlHarness, Sqlite, retry_while_locked, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 
@@ -30,7 +30,7 @@ async def test_initialising_creates_only_the_missing_table(harness: SqlHarness) 
     assert ["table cells_progress"] == await harness.store.missing()
     reports = [line.partition(" in ")[0] for line in await harness.store.initialise()]
     assert ["table cells already exists", "created table cells_progress"] == reports
-    assert [("a", "likes", in_rows(harness, 7), 1, 5)] == await harness.rows()
+    assert [("a", "likes", harness.in_rows(7), 1, 5)] == await harness.rows()
 
 
 @of_sql
@@ -113,7 +113,7 @@ async def test_failure_in_the_middle_writes_neither_changes_nor_progress(harness
     with pytest.raises(TryAgainError, match="the disk is full"):
         await harness.store.probe()
 
-    assert [("a", "likes", in_rows(harness, 7), 1, 5)] == await harness.rows()
+    assert [("a", "likes", harness.in_rows(7), 1, 5)] == await harness.rows()
     assert {P0: 2} == await harness.store.progress()
 
     await harness.allow(table)
@@ -152,7 +152,7 @@ async def test_two_workers_on_the_same_cells_do_not_deadlock(harness: SqlHarness
 
     await asyncio.gather(fill(0, 1), fill(1, -1), fill(2, 1))
 
-    assert {(in_rows(harness, 7), 7)} == {(value, version) for _, _, value, version, _ in await harness.rows()}
+    assert {(harness.in_rows(7), 7)} == {(value, version) for _, _, value, version, _ in await harness.rows()}
 
 
 # Additions of users to the table

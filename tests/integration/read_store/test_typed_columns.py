@@ -12,14 +12,14 @@ import pytest
 
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep
-from tests.integration.stores import P0, Postgres, SqlHarness, Sqlite, system_columns, write
+from tests.integration.stores import P0, Postgres, SqlHarness, Sqlite, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 NAMES = {"likes": "likes", "shares": "shares"}
 
 
 async def typed(harness: SqlHarness, columns: str) -> SqlHarness:
-    await harness.run(f"CREATE TABLE cells ({system_columns(harness)}, {columns}, PRIMARY KEY (fold, group_key))")
+    await harness.run(f"CREATE TABLE cells ({harness.system_columns}, {columns}, PRIMARY KEY (fold, group_key))")
     await harness.store.initialise()
     await harness.store.progress()
     return harness

@@ -10,10 +10,12 @@ import pytest
 import streams_app.read_store
 from streams_app.errors import ConfigurationError
 from streams_app.read_store.opensearch.documents import Shape
-from streams_app.read_store.registry import DATABASES, RegisteredDatabase, database_of, open_store
+from streams_app.read_store.registry import open_source, open_store
 from streams_app.settings import ReadStoreSettings
+from streams_app.settings.databases import DATABASES, RegisteredDatabase, database_of
 
 FOLDER = Path(streams_app.read_store.__file__).parent
+ROOT = FOLDER.parent.parent
 SHARED = {"core", "sync"}
 
 
@@ -47,8 +49,34 @@ def test_url_names_its_database(url: str, folder: str | None) -> None:
 def test_unsupported_database_url_is_a_configuration_error() -> None:
     declared = ReadStoreSettings.model_construct(name="d", url="mysql://h/d", folds=("f",), table="t")
 
-    with pytest.raises(ConfigurationError, match="no store for 'mysql:'"):
+    expected = r"no store for 'mysql:'; use sqlite:///FILE, postgresql://HOST/DATABASE or opensearch\+https://HOST:9200"
+    with pytest.raises(ConfigurationError, match=expected):
         open_store(declared)
+
+
+def test_database_that_is_no_source_is_a_configuration_error() -> None:
+    declared = ReadStoreSettings.model_construct(name="d", source="sql", source_url="opensearch+http://h", sql="SELECT 1")
+
+    with pytest.raises(ConfigurationError, match="no source for 'opensearch\\+http:'; use sqlite:///FILE or postgresql://"):
+        open_source(declared)
+
+
+@pytest.mark.parametrize("database", DATABASES, ids=lambda database: database.folder)
+def test_documentation_of_settings_names_the_url_of_the_database(database: RegisteredDatabase) -> None:
+    rows = (ROOT / "docs" / "reference.md").read_text("utf-8").splitlines()
+    keys = ["url", *(["source_url"] if database.is_source else [])]
+    missing = [
+        key
+        for key in keys
+        if not any(row.startswith(f"| `read_stores.<name>.{key}`") and f"`{database.schemes[0]}" in row for row in rows)
+    ]
+
+    assert [] == missing, f"add the URL of {database.name} to these docstrings in settings/read_stores.py, then `make docs`"
+
+
+@pytest.mark.parametrize("database", DATABASES, ids=lambda database: database.folder)
+def test_example_url_of_a_database_names_it(database: RegisteredDatabase) -> None:
+    assert database is database_of(database.example)
 
 
 def test_scripts_of_opensearch_keep_their_names() -> None:

@@ -11,7 +11,7 @@ import pytest
 from streams_app.health.metrics import Metrics
 from streams_app.read_store.sync.store_sync import StoreSync, SyncResult
 from streams_app.settings import Settings
-from tests.integration.stores import P0, StoreHarness, in_rows, sync_on
+from tests.integration.stores import P0, StoreHarness, sync_on
 from tests.manual_clock import ManualClock
 from tests.records import Raw
 
@@ -66,7 +66,7 @@ async def test_deleted_value_is_not_restored_by_an_older_record(harness: StoreHa
         await sync_on(sync, records[begin : begin + 7], begin + 7)
     seen_after = {name: (value, version) for _, name, value, version, _ in await harness.rows()}
     await sync.close()
-    shown = {name: (None if value is None else in_rows(harness, value), version) for name, (value, version) in expected.items()}
+    shown = {name: (None if value is None else harness.in_rows(value), version) for name, (value, version) in expected.items()}
 
     assert any(value is None for value, _ in expected.values())
     assert [shown, shown] == [seen, seen_after]
@@ -92,11 +92,11 @@ async def test_deleted_group_has_no_values_and_an_older_record_restores_none(har
     await sync_on(sync, [folded(6, ["shares"], 8)], 7)
     after_newer = [row[:4] for row in await harness.rows()]
     await sync.close()
-    rest = [("b", "likes", in_rows(harness, 1), 3), ("b", "shares", in_rows(harness, 1), 3)]
+    rest = [("b", "likes", harness.in_rows(1), 3), ("b", "shares", harness.in_rows(1), 3)]
 
     assert [("a", "likes", None, 7), ("a", "n1", None, 7), ("a", "shares", None, 7), *rest] == gone
     assert gone == after_older
-    assert [("a", "likes", None, 7), ("a", "n1", None, 7), ("a", "shares", in_rows(harness, 9), 8), *rest] == after_newer
+    assert [("a", "likes", None, 7), ("a", "n1", None, 7), ("a", "shares", harness.in_rows(9), 8), *rest] == after_newer
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -117,6 +117,6 @@ async def test_shuffled_and_duplicated_topic_ends_in_the_same_state_as_in_order(
         await sync_on(sync, records, begin + 9)
     await sync.close()
 
-    assert {cell: (in_rows(harness, value), version) for cell, (value, version) in expected.items()} == {
+    assert {cell: (harness.in_rows(value), version) for cell, (value, version) in expected.items()} == {
         (group, name): (value, version) for group, name, value, version, _ in await harness.rows()
     }

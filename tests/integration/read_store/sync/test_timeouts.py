@@ -17,7 +17,7 @@ from streams_app.embedded.ports import LOOPBACK
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.store import ProgressStep
 from streams_app.read_store.sync.store_sync import StoreSync
-from tests.integration.conftest import CELLS, OPENSEARCH
+from tests.integration.conftest import CELLS, OTHERS
 from tests.integration.read_store.sync.test_folded_records import folded, sync_of
 from tests.integration.stores import P0, Postgres, SqlHarness, Sqlite, StoreHarness
 from tests.records import Raw
@@ -115,7 +115,7 @@ async def test_batch_of_many_records_is_split_until_the_store_is_fast_enough(
     assert "store=dashboard cells=60 timeout_ms=500" in logged[0]
 
 
-@pytest.mark.parametrize("bare", [*CELLS, OPENSEARCH[0]], indirect=True)
+@pytest.mark.parametrize("bare", CELLS + OTHERS, indirect=True)
 async def test_single_record_of_many_names_is_split_until_the_store_is_fast_enough(harness: StoreHarness) -> None:
     record = folded(7, {f"n{at:02}": at for at in range(CELLS_SENT)}, 8)
     async with slow_sync(harness) as sync:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from streams_app.read_store.core.column_types import POSTGRESQL, SQLITE, ColumnKind, Misfit, fitted, type_of
+from streams_app.read_store.core.column_types import ColumnKind, Misfit, fitted, type_of
 from streams_app.read_store.core.merge import JsonText
+from streams_app.read_store.postgresql.groups import TYPES as POSTGRESQL
+from streams_app.read_store.sqlite.groups import TYPES as SQLITE
 
 
 def fit(value: Any, type_name: str) -> Any:
@@ -17,7 +19,7 @@ def fit(value: Any, type_name: str) -> Any:
     return fitted(value, column_type)
 
 
-@pytest.mark.parametrize("type_name", POSTGRESQL)
+@pytest.mark.parametrize("type_name", POSTGRESQL.kinds)
 def test_null_fits_every_column(type_name: str) -> None:
     assert None is fit(None, type_name)
 

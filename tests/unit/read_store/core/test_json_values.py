@@ -7,7 +7,8 @@ from decimal import Decimal
 import pytest
 
 from streams_app.read_store.core.merge import JsonText, Value
-from streams_app.read_store.core.values import json_text, json_value, sqlite_value
+from streams_app.read_store.core.values import json_text, json_value
+from streams_app.read_store.sqlite.values import sqlite_value
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from uuid import UUID
 import pytest
 
 from streams_app.read_store.core.merge import JsonText, Value
-from streams_app.read_store.core.values import json_fault, json_text, sqlite_value, text_fault, value_of
+from streams_app.read_store.core.values import json_fault, json_text, text_fault, value_of
+from streams_app.read_store.sqlite.values import sqlite_value
 
 
 class Number(int, Enum):
