@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from streams_app.read_store.core.merge import Cell, CellChange, MergeResult, StoredCell, merge, newest
 from streams_app.read_store.postgresql import groups as postgresql_groups
 from streams_app.read_store.sqlite import groups as sqlite_groups
-from tests.integration.conftest import of_groups
 from tests.integration.stores import StoreHarness, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
@@ -106,7 +105,7 @@ def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     yield
 
 
-@of_groups
+@pytest.mark.parametrize("bare", ["sqlite-groups", "postgresql-groups"], indirect=True)
 async def test_broken_version_guard_is_detected(broken: None, harness: StoreHarness) -> None:
     out_of_order = [[CellChange(LIKES, 5, 1)], [CellChange(SHARES, 3, 2)], [CellChange(LIKES, 4, 0)]]
 
