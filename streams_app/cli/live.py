@@ -24,7 +24,7 @@ def command() -> None:
 @with_settings
 @click.option("--view", "views", multiple=True, metavar="NAME", help="Only this view; may be repeated.")
 @click.option("--limit", type=click.IntRange(0, 1_000), default=10, show_default=True, help="Maximum number of items of each view.")
-@click.option("--json", "as_json", is_flag=True, help="The messages that a page receives, one per line, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="The messages that a browser receives, one per line, for programs.")
 @click.argument("page")
 def show(settings: Settings, views: tuple[str, ...], limit: int, as_json: bool, page: str) -> None:
     """Show the current contents of PAGE, and the state of its views.

@@ -60,7 +60,7 @@ def command(
     again by `dead-letters replay --again`.
 
     --live VIEW: to read the view from Kafka again, or to uninstall it. The settings need not declare it. Its workers may run: they
-    read it again, and meanwhile pages keep showing the present items, marked as not current.
+    read it again, and meanwhile browsers show the present items, marked as not current.
 
     --journal NAME: after its source was deleted and created again, to change its key, or to uninstall it. Its workers may run: they
     fill it again from the source. Events that retention has removed there are gone.
