@@ -17,7 +17,7 @@ AT_LEAST_ONCE: Final = (
         ("", "lossy crash zombie rebalance"),
         (
             Change(
-                f"{GUARANTEE}.position_to_commit",
+                f"{GUARANTEE}._position",
                 "low = partition.tracker.low",
                 "return partition.position(partition.tracker.end, '')",
             ),
@@ -82,7 +82,7 @@ AT_LEAST_ONCE: Final = (
         "the commit metadata omits what is finished above it",
         "Everything above the watermark runs again after each crash.",
         ("", "lossy crash zombie rebalance"),
-        (Change(f"{GUARANTEE}.position_to_commit", "partition.tracker.above()", "type(partition.tracker.above())()"),),
+        (Change(f"{GUARANTEE}._position", "partition.tracker.above()", "type(partition.tracker.above())()"),),
     ),
     Mutant(
         "loss by retention is not logged",

@@ -8,8 +8,8 @@ from tests.chaos.mutants import Change, Mutant
 
 PROCESSOR = "subscribers.running.processor:SubscriberProcessor"
 GUARANTEE = "subscribers.guarantees.deduplicated:DeduplicatedGuarantee"
-WRITE_AHEAD = "subscribers.guarantees.write_ahead:WriteAhead"
-READBACK = "subscribers.guarantees.write_ahead:IdReadback"
+BEGIN_COMMITS = "subscribers.guarantees.at_most_once:BeginCommits"
+READBACK = "subscribers.guarantees.id_readback:IdReadback"
 BEGIN_LOG = "subscribers.guarantees.begin_log:BeginLog"
 CRASHES = ("lossy crash:4 rebalance:4", "lossy crash zombie rebalance drops history")
 
@@ -38,14 +38,14 @@ DEDUPLICATED: Final = (
         "a claim ignores recorded begins",
         "An event that was running when its process died runs again.",
         CRASHES,
-        (Change(f"{WRITE_AHEAD}.dead_letter_of", "if not event.is_interrupted:", "if True:"),),
+        (Change(f"{GUARANTEE}.dead_letter_of", "if not event.is_interrupted:", "if True:"),),
     ),
     Mutant(
         "the event id is recorded at the end",
         "An event that is published twice runs twice at the same time.",
         ("history", *CRASHES),
         (
-            Change(f"{WRITE_AHEAD}.before_start", "Entry(event.attempts), made.own_id", "Entry(event.attempts), ''"),
+            Change(f"{GUARANTEE}.before_start", "Entry(event.attempts), made.own_id", "Entry(event.attempts), ''"),
             Change(
                 f"{BEGIN_LOG}._write_ends",
                 "self.done.pop(offset, None)",
@@ -63,7 +63,7 @@ DEDUPLICATED: Final = (
         "a claim ignores events that finished since the commit",
         "Events that have succeeded since the last commit run again.",
         CRASHES,
-        (Change(f"{WRITE_AHEAD}.claim", "tracker.also_finished((Interval(0, kept.fence), *metadata.above.finished))", "pass"),),
+        (Change(f"{GUARANTEE}._claim", "tracker.also_finished((Interval(0, kept.fence), *metadata.above.finished))", "pass"),),
     ),
     Mutant(
         "deduplicated: finished before the dead letter is acknowledged",
@@ -91,7 +91,6 @@ DEDUPLICATED: Final = (
     ),
 )
 
-AT_MOST_ONCE_GUARANTEE = "subscribers.guarantees.at_most_once:AtMostOnceGuarantee"
 LOSSES = ("history wipe:2 rollback:2", "lossy wipe rollback crash zombie rebalance drops")
 
 AT_MOST_ONCE: Final = (
@@ -101,13 +100,13 @@ AT_MOST_ONCE: Final = (
         ("history", *CRASHES),
         (
             Change(
-                f"{AT_MOST_ONCE_GUARANTEE}.position_to_commit",
+                f"{BEGIN_COMMITS}.position",
                 "whole = partition.offset_metadata(tracker.required())",
                 "from streams_app.subscribers.state.offset_metadata import fitted\n"
                 "return partition.position(low, fitted(low, whole, MAX_METADATA_BYTES))",
             ),
             Change(
-                f"{AT_MOST_ONCE_GUARANTEE}._fits",
+                f"{BEGIN_COMMITS}._fits",
                 "return fits(tracker.low, self._partition.offset_metadata(tracker.required()), max_bytes)",
                 "return True",
             ),
@@ -119,9 +118,9 @@ AT_MOST_ONCE: Final = (
         CRASHES,
         (
             Change(
-                f"{AT_MOST_ONCE_GUARANTEE}._commit",
-                "await self._partition.claim.commit_now(self.position_to_commit())",
-                "import asyncio\nasyncio.ensure_future(self._partition.claim.commit_now(self.position_to_commit()))",
+                f"{BEGIN_COMMITS}.commit",
+                "await self._partition.claim.commit_now(self.position())",
+                "import asyncio\nasyncio.ensure_future(self._partition.claim.commit_now(self.position()))",
             ),
         ),
     ),
@@ -129,7 +128,7 @@ AT_MOST_ONCE: Final = (
         "a claim ignores the begins in the commit",
         "An event that was running when its process died runs again.",
         CRASHES,
-        (Change(f"{AT_MOST_ONCE_GUARANTEE}.take_over", "interrupted = set(tracker.begun)", "interrupted: set[int] = set()"),),
+        (Change(f"{GUARANTEE}.take_over", "set(tracker.begun)", "set()"),),
     ),
     Mutant(
         "the commit is sent before the dead letter",
@@ -137,7 +136,7 @@ AT_MOST_ONCE: Final = (
         CRASHES,
         (
             Change(
-                f"{WRITE_AHEAD}.dead_letter_of",
+                f"{GUARANTEE}.dead_letter_of",
                 'return dead_lettering(event, "interrupted", INTERRUPTED)',
                 'self._partition.dead_letters._on_acknowledged([event])\nreturn dead_lettering(event, "interrupted", INTERRUPTED)',
             ),
@@ -206,5 +205,5 @@ OFFSET_NOT_COMMITTED: Final = Mutant(
     "an offset set by hand is not committed at once",
     "The next owner counts it as newly set, and calls events again that have run.",
     ("history crash:4",),
-    (Change(f"{WRITE_AHEAD}.claim", "await claim.commit_now(self._position_to_commit())", "pass"),),
+    (Change(f"{GUARANTEE}._claim", "await claim.commit_now(self.position_to_commit())", "pass"),),
 )

@@ -32,7 +32,7 @@ class SubscriberPartition:
         metadata_bytes: Size of the metadata of the last commit.
         is_claimed: Whether :meth:`restore` was called.
         is_revoked: Whether the partition is being released, so that no attempt may start any more.
-        is_metadata_full: Whether the metadata of a commit has no room to list further events as begun.
+        unwritten_ids: Offset and id of each event whose id Redis has lost, and which is not written back yet.
         start_limit: Maximum number of events that the guarantee lets start together. 0 lets none start; None means no limit.
     """
 
@@ -52,7 +52,8 @@ class SubscriberPartition:
         self.dead_letters = context.dead_letter_writer(tp, on_acknowledged)
         self.running: set[Attempt] = set()
         self.metadata_bytes = 0
-        self.is_claimed = self.is_revoked = self.is_metadata_full = False
+        self.is_claimed = self.is_revoked = False
+        self.unwritten_ids: list[tuple[int, str]] = []
         self.start_limit: int | None = None
         self._read: tuple[Fingerprint, ...] = ()
 

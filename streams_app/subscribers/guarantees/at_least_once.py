@@ -18,6 +18,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Final
 
+from streams_app.delivery.batch import Batch
 from streams_app.delivery.claim import Claim
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.processor import NO_OFFSET
@@ -47,26 +48,21 @@ have started once more. Events that had ended before the crash, but after the la
 class AtLeastOnceGuarantee(Guarantee):
     """Delivery guarantee with retries after errors, and crash isolation after crashes."""
 
-    _log: AttemptLog
-
     def __init__(self, partition: SubscriberPartition) -> None:
+        """Create the guarantee of a claimed partition."""
+        context = partition.context
         self._partition = partition
+        store = context.store(partition.tp, partition.claim.token)
+        self._log = AttemptLog(store, self._position(), context.clock.now_ms, partition.running)
         self._isolated_below = 0
         self._max_together = FEWEST_TOGETHER
         self._are_long = False
         self._isolated: asyncio.Queue[list[Attempt]] = asyncio.Queue()
         self._has_ended = asyncio.Event()
 
-    @property
-    def log(self) -> AttemptLog:
-        """Write-behind log of this claim, which records attempts in Redis."""
-        return self._log
-
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> Takeover:
         """Take over the log of former owners. If the last claim was not released, every unfinished event becomes a suspect."""
-        partition, tracker = self._partition, self._partition.tracker
-        store = partition.context.store(partition.tp, claim.token)
-        self._log = log = AttemptLog(store, self.position_to_commit(), partition.context.clock.now_ms, partition.running)
+        log, tracker = self._log, self._partition.tracker
         found = await log.claim(REDIS_SECONDS)
         if found.pop(CLAIMED, None) is not None:
             # Events beyond the end of the log cannot have been running. The embedded broker may report too low an end.
@@ -230,11 +226,42 @@ class AtLeastOnceGuarantee(Guarantee):
         """Return True: the event starts once more, because the attempt has neither failed nor crashed its process."""
         return True
 
+    def put_off(self, event: InFlightEvent) -> None:
+        """Record that an event waits for its next attempt."""
+        self._log.keep(event.offset, AttemptEntry(event.attempts, event.crash_count, event.due_ms))
+
+    def finish(self, offsets: Sequence[int]) -> None:
+        """Mark events as finished, and schedule the removal of their entries."""
+        self._partition.tracker.finish_all(offsets)
+        self._log.drop(offsets)
+
+    # ---- progress
+
+    def on_batch(self, batch: Batch) -> None:
+        """Do nothing: no event ids are stored."""
+
+    def on_tick(self) -> None:
+        """Do nothing: the low watermark is written to Redis only with each commit."""
+
+    def sample_wait(self) -> str | None:
+        """Return what writes have waited for since the previous sample; only suspects wait for a write."""
+        return self._log.sample_wait()
+
     def position_to_commit(self) -> OffsetAndMetadata:
-        """Return the low watermark, with as many finished offsets above it as fit into the metadata."""
+        """Return the low watermark, with as many finished offsets above it as fit into the metadata.
+
+        The position is also written to Redis, because Kafka may remove the commit after its retention.
+        """
+        position = self._position()
+        self._log.schedule_progress(position)
+        return position
+
+    def _position(self) -> OffsetAndMetadata:
         partition = self._partition
         low = partition.tracker.low
         return partition.position(low, fitted(low, partition.offset_metadata(partition.tracker.above())))
+
+    # ---- the end of the claim
 
     def stop(self) -> None:
         """Withdraw the attempts of suspects that Redis has not stored."""
@@ -250,7 +277,7 @@ class AtLeastOnceGuarantee(Guarantee):
         # If the event that crashed the former process has not been found, the next owner has to continue the isolation.
         if not self._isolated_below:
             self._log.drop([CLAIMED])
-        self._log.on_commit(self.position_to_commit())
+        self._log.schedule_progress(self._position())
         await self._log.write_within(CLOSE_SECONDS)
 
     async def on_commit_rejected(self) -> None:

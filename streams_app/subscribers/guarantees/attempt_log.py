@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from streams_app.delivery.batch import Batch
 from streams_app.delivery.dependency_errors import waiting_for_label
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.scripts import FencedError
@@ -99,22 +98,11 @@ class AttemptLog:
             self._unwritten.add(offset)
             self._changed.set()
 
-    def on_batch(self, batch: Batch) -> None:
-        """Do nothing: this log stores no event ids."""
-
-    def on_tick(self, low: int) -> None:
-        """Do nothing: this log writes the low watermark only together with its metadata, in :meth:`on_commit`."""
-
-    def on_commit(self, position: OffsetAndMetadata) -> None:
+    def schedule_progress(self, position: OffsetAndMetadata) -> None:
         """Schedule a write of the position to Redis, because Kafka may remove the commit after its retention."""
         if position != self._progress:
             self._progress = position
             self._changed.set()
-
-    @property
-    def backlog(self) -> int:
-        """Always 0: the reader does not wait for writes."""
-        return 0
 
     def schedule_write(self) -> None:
         """Schedule a write, because attempts are about to start."""

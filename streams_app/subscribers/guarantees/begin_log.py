@@ -11,14 +11,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from streams_app.delivery.batch import Batch
 from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS, waiting_for_label
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import text_of
 from streams_app.reported_backoff import ReportedBackoff
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
-from streams_app.subscribers.execution.in_flight_event import MAX_UNFINISHED, InFlightEvent
+from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.guarantees.guarantee import ANOTHER_OWNER
 from streams_app.subscribers.state.store import AttemptEntry, Begin, StoredState, SubscriberStore
 
@@ -55,9 +54,9 @@ class BeginLog:
         progress: Callable[[], OffsetAndMetadata | None],
         now_ms: Callable[[], int],
         starter: Starter,
-        on_begun: Callable[[Sequence[Attempt]], Awaitable[Sequence[Attempt]]],
+        on_recorded: Callable[[Sequence[Attempt]], Awaitable[Sequence[Attempt]]],
         on_learned: Callable[[], None],
-        missing_ids: Callable[[Batch], Iterable[tuple[int, str]]],
+        ids: list[tuple[int, str]],
         commit_ends: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Initialize an empty log; :meth:`.Guarantee.take_over` reads the state in Redis.
@@ -68,12 +67,12 @@ class BeginLog:
                 nor any outcome.
             now_ms: Wall clock.
             starter: Starts the attempts.
-            on_begun: Called with attempts that are recorded as begun in Redis; returns those that may start. The others are
+            on_recorded: Called with attempts that are recorded as begun in Redis; returns those that may start. The others are
                 withdrawn.
             on_learned: Called each time event ids were written, so that a paused reader can continue.
-            missing_ids: Returns offset and id of those events of a batch whose ids Redis has lost.
-            commit_ends: Commits outcomes. It is called after :data:`COMMIT_SECONDS`, unless a commit by ``on_begun`` has included
-                the outcomes earlier. None if outcomes need no commit.
+            ids: Offset and id of each event whose id is not written yet; this log adds and removes them.
+            commit_ends: Commits outcomes. It is called after :data:`COMMIT_SECONDS`, unless a commit by ``on_recorded`` has
+                included the outcomes earlier. None if outcomes need no commit.
         """
         self.done: dict[int, InFlightEvent] = {}
         self.is_fenced = False
@@ -82,13 +81,12 @@ class BeginLog:
         self._progress = progress
         self._now_ms = now_ms
         self._starter = starter
-        self._on_begun = on_begun
+        self._on_recorded = on_recorded
         self._on_learned = on_learned
-        self._missing_ids = missing_ids
         self._commit_ends = commit_ends
         self._has_uncommitted = self._is_commit_due = False
         self._stored: set[int] = set()
-        self._ids: list[tuple[int, str]] = []
+        self._ids = ids
         self._entries: dict[int, AttemptEntry | None] = {}
         self._new: list[tuple[Attempt, Begin]] = []
         self._sending: list[tuple[Attempt, Begin]] = []
@@ -125,11 +123,6 @@ class BeginLog:
         if progress := self._progress():
             await self._store.end((), (), *progress)
 
-    @property
-    def backlog(self) -> int:
-        """Number of event ids that are not written yet, if they are so many that the reader has to pause; otherwise 0."""
-        return len(self._ids) if len(self._ids) >= MAX_UNFINISHED else 0
-
     def sample_wait(self) -> str | None:
         """Return what writes have waited for since the previous sample, as a label of the metric ``streams_app_waiting_for``.
 
@@ -145,13 +138,12 @@ class BeginLog:
 
     # ---- scheduling of writes
 
-    def on_batch(self, batch: Batch) -> None:
-        """Schedule a write of those event ids of a batch that Redis has lost; no attempt begins before they are written."""
-        if missing := self._missing_ids(batch):
-            self._ids += missing
-            self._changed.set()
+    def schedule_ids(self, ids: Iterable[tuple[int, str]]) -> None:
+        """Schedule a write of event ids that Redis has lost; no attempt begins before they are written."""
+        self._ids += ids
+        self._changed.set()
 
-    def begin(self, begins: Iterable[tuple[Attempt, Begin]]) -> None:
+    def schedule_begins(self, begins: Iterable[tuple[Attempt, Begin]]) -> None:
         """Schedule a write that records events as begun; their attempts start after the write."""
         self._new += begins
         self._changed.set()
@@ -185,14 +177,11 @@ class BeginLog:
         new, self._new = self._new, []
         self._withdraw([attempt for attempt, _ in new])
 
-    def on_tick(self, low: int) -> None:
-        """Schedule a write of the low watermark if it has risen; it also rises when offsets without events are read."""
+    def schedule_progress(self, low: int) -> None:
+        """Schedule a write of the progress if the low watermark has risen since the last write."""
         if low > self._written_low:
             self._is_behind = True
             self._changed.set()
-
-    def on_commit(self, position: OffsetAndMetadata) -> None:
-        """Do nothing: each write of outcomes contains the current progress."""
 
     # ---- writing
 
@@ -315,7 +304,7 @@ class BeginLog:
             attempts, self._in_redis = self._in_redis, []
             self._withdraw(attempts)
         elif self._in_redis:
-            begun = await self._on_begun(self._in_redis)
+            begun = await self._on_recorded(self._in_redis)
             if begun:
                 self._has_uncommitted = self._is_commit_due = False
             asked, self._in_redis = self._in_redis, []

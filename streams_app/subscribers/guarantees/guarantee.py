@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Task
-from collections.abc import Collection, Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from streams_app.delivery.batch import Batch
@@ -22,36 +22,6 @@ ANOTHER_OWNER: Final = "token"
 
 CLOSE_SECONDS: Final = 1.0
 """Maximum duration of each step of :meth:`Guarantee.close` that waits for a server."""
-
-
-class GuaranteeLog(Protocol):
-    """Records the progress and the outcomes of events in Redis. Its methods only schedule writes; a task performs them."""
-
-    def keep(self, offset: int, entry: AttemptEntry) -> None:
-        """Record an event that waits for its next attempt."""
-
-    def drop(self, offsets: Iterable[int]) -> None:
-        """Remove the entries of finished events."""
-
-    def on_batch(self, batch: Batch) -> None:
-        """Record those event ids of a batch that Redis has lost, if the log has event ids; called before the events are queued."""
-
-    def on_tick(self, low: int) -> None:
-        """Record the low watermark if it has risen; called at the interval ``worker.tick``."""
-
-    def on_commit(self, position: OffsetAndMetadata) -> None:
-        """Record a position that is about to be committed."""
-
-    @property
-    def backlog(self) -> int:
-        """Number of entries that are not recorded yet, if they are so many that the reader has to pause; otherwise 0."""
-
-    def sample_wait(self) -> str | None:
-        """Return what writes have waited for since the previous sample, as a label of the metric ``streams_app_waiting_for``.
-
-        Returns:
-            None if no write has waited.
-        """
 
 
 class Takeover(NamedTuple):
@@ -74,13 +44,10 @@ class Guarantee(Protocol):
     """Port to the delivery guarantee of the events of one partition, under one claim.
 
     The processor of the partition owns the events: it decodes, retries, dead-letters and finishes them. The guarantee decides when
-    an event may start, stores the state that must outlive the process, and decides about interrupted attempts. All methods are
-    called on the event loop of the worker.
+    an event may start, stores the state that must outlive the process, and decides about interrupted attempts. Its writes to Redis
+    are performed by the tasks of :class:`Takeover`; other methods only schedule them. All methods are called on the event loop of
+    the worker.
     """
-
-    @property
-    def log(self) -> GuaranteeLog:
-        """Records progress and outcomes in Redis; available after :meth:`take_over`."""
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> Takeover:
         """Take over the state of former owners from Redis.
@@ -90,6 +57,9 @@ class Guarantee(Protocol):
             ImpossibleClaimError: An operator has to act, for example to set the offsets of the subscriber.
             KafkaError, RedisError, OSError, TimeoutError: A server does not answer; the caller repeats the claim.
         """
+
+    def on_batch(self, batch: Batch) -> None:
+        """Record those event ids of a batch that Redis has lost, if ids are stored; called before the events are queued."""
 
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
         """Return a dead letter for an event that must not start because earlier attempts were interrupted; None for others."""
@@ -115,8 +85,24 @@ class Guarantee(Protocol):
             True if the event may start again; then the cancelled attempt does not count.
         """
 
+    def put_off(self, event: InFlightEvent) -> None:
+        """Record that an event waits for its next attempt, and no longer counts as begun."""
+
+    def finish(self, offsets: Sequence[int]) -> None:
+        """Mark events as finished, and remove their entries from Redis."""
+
     def position_to_commit(self) -> OffsetAndMetadata:
-        """Return the low watermark, with the finished offsets above it as metadata."""
+        """Return the low watermark, with the finished offsets above it as metadata; called before each commit."""
+
+    def on_tick(self) -> None:
+        """Record the low watermark if it has risen; called at the interval ``worker.tick``."""
+
+    def sample_wait(self) -> str | None:
+        """Return what starts have waited for since the previous sample, as a label of the metric ``streams_app_waiting_for``.
+
+        Returns:
+            None if nothing has waited.
+        """
 
     def stop(self) -> None:
         """Start no more attempts, and withdraw those that are not recorded as begun."""

@@ -13,7 +13,7 @@ from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.processor import NO_OFFSET, ImpossibleClaimError, OtherLogError
 from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.subscribers.execution.context import SubscriberContext
-from streams_app.subscribers.state.initial_offsets import how_to_set_offsets
+from streams_app.subscribers.state.initial_offsets import NO_METADATA, how_to_set_offsets
 from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_metadata import OffsetMetadata, decoded
 from streams_app.subscribers.state.offset_tracker import NOTHING, OffsetsAbove, OffsetTracker
@@ -57,7 +57,7 @@ async def restored_position(tp: TP, context: SubscriberContext, claim: Claim) ->
 
     Raises:
         ImpossibleClaimError: The position belongs to another log, for example because the topic was recreated. Or there is no
-            commit, although the subscriber needs one.
+            commit that lists the begun events, although the subscriber needs one.
         RedisError, OSError, TimeoutError, KafkaError: A server does not answer; the caller repeats the claim.
     """
     if claim.committed is None and context.subscriber.requires_commit:
@@ -66,7 +66,14 @@ async def restored_position(tp: TP, context: SubscriberContext, claim: Claim) ->
     position = claim.committed or await position_in_redis(tp, context, claim)
     if position is None:
         return RestoredPosition(OffsetTracker(initial_offset(context, claim)), is_first_start=True)
-    return await position_at(tp, context, claim, position)
+    restored = await position_at(tp, context, claim, position)
+    if context.subscriber.requires_commit and metadata_of(claim, position) is None:
+        name = context.subscriber.name
+        if not await claim.broker_keeps_metadata():
+            raise ImpossibleClaimError(tp, f"cannot be claimed: {NO_METADATA}", "use another broker")
+        what = f"has a commit that does not record the begun events of subscriber {name!r}"
+        raise ImpossibleClaimError(tp, what, how_to_set_offsets(name))
+    return restored
 
 
 def initial_offset(context: SubscriberContext, claim: Claim) -> int:

@@ -43,7 +43,7 @@ from streams_app.subscribers.execution.subscriber_metrics import SubscriberMetri
 from streams_app.subscribers.execution.thread_executor import ThreadExecutor
 from streams_app.subscribers.execution.traced import traced
 from streams_app.subscribers.guarantees.at_least_once import AtLeastOnceGuarantee
-from streams_app.subscribers.guarantees.at_most_once import AtMostOnceGuarantee
+from streams_app.subscribers.guarantees.at_most_once import BeginCommits
 from streams_app.subscribers.guarantees.deduplicated import DeduplicatedGuarantee
 from streams_app.subscribers.guarantees.guarantee import Guarantee
 from streams_app.subscribers.running.processor import RELEASE_SECONDS, SubscriberProcessor
@@ -61,9 +61,9 @@ RERUN_SECONDS: Final = 5.0
 GUARANTEES: Final[dict[Idempotent, Callable[[SubscriberPartition], Guarantee]]] = {
     "yes": AtLeastOnceGuarantee,
     "unknown": DeduplicatedGuarantee,
-    "no": AtMostOnceGuarantee,
+    "no": lambda partition: DeduplicatedGuarantee(partition, BeginCommits(partition)),
 }
-"""Class of the delivery guarantee for each value of ``idempotent``."""
+"""Creates the delivery guarantee of a claimed partition, for each value of ``idempotent``."""
 
 AHEAD: Final[dict[Idempotent, QueueLimit]] = {"yes": QueueLimit.MANY, "unknown": QueueLimit.SOON, "no": QueueLimit.NONE}
 

@@ -60,17 +60,20 @@ RELEASE_SECONDS: Final = CANCELLED_SECONDS + 3 * CLOSE_SECONDS
 class SubscriberProcessor(Processor):
     """Processes one partition for a subscriber, see :class:`streams_app.delivery.processor.Processor`."""
 
+    _guarantee: Guarantee
+    """Not set before the partition is claimed."""
+
     def __init__(self, tp: TP, context: SubscriberContext, guarantee: Callable[[SubscriberPartition], Guarantee]) -> None:
         """Create the processor of an unclaimed partition.
 
         Args:
             tp: The partition.
             context: Objects that all partitions of the subscriber share.
-            guarantee: Creates the guarantee of the partition.
+            guarantee: Creates the guarantee of the partition once it is claimed.
         """
         self._context = context
         self._partition = SubscriberPartition(tp, context, self._acknowledged)
-        self._guarantee = guarantee(self._partition)
+        self._new_guarantee = guarantee
         self._queue = StartQueue()
         self._key_queue: KeyQueue[InFlightEvent] | None = KeyQueue() if context.subscriber.ordered else None
         self._inherited: dict[int, AttemptEntry] = {}
@@ -92,8 +95,8 @@ class SubscriberProcessor(Processor):
         """
         if not self._partition.is_claimed:
             return 0
-        unfinished = self._partition.tracker.unfinished
-        backlog = self._guarantee.log.backlog if self._tasks else 0
+        unfinished, unwritten = self._partition.tracker.unfinished, len(self._partition.unwritten_ids)
+        backlog = unwritten if unwritten >= MAX_UNFINISHED else 0
         return backlog + (unfinished if unfinished >= MAX_UNFINISHED or self._bytes >= MAX_UNFINISHED_BYTES else 0)
 
     async def claim(self, claim: Claim) -> int:
@@ -107,9 +110,10 @@ class SubscriberProcessor(Processor):
             FencedError: Another owner has claimed the partition.
             KafkaError, RedisError, OSError, TimeoutError: A server does not answer; the caller repeats the claim.
         """
-        partition, guarantee = self._partition, self._guarantee
+        partition = self._partition
         restored = await restored_position(partition.tp, self._context, claim)
         partition.restore(claim, restored.tracker, restored.read)
+        self._guarantee = guarantee = self._new_guarantee(partition)
         if claim.committed is None:
             await claim.commit_now(guarantee.position_to_commit())
         taken = await guarantee.take_over(claim, restored)
@@ -124,7 +128,7 @@ class SubscriberProcessor(Processor):
     def deliver(self, batch: Batch) -> None:
         """Queue the events of the next range."""
         partition = self._partition
-        self._guarantee.log.on_batch(batch)
+        self._guarantee.on_batch(batch)
         partition.add_fingerprint(batch)
         records = batch.records
         offsets = partition.tracker.cover(batch.begin, batch.end, [record.offset for record in records])
@@ -140,7 +144,7 @@ class SubscriberProcessor(Processor):
         if gone := [offset for offset in self._inherited if offset < batch.end]:
             for offset in gone:
                 del self._inherited[offset]
-            self._guarantee.log.drop(gone)
+            self._guarantee.finish(gone)
         self._is_full = self.in_flight > 0
         self._context.dispatcher.kick()
 
@@ -157,18 +161,13 @@ class SubscriberProcessor(Processor):
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
         """Return the low watermark, with the finished offsets above it as metadata; None before the claim."""
-        if not self._partition.is_claimed:
-            return None
-        position = self._guarantee.position_to_commit()
-        if self._tasks:
-            self._guarantee.log.on_commit(position)
-        return position
+        return self._guarantee.position_to_commit() if self._partition.is_claimed else None
 
     def tick(self, now_ms: int) -> None:
         """Start retries that are due, and record the low watermark."""
         self._context.dispatcher.kick()
         if self._tasks:
-            self._guarantee.log.on_tick(self._partition.tracker.low)
+            self._guarantee.on_tick()
 
     async def revoke(self, seconds: float) -> None:
         """Stop starting attempts, wait for those that run, and write the state for the next owner.
@@ -194,7 +193,8 @@ class SubscriberProcessor(Processor):
 
     async def on_commit_rejected(self) -> None:
         """Call :meth:`.Guarantee.on_commit_rejected`, because Kafka has rejected the last commit."""
-        await self._guarantee.on_commit_rejected()
+        if self._partition.is_claimed:
+            await self._guarantee.on_commit_rejected()
 
     # ---- called by the dispatcher
 
@@ -243,7 +243,7 @@ class SubscriberProcessor(Processor):
             "window": self.in_flight > 0,
             "dead-letters": partition.dead_letters.sample_stalled(),
             "schema-registry": self._context.schemas is not None and self._context.schemas.is_away,
-            self._guarantee.log.sample_wait() or ("note" if partition.is_metadata_full else None): True,
+            self._guarantee.sample_wait(): True,
         }
         return PartitionStatus(
             partition.tp, tracker.end, tracker.unfinished, len(self._queue.retries),
@@ -327,29 +327,21 @@ class SubscriberProcessor(Processor):
 
     def _retry_later(self, event: InFlightEvent, *, attempts: int, due_ms: int) -> None:
         event.attempts, event.due_ms = attempts, due_ms
-        self._keep(event)
+        self._guarantee.put_off(event)
         self._queue.retries.push(event, due_ms)
 
     def _undo_attempt(self, event: InFlightEvent) -> None:
         event.attempts, event.due_ms = event.attempts - 1, DUE_AT_ONCE
-        self._keep(event)
+        self._guarantee.put_off(event)
         self._queue.put_back(event)
-
-    def _keep(self, event: InFlightEvent) -> None:
-        """Record that an event waits for its next attempt, and no longer counts as begun."""
-        if not self._context.subscriber.is_repeatable:
-            self._partition.tracker.put_off(event.offset)
-        self._guarantee.log.keep(event.offset, AttemptEntry(event.attempts, event.crash_count, event.due_ms))
 
     def _acknowledged(self, events: Sequence[InFlightEvent]) -> None:
         self._finish(events)
         self._context.dispatcher.kick()
 
     def _finish(self, events: Sequence[InFlightEvent]) -> None:
-        offsets = [event.record.offset for event in events]
-        self._partition.tracker.finish_all(offsets)
+        self._guarantee.finish([event.record.offset for event in events])
         self._bytes -= sum([event.size_bytes for event in events])
-        self._guarantee.log.drop(offsets)
         if self._key_queue is not None:
             following = [self._key_queue.finished(event.record.key) for event in events]
             self._enqueue([event for event in following if event is not None])

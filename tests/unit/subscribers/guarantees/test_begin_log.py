@@ -10,7 +10,6 @@ from unittest.mock import patch
 import pytest
 
 from streams_app.clock import SystemClock
-from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.local.scripts import MemoryScripts
 from streams_app.subscribers.execution.executor import Attempt
@@ -20,7 +19,8 @@ from streams_app.subscribers.state.keys import SubscriberKeys
 from streams_app.subscribers.state.store import AttemptEntry, SubscriberStore
 
 LIMIT_SECONDS = 60
-BATCH = Batch(TP("orders", 0), [], 5, 6, stable_offset=6, fetched_at_ms=0, seek_number=0)
+MISSING = [(5, "e5")]
+"""Offset and id of an event whose id Redis has lost."""
 
 
 class NoSlots:
@@ -41,11 +41,11 @@ def store_of(scripts: MemoryScripts, token: str) -> SubscriberStore:
     return SubscriberStore(scripts, SubscriberKeys("shop", "ship", "orders", 0), token, remember_ms=3_600_000)
 
 
-def log_of_missing_id(scripts: MemoryScripts, progress: OffsetAndMetadata) -> BeginLog:
-    """Return a begin log for whose next batch Redis has lost the id of the event at offset 5."""
+def begin_log_of(scripts: MemoryScripts, progress: OffsetAndMetadata) -> BeginLog:
+    """Return a begin log whose attempts never start."""
     now_ms = SystemClock().now_ms
     store = store_of(scripts, "one")
-    return BeginLog(store, lambda: progress, now_ms, NoSlots(), none_begins, lambda: None, lambda _: [(5, "e5")])
+    return BeginLog(store, lambda: progress, now_ms, NoSlots(), none_begins, lambda: None, [])
 
 
 @pytest.mark.parametrize(("is_learned", "fence"), [(True, 7), (False, 0)])
@@ -56,9 +56,9 @@ async def test_fence_is_not_written_until_redis_has_all_ids_below_it(is_learned:
     async def unavailable(keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
         raise ConnectionError("Redis is away")
 
-    begin_log = log_of_missing_id(scripts, OffsetAndMetadata(7, ""))
+    begin_log = begin_log_of(scripts, OffsetAndMetadata(7, ""))
     await begin_log.claim(0)
-    begin_log.on_batch(BATCH)
+    begin_log.schedule_ids(MISSING)
     if is_learned:
         await begin_log.write_once()
     else:
@@ -82,11 +82,11 @@ async def test_slow_redis_is_awaited_before_any_timeout() -> None:
         await may_answer.wait()
         return await answer(keys, arguments)
 
-    begin_log = log_of_missing_id(scripts, OffsetAndMetadata(0, ""))
+    begin_log = begin_log_of(scripts, OffsetAndMetadata(0, ""))
     await begin_log.claim(0)
     labels = [begin_log.sample_wait()]
     with patch.dict(scripts.by_name, {"learn": late}):
-        begin_log.on_batch(BATCH)
+        begin_log.schedule_ids(MISSING)
         written = asyncio.create_task(begin_log.write_once())
         await is_asked.wait()
         labels += [begin_log.sample_wait(), begin_log.sample_wait()]

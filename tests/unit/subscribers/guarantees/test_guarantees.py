@@ -15,7 +15,6 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.claim import LogBounds
 from streams_app.delivery.processor import ImpossibleClaimError
 from streams_app.delivery.producer import OutgoingRecord
-from streams_app.subscribers.guarantees.at_most_once import AtMostOnceGuarantee
 from streams_app.subscribers.running.processor import SubscriberProcessor
 from streams_app.testing import SubscriberTester
 
@@ -123,7 +122,7 @@ async def test_partition_without_a_commit_is_not_claimed_for_at_most_once() -> N
     context.store.return_value.progress = AsyncMock(return_value=None)
     claim: Any = MagicMock(tp=TP("orders", 0), committed=None, log_bounds=LogBounds(0, 9, 0), topic_id="", commit_now=AsyncMock())
     with pytest.raises(ImpossibleClaimError, match="has no commit of subscriber 'ship'"):
-        await SubscriberProcessor(claim.tp, context, AtMostOnceGuarantee).claim(claim)
+        await SubscriberProcessor(claim.tp, context, lambda partition: pytest.fail("it was claimed")).claim(claim)
 
 
 @NEVER_TWICE
