@@ -12,7 +12,7 @@ from streams_app.errors import TryAgainError
 
 logger = logging.getLogger(__name__)
 
-STOP_SECONDS = 18.0
+EXIT_SECONDS = 18.0
 """Time limit of the shutdown after SIGTERM, in seconds. The process then exits even if a step hangs.
 
 Unfinished work stays in Redis and Kafka. The limit is longer if ``worker.grace`` exceeds its default.
@@ -34,14 +34,14 @@ def exit_now(exit_code: int) -> NoReturn:
     os._exit(exit_code)
 
 
-def stop_seconds(grace_seconds: float) -> float:
+def exit_seconds(grace_seconds: float) -> float:
     """Return the time limit of the shutdown in seconds; a grace period longer than the default extends this limit."""
-    return max(STOP_SECONDS, grace_seconds + REST_SECONDS)
+    return max(EXIT_SECONDS, grace_seconds + REST_SECONDS)
 
 
 def exit_after(grace_seconds: float) -> None:
-    """Start a timer that exits the process with exit code 75, after :func:`stop_seconds`, if it is still running."""
-    seconds = stop_seconds(grace_seconds)
+    """Start a timer that exits the process with exit code 75, after :func:`exit_seconds`, if it is still running."""
+    seconds = exit_seconds(grace_seconds)
 
     def end() -> None:
         logger.error("not stopped within %s seconds, ending now; nothing is lost", seconds)

@@ -116,8 +116,8 @@ FLOORS = [
     *(f"read_store/{database.folder}" for database in DATABASES), "read_store", "read_store/sync", "subscribers",
     "subscribers/declaration", "subscribers/state",
     "subscribers/execution", "subscribers/guarantees", "subscribers/running", "live", "live/core", "live/store",
-    "live/agents", "live/hub", "journal", "journal/core", "journal/store", "journal/reading", "journal/agents", "local", "tuning",
-    "operations", "checking", "worker", "embedded", "testing", "demo", "cli",
+    "live/agents", "live/hub", "journal", "journal/core", "journal/store", "journal/reading", "journal/agents", "requirements",
+    "local", "tuning", "operations", "checking", "worker", "embedded", "testing", "demo", "cli",
 ]  # fmt: skip
 """Folders from the lowest to the highest: each may import the folders before it."""
 

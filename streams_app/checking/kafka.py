@@ -9,10 +9,11 @@ from streams_app.checking.finding import Finding, Level, lasting
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.folding.metadata_size import faults_of
 from streams_app.formatting import counted
-from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, partition_counts, retention_ms, topics_of
+from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, partition_counts, retention_ms
 from streams_app.kafka.rights import rights_on_topics
+from streams_app.requirements.topics import topics_of
+from streams_app.requirements.workload import declared, without_subscribers
 from streams_app.settings import Settings
-from streams_app.subscribers.running.requirements import declared_topics
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
@@ -45,10 +46,9 @@ async def kafka_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
 def _topics(settings: Settings) -> list[Topic]:
     """Return the topics of the application, without duplicates. The topics of an invalid catalogue are omitted."""
     try:
-        declared = declared_topics(settings)
+        return topics_of(declared(settings))
     except StreamsAppError:
-        declared = []
-    return list({topic.name: topic for topic in (*declared, *topics_of(settings))}.values())
+        return topics_of(without_subscribers(settings))
 
 
 def _topic_finding(topic: Topic, partitions: int | None, wanted: int) -> Finding:

@@ -15,7 +15,7 @@ from streams_app.clock import Clock
 from streams_app.delivery.clocks import SKEW_MS
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.folding.store.keys import probe_key
-from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, require_rights, servers_of, why_unreachable
+from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, require_redis_rights, servers_of, why_unreachable
 from streams_app.redis_access.sentinel import sentinel_state
 from streams_app.settings import Settings
 
@@ -42,7 +42,7 @@ async def redis_findings(settings: Settings, clock: Clock) -> AsyncGenerator[Fin
             yield Finding(Level.WARNING, "Redis is spoken to in plain text over the network", "use rediss:// (TLS)")
         for finding in [*await _sentinel_findings(redis), *await _all_server_findings(redis, url)]:
             yield finding
-        await require_rights(redis, probe_key(settings.app_id))
+        await require_redis_rights(redis, probe_key(settings.app_id))
         yield await _probe(redis, settings.app_id)
         yield await _skew(redis, clock)
     except REDIS_ERRORS as error:

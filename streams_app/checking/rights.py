@@ -8,15 +8,18 @@ from streams_app.checking.finding import Finding, Level
 from streams_app.errors import StreamsAppError
 from streams_app.kafka.admin import admin_client
 from streams_app.kafka.rights import TOPIC, RequiredRight, Right, missing_of
+from streams_app.requirements.rights import rights_of
+from streams_app.requirements.topics import topics_of
+from streams_app.requirements.workload import declared, enabled_subscriptions, without_subscribers
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.loading import catalogue_of
-from streams_app.subscribers.running.requirements import enabled_subscriptions, needed_rights
 
 
 async def rights_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
     """Check the rights of the application's Kafka user. Nothing is found if Kafka does not answer or does not report rights."""
     try:
-        needed, useful = needed_rights(settings), [*_described_configs(settings), *_published(settings)]
+        needed = rights_of(without_subscribers(settings).with_subscribers(), topics_of(declared(settings)))
+        useful = [*_described_configs(settings), *_published(settings)]
         async with admin_client(settings.kafka) as client:
             missing, others = await missing_of(client, needed), await missing_of(client, useful)
     except StreamsAppError:

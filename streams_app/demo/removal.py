@@ -12,11 +12,12 @@ from aiokafka.protocol.admin import DeleteGroupsRequest
 
 from streams_app.errors import ConfigurationError, TryAgainError, text_of
 from streams_app.folding.store.keys import APP_PATTERN
-from streams_app.kafka.admin import admin_client, topics_of
+from streams_app.kafka.admin import admin_client
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly
+from streams_app.requirements.topics import topics_of
+from streams_app.requirements.workload import declared
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.loading import catalogue_of
-from streams_app.subscribers.running.requirements import declared_topics
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ async def remove_all(settings: Settings) -> None:
     """Delete the topics, consumer groups and Redis keys of the demo. Errors are logged and not raised."""
     try:
         async with admin_client(settings.kafka) as client:
-            await client.delete_topics([topic.name for topic in (*topics_of(settings), *declared_topics(settings))])
+            await client.delete_topics([topic.name for topic in topics_of(declared(settings))])
             names = [store.group for store in settings.read_stores] + [view.group for view in settings.live_of_topics]
             names += [journal.group for journal in settings.journals]
             names += [one.name for one in catalogue_of(settings).subscribers]

@@ -36,7 +36,7 @@ DEMO_FOLDER: Final = "DEMO_FOLDER"
 
 PARTITIONS: Final = 4
 READY_MS: Final = 60_000
-STOP_SECONDS: Final = 22.0
+STOP_GRACEFULLY_SECONDS: Final = 22.0
 STOP_AT_ONCE_SECONDS: Final = 3.0
 QUIET_PERIOD: Final = "3s"
 MAX_HOLD: Final = "10s"
@@ -239,7 +239,7 @@ class DemoProcess:
 
     def stop(self, *, at_once: bool = False) -> None:
         """Send SIGTERM, and wait for the end of the process: up to 22 s, or up to 3 s with ``at_once``."""
-        self._child.stop(STOP_AT_ONCE_SECONDS if at_once else STOP_SECONDS)
+        self._child.stop(STOP_AT_ONCE_SECONDS if at_once else STOP_GRACEFULLY_SECONDS)
 
     def _is_listening(self) -> bool:
         if not self.url:

@@ -21,7 +21,7 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.client import client_options
 from streams_app.kafka.diagnosis import NOT_ALLOWED, not_allowed, why_unreachable
 from streams_app.kafka.rights import TOPIC, Right, grant_command, rights_on_topics
-from streams_app.settings import JournalSettings, KafkaSettings, LiveView, Settings
+from streams_app.settings import KafkaSettings
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ VISIBLE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic that the settings name.
+    """A topic of the application.
 
     Attributes:
         name: Name of the topic.
@@ -47,43 +47,6 @@ class Topic:
     name: str
     role: str
     users: tuple[str, ...]
-
-
-def topics_of(settings: Settings) -> list[Topic]:
-    """Return the topics of the folds, read stores, live views and journals in the settings, each topic once.
-
-    A topic with several roles is returned with one of them and the names of all its users. In order of preference, the roles are
-    ``source``, ``output`` and ``dead letters`` of folds, then those of the other components.
-    """
-    found: dict[str, tuple[str, list[str]]] = {}
-    for role, attribute in (("source", "source"), ("output", "output"), ("dead letters", "dead_letters")):
-        for fold in settings.folds:
-            found.setdefault(getattr(fold, attribute), (role, []))[1].append(fold.name)
-    for store in settings.read_stores:
-        found.setdefault(store.dead_letters, ("dead letters", []))[1].append(store.name)
-    for topic in topics_of_views(settings.live_of_topics):
-        found.setdefault(topic.name, (topic.role, []))[1].extend(topic.users)
-    for topic in topics_of_journals(settings.journals):
-        found.setdefault(topic.name, (topic.role, []))[1].extend(topic.users)
-    return [Topic(name, role, tuple(users)) for name, (role, users) in found.items()]
-
-
-def topics_of_journals(journals: Sequence[JournalSettings]) -> list[Topic]:
-    """Return each source topic of the journals once, with the names of the journals that read it."""
-    found: dict[str, list[str]] = {}
-    for journal in journals:
-        found.setdefault(journal.source, []).append(journal.name)
-    return [Topic(name, "source", tuple(users)) for name, users in found.items()]
-
-
-def topics_of_views(views: Sequence[LiveView]) -> list[Topic]:
-    """Return each source and dead-letter topic of the live views once, sources first."""
-    found: dict[str, tuple[str, list[str]]] = {}
-    for view in views:
-        found.setdefault(view.source, ("source", []))[1].append(view.name)
-    for view in views:
-        found.setdefault(view.dead_letters, ("dead letters", []))[1].append(view.name)
-    return [Topic(name, role, tuple(users)) for name, (role, users) in found.items()]
 
 
 @asynccontextmanager
@@ -214,16 +177,14 @@ async def _topic_names(client: AIOKafkaAdminClient, node_id: int) -> set[str]:
     return {topic["topic"] for topic in metadata["topics"] if not topic["error_code"]}
 
 
-async def require(kafka: KafkaSettings, topics: Sequence[Topic]) -> None:
+async def require_topics(client: AIOKafkaAdminClient, topics: Sequence[Topic]) -> None:
     """Check that topics exist, because a broker that creates a topic on demand uses its own default number of partitions.
 
     Raises:
-        ConfigurationError: Topics are missing; the message names all of them and the command that creates them. Or a right is
-            missing.
-        TryAgainError: The broker cannot be reached.
+        ConfigurationError: Topics are missing; the message names all of them and the command that creates them.
+        TopicAuthorizationFailedError: See :func:`partition_counts`.
     """
-    async with admin_client(kafka) as client:
-        existing = await partition_counts(client, [topic.name for topic in topics])
+    existing = await partition_counts(client, [topic.name for topic in topics])
     missing = [topic for topic in topics if topic.name not in existing]
     if missing:
         faults = [f"topic {topic.name!r} ({topic.role} of {', '.join(topic.users)}) does not exist" for topic in missing]

@@ -66,7 +66,7 @@ class GroupMember(KafkaRequests, ConsumerRebalanceListener):
         topics: Collection[str],
         *,
         release_seconds: float = RELEASE_SECONDS,
-        stop_seconds: float | None = None,
+        last_release_seconds: float | None = None,
         fetch_wait_ms: int = FETCH_MAX_WAIT_MS,
     ) -> None:
         """Create a member, without connecting.
@@ -77,12 +77,12 @@ class GroupMember(KafkaRequests, ConsumerRebalanceListener):
             topics: Topics to read.
             release_seconds: Timeout of the release of partitions before the client is recreated. The rebalance timeout is at least
                 twice as long.
-            stop_seconds: Timeout of the release at the shutdown of the worker; None for ``release_seconds``.
+            last_release_seconds: Timeout of the release at the shutdown of the worker; None for ``release_seconds``.
             fetch_wait_ms: Longest wait of a fetch while no partition is behind. Each reply contains the end offsets, so this is
                 also their approximate maximum age.
         """
         self._fetch_wait_ms = fetch_wait_ms
-        self._stop_seconds = release_seconds if stop_seconds is None else stop_seconds
+        self._last_release_seconds = release_seconds if last_release_seconds is None else last_release_seconds
         self._release_seconds = release_seconds
         self._settings = settings
         self._group = group
@@ -114,7 +114,7 @@ class GroupMember(KafkaRequests, ConsumerRebalanceListener):
                 wait_ms = self.outage.failed(error)
                 logger.debug("consumer of group %s is recreated", self._group, exc_info=error)
             finally:
-                await self._leave(ownership, self._stop_seconds if stop.is_set() else self._release_seconds)
+                await self._leave(ownership, self._last_release_seconds if stop.is_set() else self._release_seconds)
             await wait(stop, wait_ms / 1000)
 
     def fail(self, error: BaseException) -> None:
@@ -138,7 +138,7 @@ class GroupMember(KafkaRequests, ConsumerRebalanceListener):
             heartbeat_interval_ms=min(3_000, max(300, session_ms // 5)),
             rebalance_timeout_ms=max(REBALANCE_MS, round(2_000 * self._release_seconds)),
             # The member does not poll while it releases its partitions.
-            max_poll_interval_ms=max(POLL_INTERVAL_MS, round(2_000 * max(self._release_seconds, self._stop_seconds))),
+            max_poll_interval_ms=max(POLL_INTERVAL_MS, round(2_000 * max(self._release_seconds, self._last_release_seconds))),
         )
         self._consumer.subscribe(self._topics, listener=self)
         await self._consumer.start()

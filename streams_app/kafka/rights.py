@@ -22,6 +22,7 @@ from aiokafka.protocol.admin import DescribeGroupsRequest_v3, DescribeGroupsResp
 from aiokafka.protocol.api import Request, RequestStruct
 
 from streams_app.backoff import Backoff
+from streams_app.errors import ConfigurationError
 from streams_app.kafka.topic_ids import Client, described
 from streams_app.settings import KafkaSettings
 
@@ -96,6 +97,19 @@ async def missing_of(client: AIOKafkaAdminClient, needed: Iterable[RequiredRight
         for (right, kind, name), reasons in whys.items()
         if (found := granted.get((kind, name))) is not None and right not in found
     ]
+
+
+async def require_kafka_rights(client: AIOKafkaAdminClient, kafka: KafkaSettings, needed: Iterable[RequiredRight]) -> None:
+    """Check that the broker grants the needed rights.
+
+    A missing right is an error and not an outage, because waiting does not grant it.
+
+    Raises:
+        ConfigurationError: Rights are missing; the error lists the commands that grant them.
+        KafkaError: The broker does not answer.
+    """
+    if missing := await missing_of(client, needed):
+        raise ConfigurationError([f"{one}: {one.command(kafka)}" for one in missing])
 
 
 async def rights_on_topics(client: Client, topics: Sequence[str]) -> dict[str, Granted]:

@@ -24,13 +24,13 @@ from streams_app.subscribers.execution.async_executor import AsyncExecutor, User
 from streams_app.subscribers.execution.executor import Executor
 from streams_app.subscribers.execution.thread_executor import ThreadExecutor
 from streams_app.subscribers.execution.traced import traced
-from streams_app.subscribers.running.agent import OnEnded, stop_seconds
+from streams_app.subscribers.running.agent import OnEnded, last_release_seconds
 from streams_app.tracing import tracing_of
 
 logger = logging.getLogger(__name__)
 
 APP_ID: Final = "local"
-STOP_SECONDS: Final = 2.0
+USER_LOOP_STOP_SECONDS: Final = 2.0
 REASSIGN_SECONDS: Final = 1.0
 
 
@@ -133,7 +133,7 @@ class _Worker:
             await self._there(self._end(self._process))
         for topic, on_record in self._listening:
             self._broker.unlisten(topic, on_record)
-        await _aside(partial(self._users.stop, STOP_SECONDS))
+        await _aside(partial(self._users.stop, USER_LOOP_STOP_SECONDS))
         await _aside(self._own.close)
 
     async def _there(self, work: Coroutine[Any, Any, None]) -> None:
@@ -150,7 +150,7 @@ class _Worker:
         await self._process.start()
 
     async def _end(self, process: LocalProcess) -> None:
-        await process.stop(stop_seconds(self._settings))
+        await process.stop(last_release_seconds(self._settings))
         # Cancelled tasks, such as a claim, must end before their event loop does.
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:

@@ -19,7 +19,7 @@ from streams_app.delivery.producer import OutgoingRecord
 from streams_app.envelopes import REGISTERED
 from streams_app.errors import BadEventError, ConfigurationError, TryAgainError, text_of
 from streams_app.formatting import counted, escaped, moment_ms, span, time_text
-from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, require, topic_configs
+from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, require_topics, topic_configs
 from streams_app.kafka.producer import AckedProducer
 from streams_app.live.core.record_effects import Removal, ViewRule
 from streams_app.settings import LiveView, Settings
@@ -144,8 +144,8 @@ async def plan_import(settings: Settings, name: str, path: Path, clock: Clock) -
                 "produce them by your serializer, with their original timestamps"
             ]
         )
-    await require(settings.kafka, [Topic(view.source, "source", (view.name,))])
     async with admin_client(settings.kafka) as client:
+        await require_topics(client, [Topic(view.source, "source", (view.name,))])
         config = (await topic_configs(client, [view.source])).get(view.source, {})
     if config.get("message.timestamp.type") == LOG_APPEND_TIME:
         raise ConfigurationError(

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.kafka.admin import Topic, admin_client, create_topics, partition_counts, topics_of
+from streams_app.kafka.admin import Topic, admin_client, create_topics, partition_counts
 from streams_app.operations.groups import redis_of
+from streams_app.requirements.topics import topics_of
+from streams_app.requirements.workload import declared
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.loading import catalogue_of
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
-from streams_app.subscribers.running.requirements import declared_topics
 from streams_app.subscribers.state.initial_offsets import commit_initial_offsets, commit_offsets, commits_at, committed, were_added
 from streams_app.subscribers.state.keys import SubscriberKeys
 
@@ -51,7 +52,7 @@ async def create_missing_topics(settings: Settings) -> TopicChanges:
         ConfigurationError: The broker rejected a topic, or the catalogue has a fault.
         TryAgainError: Kafka does not answer. Or Redis does not answer, which is needed to tell whether partitions are new.
     """
-    topics = {topic.name: topic for topic in (*declared_topics(settings), *topics_of(settings))}
+    topics = {topic.name: topic for topic in topics_of(declared(settings))}
     async with admin_client(settings.kafka) as client:
         there = await partition_counts(client, list(topics))
     unrepeatable = _unrepeatable(settings)

@@ -209,7 +209,7 @@ def fault_in_reply(error: BaseException) -> str | None:
     return f"rejects the request: {error}" if is_reply else None
 
 
-async def require_rights(redis: Redis, key: str, *, writes: bool = True) -> None:
+async def require_redis_rights(redis: Redis, key: str, *, writes: bool = True) -> None:
     """Check the rights of the user by a read, a script and a write on an unused key. A full or read-only Redis is no error.
 
     Args:
@@ -248,7 +248,7 @@ async def require_access(settings: RedisSettings, key: str, *, writes: bool = Tr
     """
     redis = connect_briefly(settings)
     try:
-        await require_rights(redis, key, writes=writes)
+        await require_redis_rights(redis, key, writes=writes)
     except REDIS_ERRORS as error:
         fault = await why_unreachable(settings, error)
         if isinstance(fault, ConfigurationError):

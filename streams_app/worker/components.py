@@ -1,4 +1,4 @@
-"""The composition root of a worker: assembles, starts and stops all components besides its folds.
+"""The composition root of a worker: checks its requirements, then assembles, starts and stops all components besides its folds.
 
 These are read stores, subscribers, live views, journals, HTTP pages and the watchdog, with the Redis client, producer and clock
 that they share. A worker without folds consists of these components. In a worker with folds, they run beside the Faust application.
@@ -33,7 +33,9 @@ from streams_app.live.agents.agent import LiveViews
 from streams_app.operations.groups import groups_of_worker
 from streams_app.read_store.sync.access import require_store_access
 from streams_app.read_store.sync.agent import ReadStoreAgent
-from streams_app.redis_access.client import REDIS_ERRORS, connect, require_access, require_rights, why_unreachable
+from streams_app.redis_access.client import REDIS_ERRORS, connect, require_access, require_redis_rights, why_unreachable
+from streams_app.requirements.check import require_kafka
+from streams_app.requirements.workload import Workload
 from streams_app.settings import Settings
 from streams_app.subscribers.running.subscribers import Subscribers
 from streams_app.tracing import tracing_of
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-STOP_SECONDS: Final = 12.0
+COMPONENTS_STOP_SECONDS: Final = 12.0
 """Time that subscribers have after ``worker.grace`` to commit and leave their groups at shutdown; read stores need less."""
 
 BEAT_SECONDS: Final = 1.0
@@ -58,7 +60,7 @@ Run = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 
 @dataclass(slots=True)
 class Components:
-    """Prepares, starts and stops all components of a worker other than its folds; created by :func:`assemble`.
+    """Starts and stops all components of a worker other than its folds; created by :func:`assemble`.
 
     Attributes:
         selection: The read stores, subscribers, live views and journals to run.
@@ -88,16 +90,37 @@ class Components:
     tracing: Tracing | None = None
     _runs: dict[str, Run] = field(default_factory=dict)
 
-    async def prepare(self) -> None:
-        """Create the components, and check their requirements before any of them starts.
+    async def start(self, folding: FoldingState | None = None) -> None:
+        """Check the requirements of the worker, including those of its folds, then start all components.
+
+        After an error, no component runs; :meth:`stop` closes the connections.
+
+        Args:
+            folding: The folds of the worker; None without folds.
 
         Raises:
-            TryAgainError: Kafka cannot be reached, or folds run and Redis cannot be reached.
+            TryAgainError: Kafka cannot be reached, folds run and Redis cannot be reached, or the HTTP server cannot listen, for
+                example because no port is free.
             ConfigurationError: A server denies access, topics are missing, or a component has wrong settings.
         """
+        await require_kafka(self._workload())
         await self._check_redis()
-        agents = [(store, ReadStoreAgent(self.settings, store, self.metrics, self.clock)) for store in self.selection.stores]
         await require_store_access(self.selection.stores)
+        self._create_runs()
+        if self.tracing is not None:
+            from streams_app.tracing.spans import add_trace_ids  # its package is optional
+
+            add_trace_ids()
+            self.tracing.warn_if_unrecorded()
+        self._start_runs(folding)
+
+    def _workload(self) -> Workload:
+        folds = self.settings.folds if self.is_folding else ()
+        workload = Workload(self.settings, folds, self.selection.stores, self.selection.views, self.selection.journals)
+        return workload.with_subscribers(self.selection.subscribers) if self._has_subscribers() else workload
+
+    def _create_runs(self) -> None:
+        agents = [(store, ReadStoreAgent(self.settings, store, self.metrics, self.clock)) for store in self.selection.stores]
         for store, agent in agents:
             self.watchdog.watch_transactions(store.group, agent.ownership)
             self._runs[store.group] = agent.run
@@ -106,25 +129,17 @@ class Components:
                 self.settings, self.redis, self.producer, self.skew.clock, self.metrics, self.status, self.on_fatal,
                 self.watchdog.watch, self.selection.subscribers,
             )  # fmt: skip
-            await subscribers.require_topics()
             self.status.pages |= {EVENTS_PAGE: subscribers.page, ASYNCAPI_PAGE: subscribers.asyncapi}
             self._runs["subscribers"] = subscribers.run
         if views := self.selection.views:
             live = LiveViews(self.settings, self.redis, self.producer, self.skew.clock, self.metrics, self.watchdog.watch, views)
-            await live.require_topics()
             self._runs["live views"] = live.run
         if self.selection.journals:
             journals = Journals(
                 self.settings, self.redis, self.skew.clock, self.metrics, self.watchdog.watch, self.selection.journals,
                 self.fold_backlog,
             )  # fmt: skip
-            await journals.require_topics()
             self._runs["journals"] = journals.run
-        if self.tracing is not None:
-            from streams_app.tracing.spans import add_trace_ids  # its package is optional
-
-            add_trace_ids()
-            self.tracing.warn_if_unrecorded()
 
     def fold_backlog(self) -> int:
         """Return the number of records that the folds of this worker have read but not applied yet; 0 without folds.
@@ -138,7 +153,7 @@ class Components:
         probe = probe_key(self.settings.app_id)
         if self.is_folding:
             try:
-                await require_rights(self.redis, probe)
+                await require_redis_rights(self.redis, probe)
                 await self.skew.check_once()
                 await warn()
             except REDIS_ERRORS as error:
@@ -153,15 +168,7 @@ class Components:
         selected = self.selection.subscribers
         return self.settings.events.catalogue is not None if selected is None else bool(selected)
 
-    def start(self, folding: FoldingState | None = None) -> None:
-        """Start all prepared components.
-
-        Args:
-            folding: The folds of the worker; None without folds.
-
-        Raises:
-            TryAgainError: The HTTP server cannot listen, for example because no port is free.
-        """
+    def _start_runs(self, folding: FoldingState | None) -> None:
         self.status.beat(self.clock.monotonic_ms())
         self.folding = folding
         if folding is not None:
@@ -200,7 +207,7 @@ class Components:
         self.watchdog.stop()
         self.stopping.set()
         if others := [task for task in self.tasks if task is not self.heartbeat]:
-            await asyncio.wait(others, timeout=STOP_SECONDS + self.settings.worker.grace_seconds)
+            await asyncio.wait(others, timeout=COMPONENTS_STOP_SECONDS + self.settings.worker.grace_seconds)
         for task in self.tasks:
             task.cancel()
         self.http.stop()

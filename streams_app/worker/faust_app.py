@@ -6,7 +6,6 @@ The other components of a worker are in :mod:`streams_app.worker.components`, th
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import tempfile
 from collections.abc import Callable, Iterable
@@ -18,7 +17,7 @@ from faust.app.base import BootStrategy
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.ownership import Ownership, OwnershipConfig
-from streams_app.errors import ConfigurationError, StreamsAppError, text_of
+from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.folding.agents.context import FoldContext, report_rejected_events
 from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.folding.agents.shard_snapshots import ClaimedShards
@@ -32,7 +31,6 @@ from streams_app.kafka.tables import EmptyTableManager
 from streams_app.logs import hold_back_libraries
 from streams_app.process_exit import exit_now
 from streams_app.settings import Settings
-from streams_app.subscribers.running.requirements import require_topics
 from streams_app.worker.components import Components, assemble
 from streams_app.worker.selection import everything
 from streams_app.worker.watchdog import FoldingState
@@ -65,9 +63,11 @@ class FoldingApp(faust.App):
     metrics: Metrics
     status: Status
     fatal: BaseException | None = None
-    has_failed: asyncio.Event
-    is_served = False
-    """Whether ``streams-app worker`` runs the application and sets the exit code; Faust's own worker would always exit with 1."""
+    report_fatal: Callable[[BaseException], None] | None = None
+    """Ends the process because of an error; set by ``streams-app worker``, which also sets the exit code.
+
+    None if Faust's own worker runs the application, which would always exit with 1.
+    """
 
     def _new_consumer(self) -> FoldingConsumer:
         return FoldingConsumer(
@@ -79,13 +79,10 @@ class FoldingApp(faust.App):
         )
 
     async def on_start(self) -> None:
-        """Prepare and start the other components before the first record is consumed."""
+        """Check the requirements, and start the other components, before the first record is consumed."""
         hold_back_libraries()  # Faust's own worker has set up its logging by now
         try:
-            if not self.is_served:
-                await require_topics(self.settings)
-            await self.components.prepare()
-            self.components.start(FoldingState(self.ownership, self.claimed_shards))
+            await self.components.start(FoldingState(self.ownership, self.claimed_shards))
         except StreamsAppError as error:
             self._exit_with(error)
             raise
@@ -110,7 +107,7 @@ class FoldingApp(faust.App):
 
     def _exit_with(self, fault: BaseException | None) -> None:
         """End the process with the exit code of an error, if the error has one and Faust's own worker runs the application."""
-        if isinstance(fault, StreamsAppError) and not self.is_served:
+        if isinstance(fault, StreamsAppError) and self.report_fatal is None:
             logger.critical("%s", fault)
             exit_now(fault.exit_code)
 
@@ -133,15 +130,17 @@ class FoldingApp(faust.App):
 
     def on_fatal(self, error: BaseException) -> None:
         """End the process because of an unexpected error, or one that only an operator can resolve."""
-        if self.fatal is not None:
-            return
-        self.fatal = error
-        if self.is_served:
-            # Faust's crash() would also end the consumer, which the last commits need.
-            logger.error("the worker ends error=%s", text_of(error))
-            self.has_failed.set()
-        else:
+        if self.report_fatal is not None:
+            self.report_fatal(error)  # Faust's crash() would also end the consumer, which the last commits need
+        elif self.fatal is None:
+            self.fatal = error
             self.loop.create_task(self.crash(error))
+
+    def _crash(self, reason: BaseException) -> None:
+        """Handle a crash of this application, or of a service that Faust runs for it."""
+        super()._crash(reason)
+        if self.report_fatal is not None:
+            self.report_fatal(reason)
 
 
 def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
@@ -185,7 +184,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
         worker_redirect_stdouts=False,
         autodiscover=False,
     )
-    app.settings, app.has_failed = settings, asyncio.Event()
+    app.settings = settings
     app.components = assemble(settings, everything(settings), app.on_fatal, clock=clock, is_folding=True)
     app.metrics, app.status = app.components.metrics, app.components.status
     trusted = app.components.skew.clock

@@ -12,21 +12,23 @@ import asyncio
 import logging
 import signal
 from collections.abc import Collection
+from typing import Final, Protocol
 
 import uvloop
 
-from streams_app.errors import InternalError, StreamsAppError
+from streams_app.errors import InternalError, StreamsAppError, text_of
 from streams_app.gc_tuning import search_cycles_rarely
-from streams_app.kafka.group_member import wait
 from streams_app.process_exit import exit_after
 from streams_app.settings import Settings
-from streams_app.subscribers.running.requirements import enabled_subscriptions, require_rights, require_topics, rights_without_folds
 from streams_app.tracing import tracing_of
-from streams_app.worker.components import BEAT_SECONDS, assemble
+from streams_app.worker.components import assemble
 from streams_app.worker.faust_app import FoldingApp, create_app
-from streams_app.worker.selection import Selection, select
+from streams_app.worker.selection import select
 
 logger = logging.getLogger(__name__)
+
+CANCEL_SECONDS: Final = 1.0
+"""Time that a start has to end after a signal or an error has cancelled it; then the shutdown begins in any case."""
 
 
 def serve(declared: Settings | FoldingApp, only: Collection[str] = ()) -> None:
@@ -44,11 +46,10 @@ def serve(declared: Settings | FoldingApp, only: Collection[str] = ()) -> None:
     """
     settings = declared if isinstance(declared, Settings) else declared.settings
     tracing_of(settings)  # before any connection: no retry can resolve a missing package
-    running = _serve_selection(settings, select(settings, only)) if only or not settings.folds else _serve_folds(declared)
     search_cycles_rarely()
     try:
         # The runner is not closed: see exit_now().
-        asyncio.Runner(loop_factory=uvloop.new_event_loop).run(running)
+        asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(declared, only))
     except StreamsAppError:
         raise
     except (Exception, asyncio.CancelledError) as error:
@@ -56,73 +57,80 @@ def serve(declared: Settings | FoldingApp, only: Collection[str] = ()) -> None:
         raise InternalError(f"internal failure: {error!r}") from error
 
 
-async def _serve_folds(declared: Settings | FoldingApp) -> None:
-    settings = declared if isinstance(declared, Settings) else declared.settings
-    await require_topics(settings)
-    app = create_app(settings) if isinstance(declared, Settings) else declared
-    app.is_served = True
-    stop = _stop_on_signals()
-    logger.info(
-        "worker starts app_id=%s folds=%s kafka=%s redis=%s",
-        settings.app_id, ",".join(fold.name for fold in settings.folds), settings.kafka.bootstrap_servers,
-        settings.redis.redacted_url,
-    )  # fmt: skip
-    starting = asyncio.create_task(app.start(), name="start")
-    stopping = asyncio.create_task(stop.wait(), name="stop")
-    crashed = asyncio.create_task(app._crashed.wait(), name="crash")
-    failed = asyncio.create_task(app.has_failed.wait(), name="failure")
-    try:
-        await asyncio.wait([starting, stopping, crashed, failed], return_when=asyncio.FIRST_COMPLETED)
-        if starting.done() and not starting.cancelled() and starting.exception() is None:
-            await asyncio.wait([stopping, crashed, failed], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        exit_after(settings.worker.grace_seconds)
-        if not starting.done():
-            starting.cancel()
-        await app.stop()
-    if (fault := _fault_of(app, starting)) is not None:
-        raise fault
-    logger.info("worker ended")
+class Lifecycle(Protocol):
+    """What a worker starts and stops: the Faust application, which also runs the components, or the components alone."""
+
+    async def start(self) -> None:
+        """Check all requirements, then start. After an error, :meth:`stop` must be called."""
+
+    async def stop(self) -> None:
+        """Commit, leave all consumer groups, and close all resources; also after a failed or cancelled start."""
 
 
-async def _serve_selection(settings: Settings, selection: Selection) -> None:
-    """Run a worker without folds.
+async def _serve(declared: Settings | FoldingApp, only: Collection[str]) -> None:
+    """Start a worker, wait until a signal or an error ends it, and stop it within a time limit.
 
-    The worker joins its consumer groups like any other worker, and shares their partitions with other workers. Faust is not used.
-    If a store, a source of values, Redis or Kafka becomes unavailable after the start, the worker waits until it is back.
+    A worker joins its consumer groups, and shares their partitions with other workers. If Kafka, Redis, a store or a source of
+    values becomes unavailable after the start, the worker waits until it is back.
     """
-    stop, fatal = _stop_on_signals(), _FatalError()
-    selected = selection.subscribers
-    subscriptions = [one for one in enabled_subscriptions(settings) if one.subscriber.name in selected] if selected else []
-    needed = rights_without_folds(settings, selection.stores, subscriptions, selection.views, selection.journals)
-    await require_rights(settings, list(needed))
-    components = assemble(settings, selection, fatal.put)
+    settings = declared if isinstance(declared, Settings) else declared.settings
+    stop, fatal = _stop_on_signals(), FatalError()
+    lifecycle = _lifecycle_of(declared, only, fatal)
+    starting = asyncio.create_task(lifecycle.start(), name="start")
+    ending = [asyncio.create_task(stop.wait(), name="stop"), asyncio.create_task(fatal.wait(), name="failure")]
     try:
-        await components.prepare()
-        logger.info(
-            "worker starts app_id=%s runs=%s kafka=%s redis=%s",
-            settings.app_id, ",".join(selection.names), settings.kafka.bootstrap_servers, settings.redis.redacted_url,
-        )  # fmt: skip
-        components.start()
-        while not (stop.is_set() or fatal.error):
-            await wait(stop, BEAT_SECONDS)
-        exit_after(settings.worker.grace_seconds)
+        await asyncio.wait([starting, *ending], return_when=asyncio.FIRST_COMPLETED)
+        if starting.done() and not starting.cancelled() and starting.exception() is None:
+            await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await components.stop()
-    if fatal.error is not None:
-        raise fatal.error
+        exit_after(settings.worker.grace_seconds)
+        for task in (starting, *ending):
+            task.cancel()
+        await asyncio.wait([starting], timeout=CANCEL_SECONDS)
+        await lifecycle.stop()
+    if (error := fatal.error or _failure_of(starting)) is not None:
+        raise error
     logger.info("worker ended")
 
 
-class _FatalError:
+def _lifecycle_of(declared: Settings | FoldingApp, only: Collection[str], fatal: FatalError) -> Lifecycle:
+    """Create what the worker runs, without connecting, and log its names."""
+    settings = declared if isinstance(declared, Settings) else declared.settings
+    lifecycle: Lifecycle
+    if only or not settings.folds:
+        selection = select(settings, only)
+        kind, names = "runs", selection.names
+        lifecycle = assemble(settings, selection, fatal.report)
+    else:
+        kind, names = "folds", [fold.name for fold in settings.folds]
+        lifecycle = app = create_app(settings) if isinstance(declared, Settings) else declared
+        app.report_fatal = fatal.report
+    logger.info(
+        "worker starts app_id=%s %s=%s kafka=%s redis=%s",
+        settings.app_id, kind, ",".join(names), settings.kafka.bootstrap_servers, settings.redis.redacted_url,
+    )  # fmt: skip
+    return lifecycle
+
+
+class FatalError:
     """Stores the first error after which the process cannot continue."""
 
     def __init__(self) -> None:
+        """Create it in the event loop of the worker."""
         self.error: BaseException | None = None
+        self._loop = asyncio.get_running_loop()
+        self._is_reported = asyncio.Event()
 
-    def put(self, error: BaseException) -> None:
-        """Store an error unless one is stored already; safe to call from any thread."""
-        self.error = self.error or error
+    def report(self, error: BaseException) -> None:
+        """Log and store an error, unless one is stored already; safe to call from any thread."""
+        if self.error is None:
+            self.error = error
+            logger.error("the worker ends error=%s", text_of(error))
+            self._loop.call_soon_threadsafe(self._is_reported.set)
+
+    async def wait(self) -> None:
+        """Wait until an error is stored."""
+        await self._is_reported.wait()
 
 
 def _stop_on_signals() -> asyncio.Event:
@@ -138,10 +146,6 @@ def _on_signal(stop: asyncio.Event, number: int) -> None:
     stop.set()
 
 
-def _fault_of(app: FoldingApp, starting: asyncio.Task[None]) -> BaseException | None:
-    """Return the error that has ended the Faust application, or its start; None if it was stopped."""
-    if app.fatal is not None:
-        return app.fatal
-    failed_start = starting.exception() if starting.done() and not starting.cancelled() else None
-    fault: BaseException | None = failed_start or app.crash_reason
-    return fault
+def _failure_of(starting: asyncio.Task[None]) -> BaseException | None:
+    """Return the error of a failed start; None if the start succeeded, was cancelled or has not ended."""
+    return starting.exception() if starting.done() and not starting.cancelled() else None

@@ -25,7 +25,6 @@ from streams_app.journal.agents.shard import FORMS, Filing
 from streams_app.journal.agents.throttle import FilingThrottle
 from streams_app.journal.store.journal_store import JournalScripts
 from streams_app.journal.store.segment import Segment
-from streams_app.kafka.admin import require, topics_of_journals
 from streams_app.kafka.group_member import GroupMember, wait
 from streams_app.schemas.registry import registry_of
 from streams_app.schemas.waiting import PatientRegistry
@@ -173,7 +172,6 @@ class Journals:
         Raises:
             ConfigurationError: A format needs a package that is not installed, or a schema registry that is not configured.
         """
-        self._settings = settings
         self._journals = journals
         self._watch = watch
         scripts = JournalScripts(redis, lambda name: metrics.script_seconds.labels(script=name).time())
@@ -194,15 +192,6 @@ class Journals:
             )
             for journal in journals
         ]
-
-    async def require_topics(self) -> None:
-        """Check that the source topics of all journals exist.
-
-        Raises:
-            ConfigurationError: Topics are missing; the message names all of them.
-            TryAgainError: The broker cannot be reached.
-        """
-        await require(self._settings.kafka, topics_of_journals(self._journals))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Fill the journals until the worker stops.

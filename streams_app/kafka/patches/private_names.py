@@ -101,7 +101,7 @@ TOUCHED: Final[dict[str, tuple[str, ...]]] = {
         "perform_seek(self)",
         "verify_event_path(self, now, tp)",
     ),
-    "mode.services:Service": ("_crashed",),
+    "mode.services:Service": ("_crash(self, reason)",),
     "mode.threads:ServiceThread": ("_start_thread(self)", "_stopped_set(self)", "thread_loop"),
 }
 """For each ``module:class``, or ``module:`` without a class, the names in it that the project relies on.

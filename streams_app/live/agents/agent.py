@@ -22,7 +22,6 @@ from streams_app.delivery.scripts import Scripts
 from streams_app.health.metrics import Metrics
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.status import Status
-from streams_app.kafka.admin import require, topics_of_views
 from streams_app.kafka.group_member import GroupMember, wait
 from streams_app.live.agents.processor import ViewContext, ViewProcessors
 from streams_app.live.core.operations import ViewBatch
@@ -162,7 +161,6 @@ class LiveViews:
         Raises:
             ConfigurationError: A format needs a package that is not installed, or a schema registry that is not configured.
         """
-        self._settings = settings
         self._views = views
         self._watch = watch
         scripts = LiveScripts(redis, lambda name: metrics.script_seconds.labels(script=name).time())
@@ -172,15 +170,6 @@ class LiveViews:
             ViewAgent(settings, view, scripts, producer, clock, metrics, None if view.format == "json" else schemas)
             for view in views
         ]
-
-    async def require_topics(self) -> None:
-        """Check that the source and dead-letter topics of all views exist.
-
-        Raises:
-            ConfigurationError: Topics are missing; the error names all of them.
-            TryAgainError: The broker cannot be reached.
-        """
-        await require(self._settings.kafka, topics_of_views(self._views))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Maintain the views until the worker stops.

@@ -80,8 +80,8 @@ def release_seconds(subscriber: Subscriber[Any, Any, Any]) -> float:
     return running_seconds + RELEASE_SECONDS + LAST_COMMIT_SECONDS
 
 
-def stop_seconds(settings: Settings) -> float:
-    """Return the maximum duration, in seconds, of a shutdown.
+def last_release_seconds(settings: Settings) -> float:
+    """Return the maximum duration, in seconds, of the release of all partitions at the shutdown of the worker.
 
     It includes the grace period for running attempts (``worker.grace``), and the time for cancelled attempts, for the last writes
     and for the last commit.
@@ -296,7 +296,11 @@ class SubscriberAgent:
 
         topics = [topic, replays_topic] if replays_topic else [topic]
         self._member = GroupMember(
-            settings, subscriber.name, topics, release_seconds=release_seconds(subscriber), stop_seconds=stop_seconds(settings)
+            settings,
+            subscriber.name,
+            topics,
+            release_seconds=release_seconds(subscriber),
+            last_release_seconds=last_release_seconds(settings),
         )
         self._dispatcher, subscriber_metrics, self.ownership = assemble_subscriber(
             settings, subscriber, self._member, topic=topic, dead_letters=dead_letters, decode=decode,

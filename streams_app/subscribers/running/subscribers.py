@@ -12,12 +12,10 @@ from redis.asyncio import Redis
 from streams_app.clock import Clock
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.producer import Producer
-from streams_app.errors import ConfigurationError
 from streams_app.events.declaration import formats_of
 from streams_app.events.publishing import Events
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
-from streams_app.kafka.admin import require
 from streams_app.schemas.registry import registry_of
 from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings import Settings
@@ -32,8 +30,6 @@ from streams_app.subscribers.execution.loop_monitor import LoopMonitor
 from streams_app.subscribers.running.agent import SubscriberAgent
 from streams_app.subscribers.running.description import asyncapi_of, events_page, status_entry
 from streams_app.subscribers.running.lifespan_host import LifespanHost
-from streams_app.subscribers.running.requirements import declared_topics
-from streams_app.subscribers.state.initial_offsets import missing_initial_offsets
 
 logger = logging.getLogger(__name__)
 
@@ -94,20 +90,6 @@ class Subscribers:
         self._subscriptions = [one for one in enabled if only is None or one.subscriber.name in only]
         registry = registry_of(settings, formats_of(self._catalogue.events), clock)
         self._schemas = None if registry is None else PatientRegistry(registry, clock)
-
-    async def require_topics(self) -> None:
-        """Check that all topics exist, and that subscribers that must not run an event twice have a commit in each partition.
-
-        Topics must exist in advance, because the broker would create them with its default number of partitions.
-
-        Raises:
-            ConfigurationError: Topics or commits are missing; the error lists all of them.
-            TryAgainError: The broker does not answer.
-        """
-        await require(self._settings.kafka, declared_topics(self._settings))
-        unrepeatable = [one for one in self._subscriptions if one.subscriber.requires_commit]
-        if faults := await missing_initial_offsets(self._settings, unrepeatable):
-            raise ConfigurationError(faults)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run the subscribers until ``stop`` is set, then commit and leave the groups.

@@ -137,7 +137,7 @@ async def test_worker_of_one_read_store_reports_the_broker_and_does_not_query_re
     broker: Broker | ApacheKafka, names: Names, tmp_path: Path
 ) -> None:
     site = Site(names, broker.bootstrap_servers, "redis://127.0.0.1:1/0", tmp_path)
-    await site.topics("events", "events.dead", "folded")
+    await site.topics("events", "events.dead", "folded", "read-store.board.dead")
     store = (
         f'[read_stores.board]\nurl = "sqlite:///{tmp_path}/board.db"\nfolds = ["folded"]\n'
         f'source_url = "sqlite:///{tmp_path}/write.db"\nsql = "SELECT account_id, metric, value FROM m"\n'

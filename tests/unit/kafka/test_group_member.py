@@ -34,7 +34,7 @@ async def test_member_whose_client_is_starting_has_neither_generation_nor_id() -
 async def test_member_that_releases_for_its_whole_grace_stays_in_its_group() -> None:
     fold = Fold(name="f", source="s", group_key="g", changed="c", quiet_period="1s")
     settings = Settings(app_id="a", folds=(fold,), kafka=KafkaSettings(bootstrap_servers="127.0.0.1:1"))
-    member = GroupMember(settings, "g", ["t"], release_seconds=10.0, stop_seconds=306.0)
+    member = GroupMember(settings, "g", ["t"], release_seconds=10.0, last_release_seconds=306.0)
     with pytest.raises(KafkaConnectionError):
         await member._join()
     client = member.client

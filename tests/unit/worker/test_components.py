@@ -13,10 +13,11 @@ import pytest
 
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.health.status import Status
-from streams_app.settings import Settings
-from streams_app.worker import runtime
+from streams_app.requirements.workload import Workload
+from streams_app.settings import RedisSettings, Settings
+from streams_app.worker import components as module
 from streams_app.worker.components import Components, assemble
-from streams_app.worker.selection import Selection, everything, select
+from streams_app.worker.selection import everything, select
 from tests.ownership import raising
 from tests.virtual_loop import LoopClock, in_no_time
 
@@ -108,17 +109,31 @@ def test_worker_with_folds_needs_the_redis_secret(tmp_path: Path) -> None:
         assemble(settings, everything(settings), raising, is_folding=True)
 
 
-async def test_worker_without_folds_limits_its_shutdown_by_its_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits: list[float] = []
-    stop, running = asyncio.Event(), AsyncMock(start=MagicMock())
-    stop.set()
-    monkeypatch.setattr(runtime, "exit_after", limits.append)
-    monkeypatch.setattr(runtime, "assemble", lambda *_: running)
-    monkeypatch.setattr(runtime, "require_rights", AsyncMock())
-    monkeypatch.setattr(runtime, "_stop_on_signals", lambda: stop)
-    given = {"app_id": "social", "worker": {"grace": "60s"}, "events": {"catalogue": "tests.shop:catalogue"}}
-    await runtime._serve_selection(Settings.model_validate(given), Selection([]))
+class MissingTopicError(Exception):
+    """Ends a start at the check of Kafka."""
 
-    running.start.assert_called_once_with()
-    running.stop.assert_awaited_once_with()
-    assert [60.0] == limits
+
+@pytest.mark.parametrize("is_folding", [True, False])
+async def test_kafka_is_checked_once_for_what_the_worker_runs_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_folding: bool
+) -> None:
+    checked: list[Workload] = []
+
+    async def check(workload: Workload) -> None:
+        checked.append(workload)
+        raise MissingTopicError
+
+    monkeypatch.setattr(module, "require_kafka", check)
+    settings = settings_with_secret(tmp_path).model_copy(update={"redis": RedisSettings()})
+    running = assemble(
+        settings, everything(settings) if is_folding else select(settings, ["cells"]), raising, is_folding=is_folding
+    )
+    with pytest.raises(MissingTopicError):
+        await running.start()
+    tasks = list(running.tasks)
+    await running.stop()
+
+    assert [(["f"] if is_folding else [], ["cells"])] == [
+        ([fold.name for fold in workload.folds], [store.name for store in workload.stores]) for workload in checked
+    ]
+    assert [] == tasks

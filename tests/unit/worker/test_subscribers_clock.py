@@ -21,9 +21,8 @@ from streams_app.local import LocalEvents
 from streams_app.local.scripts import MemoryScripts
 from streams_app.settings import Settings
 from streams_app.subscribers.state.keys import HOUR_MS
-from streams_app.worker import components
+from streams_app.worker import components, runtime
 from streams_app.worker.components import Components
-from streams_app.worker.runtime import serve
 from streams_app.worker.selection import everything
 from tests.helpers import wait_until
 
@@ -137,6 +136,9 @@ async def test_ids_are_stored_by_the_hours_of_redis_once_the_clock_was_compared(
     assert max(hours) <= SystemClock().now_ms() // HOUR_MS
 
 
+NO_KAFKA = patch("streams_app.worker.components.require_kafka", AsyncMock())
+
+
 class NothingToRunError(StreamsAppError):
     """Raised where subscribers would be created."""
 
@@ -156,10 +158,11 @@ def shop() -> Settings:
     return Settings.model_validate({"app_id": "social", "folds": [fold]} | more)
 
 
-def test_separate_subscribers_get_a_compared_clock(shop: Settings) -> None:
+def test_separate_subscribers_get_a_compared_clock(shop: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "exit_after", MagicMock())  # its timer would end this process
     given = Clocks()
-    with patch("streams_app.worker.components.Subscribers", given), pytest.raises(NothingToRunError):
-        serve(shop, ["ship"])
+    with NO_KAFKA, patch("streams_app.worker.components.Subscribers", given), pytest.raises(NothingToRunError):
+        runtime.serve(shop, ["ship"])
 
     assert [TrustedClock] == [type(clock) for clock in given]
 
@@ -173,7 +176,7 @@ async def test_subscribers_beside_folds_get_the_compared_clock(shop: Settings) -
         shop, everything(shop), FastClock(), status=Status(), skew=skew, redis=AsyncMock(), is_folding=True, **rest
     )  # fmt: skip
     no_servers = patch("streams_app.worker.components.warn_of_servers", AsyncMock())
-    with no_servers, patch("streams_app.worker.components.Subscribers", given), pytest.raises(NothingToRunError):
-        await running.prepare()
+    with NO_KAFKA, no_servers, patch("streams_app.worker.components.Subscribers", given), pytest.raises(NothingToRunError):
+        await running.start()
 
     assert [skew.clock] == given

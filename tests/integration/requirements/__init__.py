@@ -1,0 +1,1 @@
+"""Integration tests of what an application requires in Kafka."""

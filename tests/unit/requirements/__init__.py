@@ -1,0 +1,1 @@
+"""What an application requires in Kafka."""

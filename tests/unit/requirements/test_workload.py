@@ -1,0 +1,92 @@
+"""The topics and rights of a workload: of all that is declared, and of a worker that runs a part."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+import pytest
+
+from streams_app.kafka.admin import Topic
+from streams_app.requirements.rights import rights_of
+from streams_app.requirements.topics import topics_of
+from streams_app.requirements.workload import Workload, declared, without_subscribers
+from streams_app.settings import Settings
+from tests import shop
+
+MORE: dict[str, Any] = {
+    "read_stores": {"board": {"url": "sqlite:///board.db", "folds": ["account-metrics"], "source": "carried"}},
+    "journals": {"accounts": {"source": "post-metric-updated", "key": "account_id"}},
+}
+
+
+@pytest.fixture
+def settings() -> Settings:
+    given = tomllib.loads(shop.SETTINGS)
+    given["folds"]["account-metrics"]["keep"] = "last"
+    return Settings.model_validate(
+        given
+        | {kind: [{"name": name, **section} for name, section in sections.items()] for kind, sections in MORE.items()}
+        | {"folds": [{"name": name, **section} for name, section in given["folds"].items()]}
+    )
+
+
+def names(topics: list[Topic]) -> set[str]:
+    return {topic.name for topic in topics}
+
+
+def test_read_store_requires_the_outputs_it_reads_and_its_dead_letter_topic(settings: Settings) -> None:
+    fold, (store,) = settings.fold("account-metrics"), settings.read_stores
+    found = topics_of(Workload(settings, stores=settings.read_stores))
+
+    assert [Topic(store.dead_letters, "dead letters", ("board",)), Topic(fold.output, "output", ("account-metrics",))] == found
+
+
+def test_topic_with_several_roles_is_required_once_as_the_source_of_its_fold(settings: Settings) -> None:
+    found = [topic for topic in topics_of(declared(settings)) if topic.name == "post-metric-updated"]
+
+    assert [Topic("post-metric-updated", "source", ("account-metrics", "accounts"))] == found
+
+
+def test_subscriber_requires_all_events_but_only_its_own_dead_letter_topic(settings: Settings) -> None:
+    (subscription,) = Workload(settings).with_subscribers(["ship"]).subscriptions
+    found = topics_of(Workload(settings).with_subscribers(["ship"]))
+
+    assert {event.topic for event in shop.catalogue.events} | {subscription.dead_letters, "social.again"} == names(found)
+
+
+def test_subscriber_that_is_not_enabled_is_declared_but_not_part_of_a_worker(settings: Settings) -> None:
+    changed = settings.model_copy(update={"subscribers": (settings_of_subscriber("ship", is_enabled=False),)})
+    subscribers = [
+        {one.subscriber.name for one in workload.subscriptions}
+        for workload in (declared(changed), without_subscribers(changed).with_subscribers())
+    ]
+
+    assert {"ship"} == subscribers[0] - subscribers[1]
+
+
+def settings_of_subscriber(name: str, *, is_enabled: bool) -> Any:
+    given = {"name": name, "enabled": is_enabled}
+    return Settings.model_validate(tomllib.loads(shop.SETTINGS) | {"folds": [FOLD], "subscribers": [given]}).subscribers[0]
+
+
+FOLD = {"name": "f", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "1s"}
+
+
+def test_every_required_topic_needs_a_right(settings: Settings) -> None:
+    topics = topics_of(declared(settings))
+    found = rights_of(without_subscribers(settings).with_subscribers(), topics)
+
+    assert names(topics) == {right.name for right in found if right.kind == "topic"}
+
+
+def test_rights_of_one_read_store_are_its_own(settings: Settings) -> None:
+    workload = Workload(settings, stores=settings.read_stores)
+    found = [f"{right.right} {right.kind} {right.name}" for right in rights_of(workload, topics_of(workload))]
+    (store,) = settings.read_stores
+
+    assert [
+        f"Read topic {settings.fold('account-metrics').output}",
+        f"Write topic {store.dead_letters}",
+        f"Read group social.{store.group}",
+    ] == found
