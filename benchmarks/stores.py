@@ -24,7 +24,7 @@ from benchmarks.finding import Finding
 from streams_app.delivery.batch import TP
 from streams_app.demo.load import METRICS, Load
 from streams_app.read_store.core.merge import Cell, CellChange, newest
-from streams_app.read_store.core.store import ProgressStep
+from streams_app.read_store.core.store import CheckpointStep
 from streams_app.read_store.opensearch.bulk import write
 from streams_app.read_store.opensearch.connection import OpenSearchClient
 from streams_app.read_store.opensearch.documents import Shape
@@ -149,7 +149,7 @@ class Rival(ABC):
         begin, written = time.perf_counter(), 0
         for at in range(0, len(records), size):
             changes = newest(change for record in records[at : at + size] for change in record)
-            counts = await store.apply(changes, ProgressStep(PARTITION, at or None, min(at + size, len(records))), 0)
+            counts = await store.apply(changes, CheckpointStep(PARTITION, at or None, min(at + size, len(records))), 0)
             written += counts.written
         seconds = time.perf_counter() - begin
         await store.close()

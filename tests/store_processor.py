@@ -111,8 +111,8 @@ class Store:
         with closing(sqlite3.connect(self.path)) as connection:
             return {name for (name,) in connection.execute("SELECT name FROM cells")}
 
-    async def progress(self, tp: TP = P0) -> int | None:
-        return (await self.sync.progress()).get(tp)
+    async def checkpoint(self, tp: TP = P0) -> int | None:
+        return (await self.sync.checkpoints()).get(tp)
 
     async def reaches(self, processor: StoreProcessor, offset: int) -> None:
         async def is_there() -> bool:

@@ -20,7 +20,7 @@ from streams_app.fold import Fold
 from streams_app.health.metrics import Metrics
 from streams_app.operations.retrying import with_retries
 from streams_app.read_store.core.errors import AccessDeniedError
-from streams_app.read_store.sync.store_sync import StoreSync, steps
+from streams_app.read_store.sync.store_sync import StoreSync, parts_of
 from streams_app.settings import ReadStoreSettings, Settings
 
 LINES: Final = 500
@@ -105,9 +105,9 @@ class Fill:
         """
         try:
             for batch in _batches(self._records(lines)):
-                for step in steps(batch):
+                for part in parts_of(batch):
                     rejected = await with_retries(
-                        partial(self._sync.replay_records, self._fold.output, step, ignores_versions=True)
+                        partial(self._sync.replay_records, self._fold.output, part, ignores_versions=True)
                     )
                     for one in sorted(rejected, key=lambda one: one.record.offset):
                         self._reject(one.record.offset, one.detail)

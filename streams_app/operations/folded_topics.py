@@ -15,7 +15,7 @@ from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
 from streams_app.read_store.core.merge import BEFORE_RESET, CellChange, newest
 from streams_app.read_store.core.record import ExpectedRecords, RejectedRecord, parse
-from streams_app.read_store.sync.store_sync import steps
+from streams_app.read_store.sync.store_sync import parts_of
 from streams_app.settings import ReadStoreSettings, Settings
 
 
@@ -144,7 +144,7 @@ def _parts(batch: Batch, end: int) -> Iterator[Batch]:
         batch: The batch.
         end: Offset at which the last part ends. It may be well above the last record, because not every offset has a record.
     """
-    begin, taken = batch.begin, list(steps(batch.records)) or [[]]
+    begin, taken = batch.begin, list(parts_of(batch.records)) or [[]]
     for at, records in enumerate(taken):
         until = taken[at + 1][0].offset if at + 1 < len(taken) else end
         yield Batch(batch.tp, records, begin, until, stable_offset=None, fetched_at_ms=None, seek_number=0)

@@ -24,9 +24,9 @@ from streams_app.operations.verify import BATCH, left_of
 from streams_app.read_store.core.merge import Cell, CellChange, StoredCell
 from streams_app.read_store.core.rebuilding import FORMER_SUFFIX, OvertakenError
 from streams_app.read_store.core.store import (
+    CheckpointError,
+    CheckpointStep,
     NotStorableError,
-    ProgressError,
-    ProgressStep,
     Repair,
     former_end_of,
     former_ends,
@@ -121,7 +121,7 @@ class Rebuild:
                 if self.done.is_alone:
                     self._on_found(ALONE)
                 log_bounds = await topics.log_bounds()
-                self._former = {} if self.done.is_alone else former_ends(await with_retries(self._old.progress), log_bounds)
+                self._former = {} if self.done.is_alone else former_ends(await with_retries(self._old.checkpoints), log_bounds)
                 for tp, (begin, _) in log_bounds.items():
                     self._stands[tp] = begin
                     await self._begin(tp, begin)
@@ -144,7 +144,7 @@ class Rebuild:
             return True  # the table has other columns
 
     async def _begin(self, tp: TP, offset: int) -> None:
-        await with_retries(lambda: self._new.set_progress(tp, offset, self._clock.now_ms()))
+        await with_retries(lambda: self._new.set_checkpoint(tp, offset, self._clock.now_ms()))
 
     async def _read(self, topics: FoldedTopics, log_bounds: Mapping[TP, tuple[int, int]]) -> None:
         """Apply the records of the folded topics, up to the current ends, to the new store."""
@@ -159,16 +159,16 @@ class Rebuild:
 
     async def _apply(self, part: AnnouncedChanges) -> None:
         changes = await self._possible(part.changes)
-        step = ProgressStep(part.tp, self._stands[part.tp], part.end)
+        step = CheckpointStep(part.tp, self._stands[part.tp], part.end)
         try:
             while unstorable := await self._write(changes, step):
                 self.done.unstorable += len(unstorable)
                 changes = [change for change in changes if change.cell not in unstorable]
-        except ProgressError as error:
+        except CheckpointError as error:
             raise TryAgainError(f"another rebuild of {self._declared.name} is in progress: {error}") from error
         self._stands[part.tp] = part.end
 
-    async def _write(self, changes: Sequence[CellChange], step: ProgressStep) -> Collection[Cell]:
+    async def _write(self, changes: Sequence[CellChange], step: CheckpointStep) -> Collection[Cell]:
         """Write changes into the new store. If the store cannot hold some of the values, write nothing and return their cells."""
         try:
             await with_retries(lambda: self._writer.apply(changes, step))
@@ -189,7 +189,7 @@ class Rebuild:
         """Copy those cells from the store in use for which :func:`is_kept` is true."""
         if self.done.is_alone:
             return
-        progress = await with_retries(self._old.progress)
+        progress = await with_retries(self._old.checkpoints)
         resets = progress.keys() & set(map(former_end_of, self._stands))
         # Progress is read before the first cell, so that the switch detects later changes.
         for what in self._beside | resets:
@@ -242,7 +242,7 @@ class Rebuild:
             The partitions in which the store in use has applied more; empty if the switch is done.
         """
         # Progress first, then the ends: progress above an end is from another log, so the topic was created again.
-        taken = {} if self.done.is_alone else await with_retries(self._old.progress)
+        taken = {} if self.done.is_alone else await with_retries(self._old.checkpoints)
         log_bounds = await topics.log_bounds()
         await self._read(topics, log_bounds)
         recreated = {tp for tp, (_, end) in log_bounds.items() if taken.get(tp, end) > end}

@@ -22,9 +22,9 @@ from streams_app.formatting import counted
 from streams_app.health.metrics import Metrics
 from streams_app.kafka.log_reader import stable_ends
 from streams_app.operations.retrying import with_retries
-from streams_app.read_store.core.store import ProgressStep, ReadStore, former_end_of, reset_of
+from streams_app.read_store.core.store import CheckpointStep, ReadStore, former_end_of, reset_of
 from streams_app.read_store.registry import open_store
-from streams_app.read_store.sync.store_sync import StoreSync, steps
+from streams_app.read_store.sync.store_sync import StoreSync, parts_of
 from streams_app.settings import ReadStoreSettings, Settings
 
 POLL_MS: Final = 500
@@ -98,8 +98,8 @@ async def reset_versions(settings: Settings, declared: ReadStoreSettings, fold: 
             await _sync(settings, declared, consumer, await _unread(log_bounds, store))
             now_ms = SystemClock().now_ms()
             for tp, (_, end) in log_bounds.items():
-                await store.set_progress(former_end_of(TP(*tp)), end, now_ms)
-            await store.set_progress(reset_of(fold), now_ms, now_ms)  # marks dead letters that are older than the reset
+                await store.set_checkpoint(former_end_of(TP(*tp)), end, now_ms)
+            await store.set_checkpoint(reset_of(fold), now_ms, now_ms)  # marks dead letters that are older than the reset
             await store.reset_versions(fold)
     finally:
         await store.close()
@@ -136,7 +136,7 @@ async def _log_bounds_of(
 
 async def _unread(log_bounds: Mapping[TopicPartition, tuple[int, int]], store: ReadStore) -> dict[TopicPartition, UnreadRecords]:
     """Return what the store has not applied, by partition; partitions that it has applied to their end are omitted."""
-    progress = await store.progress() if log_bounds else {}
+    progress = await store.checkpoints() if log_bounds else {}
     stored = {tp: progress.get(TP(*tp)) for tp in log_bounds}
     found = {tp: UnreadRecords(stored[tp], max(begin, stored[tp] or 0), end) for tp, (begin, end) in log_bounds.items()}
     return {tp: one for tp, one in found.items() if one.begin < one.end}
@@ -156,10 +156,10 @@ async def _sync(
         # Compare positions, not offsets of records: the last offsets may be transaction markers.
         while left := [tp for tp, one in unread.items() if await consumer.position(tp) < one.end]:
             for tp, fetched in (await consumer.getmany(*left, timeout_ms=POLL_MS)).items():
-                for records in steps(fetched):
+                for records in parts_of(fetched):
                     end, rest = records[-1].offset + 1, records
                     while rest:
-                        done = await with_retries(partial(sync.sync_once, ProgressStep(TP(*tp), stands[tp], end), rest))
+                        done = await with_retries(partial(sync.sync_once, CheckpointStep(TP(*tp), stands[tp], end), rest))
                         stands[tp], rest = done.next_offset, rest[done.records :]
     finally:
         await sync.close()

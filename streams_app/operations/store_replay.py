@@ -20,7 +20,7 @@ from streams_app.operations.dead_letter import DeadLetterSelection, ListedDeadLe
 from streams_app.operations.dead_letters import dead_letter_topic
 from streams_app.operations.replay import ReplayProgress
 from streams_app.read_store.sync.dead_letters import OutputRecord
-from streams_app.read_store.sync.store_sync import StoreSync, steps
+from streams_app.read_store.sync.store_sync import StoreSync, parts_of
 from streams_app.settings import ReadStoreSettings, Settings
 
 
@@ -106,9 +106,9 @@ class StoreReplay:
         for (topic, ignores_versions), records in chosen.items():
             room = len(records) if self._limit is None else self._limit - self.done.replayed
             self.done.unselected += max(0, len(records) - room)
-            for step in steps(records[:room]):
-                rejected = await self._sync.replay_records(topic, step, ignores_versions=ignores_versions, dry_run=self._dry_run)
-                self.done.replayed += len(step) - len(rejected)
+            for part in parts_of(records[:room]):
+                rejected = await self._sync.replay_records(topic, part, ignores_versions=ignores_versions, dry_run=self._dry_run)
+                self.done.replayed += len(part) - len(rejected)
                 self.done.rejected.update(one.reason for one in rejected)
 
     def _takes(self, dead_letter: ListedDeadLetter) -> bool:

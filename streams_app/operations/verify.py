@@ -131,7 +131,7 @@ class Verification:
         await self._settle(topics)
 
     async def _compare_records(self, topics: FoldedTopics) -> None:
-        progress = await with_retries(self._store.progress)
+        progress = await with_retries(self._store.checkpoints)
         log_bounds = await topics.log_bounds()
         ranges = {tp: (begin, min(end, progress.get(tp, begin))) for tp, (begin, end) in log_bounds.items()}
         total, done = sum(max(0, end - begin) for begin, end in ranges.values()), 0
@@ -261,7 +261,7 @@ class Verification:
         log_bounds = await topics.log_bounds()
         seen, since_ms = -1, self._clock.monotonic_ms()
         while True:
-            progress = await with_retries(self._store.progress)
+            progress = await with_retries(self._store.checkpoints)
             behind = left_of(log_bounds, progress)
             if behind != seen:
                 seen, since_ms = behind, self._clock.monotonic_ms()

@@ -57,7 +57,7 @@ SYNCING: Final = (
         "the store is not checked while idle",
         "On an idle partition, nothing detects that the server has lost the last transactions.",
         ("failover:3",),
-        (Change("read_store.sync.processor:StoreProcessor._check_progress", "if stored != self._stored:", "if False:"),),
+        (Change("read_store.sync.processor:StoreProcessor._check_checkpoint", "if stored != self._stored:", "if False:"),),
     ),
     Mutant(
         "writing continues after the store went back",
@@ -66,9 +66,9 @@ SYNCING: Final = (
         (
             Change(
                 "read_store.sync.processor:StoreProcessor._sync_batch",
-                "step = ProgressStep(self._tp, self._stored, next_offset)",
-                "stored = (await self._processors.run_in_turn(self, self._sync.progress)).get(self._tp)\n"
-                "step = ProgressStep(self._tp, stored, next_offset)",
+                "step = CheckpointStep(self._tp, self._stored, next_offset)",
+                "stored = (await self._processors.run_in_turn(self, self._sync.checkpoints)).get(self._tp)\n"
+                "step = CheckpointStep(self._tp, stored, next_offset)",
             ),
         ),
     ),
@@ -76,7 +76,7 @@ SYNCING: Final = (
         "the first transaction stores the end of its range",
         "A crash between two transactions loses the rest of the range.",
         ("lossy crash zombie rebalance drops history",),
-        (Change("read_store.sync.processor:_steps", "taken[at + 1][0].offset if at + 1 < len(taken) else batch.end", "batch.end"),),
+        (Change("read_store.sync.processor:_parts", "taken[at + 1][0].offset if at + 1 < len(taken) else batch.end", "batch.end"),),
     ),
     Mutant(
         "delivered records are committed before they are written",
@@ -99,7 +99,7 @@ SYNCING: Final = (
                 "read_store.sync.processor:StoreProcessor._sync_batch",
                 "done = await self._processors.run_in_turn(self, partial(self._processors.sync_once, step, left))",
                 "try:\n    done = await self._sync.sync_once(step, left)\n"
-                "except ProgressError:\n    raise\n"
+                "except CheckpointError:\n    raise\n"
                 "except Exception:\n    self._next, self.in_flight = next_offset, self.in_flight - len(left)\n    break",
             ),
         ),

@@ -17,11 +17,11 @@ from streams_app.delivery.processor import Processors
 from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
 from streams_app.health.outage_reporter import OutageReporter
-from streams_app.read_store.core.store import ProgressStep
+from streams_app.read_store.core.store import CheckpointStep
 from streams_app.read_store.sqlite.store import SqliteStore
 from streams_app.read_store.sync.dead_letters import OutputRecord
 from streams_app.read_store.sync.processor import StoreProcessors
-from streams_app.read_store.sync.store_sync import StoreSync, SyncResult, steps
+from streams_app.read_store.sync.store_sync import StoreSync, SyncResult, parts_of
 from streams_app.settings import Settings
 from tests.chaos.simulation_ledger import positions_in
 
@@ -56,7 +56,7 @@ class Folded:
 class _FoldedSync(StoreSync):
     """Reads every event as a folded record."""
 
-    async def sync_once(self, step: ProgressStep, records: Sequence[OutputRecord]) -> SyncResult:
+    async def sync_once(self, step: CheckpointStep, records: Sequence[OutputRecord]) -> SyncResult:
         return await super().sync_once(step, [Folded.of(record.offset) for record in records])
 
 
@@ -160,7 +160,7 @@ class Syncing:
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
         """Limit transactions to a few records."""
-        with patch("streams_app.read_store.sync.processor.steps", partial(steps, max_records=1 + seed % 3)):
+        with patch("streams_app.read_store.sync.processor.parts_of", partial(parts_of, max_records=1 + seed % 3)):
             yield
         for connection in (self._connection, *self.ledger.copies):
             connection.close()

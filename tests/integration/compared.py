@@ -84,7 +84,7 @@ class Compared:
 
             async def is_synced() -> bool:
                 # A partition without a first poll has no lag yet, hence the sum of the offsets.
-                progress = await store.progress()
+                progress = await store.checkpoints()
                 is_taken = sum(offset for tp, offset in progress.items() if tp.topic == self.stage.output) >= self.sent
                 return is_taken and metric(worker, "streams_app_read_store_lag_records") == 0
 

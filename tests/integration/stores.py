@@ -19,7 +19,7 @@ import asyncpg
 from streams_app.delivery.batch import TP
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.merge import CellChange
-from streams_app.read_store.core.store import Counts, ProgressStep, ReadableStore, ReadStore
+from streams_app.read_store.core.store import CheckpointStep, Counts, ReadableStore, ReadStore
 from streams_app.read_store.registry import open_store
 from streams_app.read_store.sync.dead_letters import OutputRecord
 from streams_app.read_store.sync.store_sync import StoreSync, SyncResult
@@ -41,8 +41,8 @@ LONG_TIMEOUT = "30s"
 
 async def write(store: ReadStore, changes: Sequence[CellChange], to: int | None = None, now_ms: int = 0, tp: TP = P0) -> Counts:
     """Write one transaction from the store's progress; the progress stays unless a new one is given."""
-    stands = (await store.progress()).get(tp)
-    return await store.apply(changes, ProgressStep(tp, stands, (stands or 0) if to is None else to), now_ms)
+    stands = (await store.checkpoints()).get(tp)
+    return await store.apply(changes, CheckpointStep(tp, stands, (stands or 0) if to is None else to), now_ms)
 
 
 async def retry_while_locked(call: Callable[[], Awaitable[T]]) -> T:
@@ -57,7 +57,7 @@ async def retry_while_locked(call: Callable[[], Awaitable[T]]) -> T:
 
 async def sync_on(sync: StoreSync, records: Sequence[OutputRecord], to: int, tp: TP = P0) -> SyncResult:
     """Run one sync from the store's progress."""
-    return await sync.sync_once(ProgressStep(tp, (await sync.progress()).get(tp), to), records)
+    return await sync.sync_once(CheckpointStep(tp, (await sync.checkpoints()).get(tp), to), records)
 
 
 class StoreHarness(ABC):

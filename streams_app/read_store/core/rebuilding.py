@@ -19,7 +19,7 @@ NEW_SUFFIX: Final = "_new"
 FORMER_SUFFIX: Final = "_old"
 
 OWNER: Final = TP("", -2)
-"""Pseudo-partition of the new store. Instead of an offset, its progress is the token of the rebuild that owns the new store. The
+"""Pseudo-partition of the new store. Instead of an offset, its checkpoint is the token of the rebuild that owns the new store. The
 switch removes it."""
 
 
@@ -50,15 +50,15 @@ class RebuildOwnership:
         """Write a random token into the new store. If two rebuilds do this, the later one owns the store."""
         self._token = secrets.randbits(62)
         self._has_switched = False
-        await self._store.set_progress(OWNER, self._token, 0)
+        await self._store.set_checkpoint(OWNER, self._token, 0)
 
-    def check(self, progress: Mapping[TP, int] | None) -> bool:
+    def check(self, checkpoints: Mapping[TP, int] | None) -> bool:
         """Check that this rebuild owns the new store, and whether the switch is still necessary.
 
         Must be called in the transaction of the switch, if the database has transactions.
 
         Args:
-            progress: Progress of the new store; None means that there is no new store.
+            checkpoints: Checkpoints of the new store; None means that there is no new store.
 
         Returns:
             True if the switch is necessary; False if an earlier switch succeeded and its reply was lost.
@@ -66,9 +66,9 @@ class RebuildOwnership:
         Raises:
             OvertakenError: The new store does not have the token of this rebuild.
         """
-        if progress is None and self._has_switched:
+        if checkpoints is None and self._has_switched:
             return False
-        if progress is None or progress.get(OWNER) != self._token:
+        if checkpoints is None or checkpoints.get(OWNER) != self._token:
             raise OvertakenError(self._table)
         return True
 
@@ -99,7 +99,7 @@ class Rebuilding(Protocol):
         """Replace the current store by the new one in one atomic step, unless the new one is behind.
 
         Args:
-            recreated: Partitions whose topics were recreated. For these, the new store need not reach the progress of the current
+            recreated: Partitions whose topics were recreated. For these, the new store need not reach the checkpoint of the current
                 store.
 
         Returns:
@@ -127,7 +127,7 @@ def settings_of_new(declared: ReadStoreSettings) -> ReadStoreSettings:
 
 
 def behind(old: Mapping[TP, int], new: Mapping[TP, int], recreated: Collection[TP]) -> set[TP]:
-    """Find the partitions for which the new store has less progress than the current one (pure).
+    """Find the partitions for which the new store has less checkpoint than the current one (pure).
 
     The partitions in ``recreated`` are ignored. A partition that only the current store has is also ignored, because it belongs to
     a fold that was removed from the settings.

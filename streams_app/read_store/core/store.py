@@ -12,7 +12,7 @@ from streams_app.errors import StreamsAppError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, StoredCell
 
 TABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,48}", re.ASCII)
-"""Valid names of tables, which become part of SQL in quotes. The limit of the length leaves room for the suffix of the progress
+"""Valid names of tables, which become part of SQL in quotes. The limit of the length leaves room for the suffix of the checkpoint
 table; a server would truncate a longer name."""
 
 
@@ -25,8 +25,8 @@ class Counts:
     unchanged: int = 0
 
 
-class ProgressStep(NamedTuple):
-    """The progress that one transaction makes in a partition.
+class CheckpointStep(NamedTuple):
+    """The checkpoint that one transaction makes in a partition.
 
     Attributes:
         tp: Partition of an output topic.
@@ -42,7 +42,7 @@ class ProgressStep(NamedTuple):
 def reset_of(fold: str) -> TP:
     """Return the key under which a store keeps the time of the last reset of a fold, in milliseconds.
 
-    The store keeps this number like the progress of a partition, although no such partition exists.
+    The store keeps this number like the checkpoint of a partition, although no such partition exists.
     """
     return TP(fold, -3)
 
@@ -52,36 +52,36 @@ def former_end_of(tp: TP) -> TP:
 
     Records below this offset were folded before the last reset of their fold. The source may have been recreated then, so their
     versions cannot be compared with the versions of later records. The offset is the end of the log at the reset, or a lower one
-    if the broker has lost records since. The store keeps it like the progress of a partition, although no such partition exists.
+    if the broker has lost records since. The store keeps it like the checkpoint of a partition, although no such partition exists.
     """
     return TP(f"{tp.topic}@reset", tp.partition)  # no topic has such a name
 
 
-def former_ends(progress: Mapping[TP, int], tps: Iterable[TP]) -> dict[TP, int]:
+def former_ends(checkpoints: Mapping[TP, int], tps: Iterable[TP]) -> dict[TP, int]:
     """Return, for each partition, the offset below which records are older than the last reset; 0 if there was no reset."""
-    return {tp: progress.get(former_end_of(tp), 0) for tp in tps}
+    return {tp: checkpoints.get(former_end_of(tp), 0) for tp in tps}
 
 
 def replays_of(dead_letters: str) -> TP:
     """Return the key under which a store counts the replays from its dead-letter topic ``dead_letters``.
 
-    The store keeps this number like the progress of a partition of that topic.
+    The store keeps this number like the checkpoint of a partition of that topic.
     """
     return TP(dead_letters, 0)
 
 
-class ProgressError(TryAgainError):
-    """The progress of a partition is not the one that a transaction expects. It was not changed, and must be read again."""
+class CheckpointError(TryAgainError):
+    """The checkpoint of a partition is not the one that a transaction expects. It was not changed, and must be read again."""
 
     def __init__(self, what: str, tp: TP, found: int | None, expected: int | None) -> None:
-        """Build the message from the store, and the progress that was found and expected."""
+        """Build the message from the store, and the checkpoint that was found and expected."""
         super().__init__(f"{what} has progress {found} for {tp}, expected {expected}")
 
 
 class NotStorableError(StreamsAppError):
     """A store detected during a write that it can never hold some of the changes.
 
-    The progress was not changed. A store with transactions has written nothing. One without may have written the other changes.
+    The checkpoint was not changed. A store with transactions has written nothing. One without may have written the other changes.
 
     Attributes:
         cells: Rejected cells and the reason for each. If a repair fails in a store with transactions, these are all its cells,
@@ -116,14 +116,14 @@ class ReadStore(Protocol):
     async def probe(self) -> None:
         """Try a write that leaves the store unchanged; its tables must exist."""
 
-    async def progress(self) -> dict[TP, int]:
+    async def checkpoints(self) -> dict[TP, int]:
         """Return the next offset to be read of each partition that was ever synced.
 
-        The result also contains numbers that are no progress, under keys such as that of :func:`reset_of`.
+        The result also contains numbers that are no checkpoints, under keys such as that of :func:`reset_of`.
         """
 
-    async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
-        """Merge changes and write the progress atomically; a store without transactions writes the progress last.
+    async def apply(self, changes: Sequence[CellChange], step: CheckpointStep, now_ms: int) -> Counts:
+        """Merge changes and write the checkpoint atomically; a store without transactions writes the checkpoint last.
 
         The transactions of a partition are a chain: each continues where the one before it ended. If a server has lost its last
         transactions, was restored from a copy, or has another writer, the chain breaks, and the call fails before records are
@@ -131,9 +131,9 @@ class ReadStore(Protocol):
 
         Args:
             changes: At most one change per cell.
-            step: The progress that the store must have, and the progress after the transaction. If the store already has the
-                progress after the transaction, the reply to an earlier call was lost. The changes are then merged again, which the
-                version guard makes harmless.
+            step: The checkpoint that the store must have, and the checkpoint after the transaction. If the store already has the
+                checkpoint after the transaction, the reply to an earlier call was lost. The changes are then merged again, which
+                the version guard makes harmless.
             now_ms: Wall clock, for the column ``updated_ms``.
 
         Returns:
@@ -142,13 +142,13 @@ class ReadStore(Protocol):
             cell already had the value; only its version may have increased.
 
         Raises:
-            ProgressError: The progress is not the one that ``step`` expects, and was not changed. A store with transactions has
+            CheckpointError: The checkpoint is not the one that ``step`` expects, and was not changed. A store with transactions has
                 written nothing.
             NotStorableError: The store can never hold some of the changes; the call may be repeated without them.
         """
 
-    async def set_progress(self, tp: TP, offset: int, now_ms: int) -> None:
-        """Set the progress of a partition without a check, even to a lower offset, for example because its topic was recreated."""
+    async def set_checkpoint(self, tp: TP, offset: int, now_ms: int) -> None:
+        """Set the checkpoint of a partition without a check, even to a lower offset, such as that of a recreated topic."""
 
     def rejection(self, change: CellChange) -> str | None:
         """Return the reason why the store can never hold a change, or None if it can. Do not apply a rejected change."""

@@ -85,9 +85,9 @@ class OpenSearchRebuilding:
             # The actions are built first, with names of indices: if another rebuild removes one of them, the switch fails.
             actions = [action for part in PARTS for action in await self._actions(part)]
             actions += await self._block.switch_actions()
-            new = await self._new.progress()
+            new = await self._new.checkpoints()
             self._ownership.check(new)
-            left = behind(await self._old.progress(), new, recreated)
+            left = behind(await self._old.checkpoints(), new, recreated)
             if not left:
                 self._ownership.begin_switch()
                 await self._client.ask("POST", "/_aliases", {"actions": actions})

@@ -1,7 +1,7 @@
 """The read store in OpenSearch, with a document for each cell or for each group.
 
 A batch is one ``_bulk`` request, or several if it is large. Each item names a stored script of the server, which atomically
-compares versions and writes the document only if the version is newer. OpenSearch has no transactions, so the progress is
+compares versions and writes the document only if the version is newer. OpenSearch has no transactions, so the checkpoint is
 written once the whole batch is acknowledged. After a failure in between, the batch is sent again, which does not change what was
 written. Values are compared by their JSON. The JSON of lists and objects has sorted names, because the server does not preserve the
 order of names.
@@ -22,7 +22,7 @@ from urllib.parse import quote
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText, StoredCell, Value
-from streams_app.read_store.core.store import Counts, NotStorableError, ProgressError, ProgressStep, Repair
+from streams_app.read_store.core.store import CheckpointError, CheckpointStep, Counts, NotStorableError, Repair
 from streams_app.read_store.core.values import possible, surrogate_fault
 from streams_app.read_store.opensearch.bulk import BulkOutcome, write
 from streams_app.read_store.opensearch.connection import LONG_SECONDS, Fault, FaultError, OpenSearchClient
@@ -83,7 +83,7 @@ class OpenSearchStore:
         self._indices = Indices(self._client, settings.table, self._shape, settings.section)
         self._block = WriteBlock(self._client, settings.table)
         self._blocked_since_ms: int | None = None
-        self._last_attempt: tuple[ProgressStep | None, Counter[str]] = (None, Counter())
+        self._last_attempt: tuple[CheckpointStep | None, Counter[str]] = (None, Counter())
 
     async def initialise(self) -> list[str]:
         """Create the script, the template and the indices if they are missing, and lift the write block of a rebuild.
@@ -117,18 +117,18 @@ class OpenSearchStore:
         nothing = {"scripted_upsert": True, "upsert": {}, "script": {"source": "ctx.op = 'none'"}}
         await self._ask("POST", f"/{self._progress}/_update/{quote(item.id, safe='')}", nothing, _ALIAS)
 
-    async def progress(self) -> dict[TP, int]:
-        """Return the next offset to be read of each partition that was ever synced, see :meth:`.ReadStore.progress`."""
+    async def checkpoints(self) -> dict[TP, int]:
+        """Return the next offset to be read of each partition that was ever synced, see :meth:`.ReadStore.checkpoints`."""
         await self._ask("POST", f"/{self._progress}/_refresh")
         found = await self._ask("POST", f"/{self._progress}/_search", {"size": MAX_PARTITIONS}, _WHOLE)
         rows = [hit["_source"] for hit in found["hits"]["hits"]]
         return {TP(row["topic"], row["partition"]): row["next_offset"] for row in rows}
 
-    async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
-        """Merge changes, then write the progress.
+    async def apply(self, changes: Sequence[CellChange], step: CheckpointStep, now_ms: int) -> Counts:
+        """Merge changes, then write the checkpoint.
 
-        After any error, including ProgressError and NotStorableError, the progress is unchanged, but documents may be written. If
-        the batch is then sent again, these documents do not change. If the indices are blocked for longer than any switch takes,
+        After any error, including CheckpointError and NotStorableError, the checkpoint is unchanged, but documents may be written.
+        If the batch is then sent again, these documents do not change. If the indices are blocked for longer than any switch takes,
         the block is lifted, because the rebuild that has set it may be dead.
         """
         try:
@@ -173,8 +173,8 @@ class OpenSearchStore:
         await self._client.ask("POST", f"/{self._table}/_refresh")
         return [cell for group in possible(groups, surrogate_fault) for cell in await self._names_of(*group)]
 
-    async def _applied(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
-        index, condition, found = await self._locate_progress(step)
+    async def _applied(self, changes: Sequence[CellChange], step: CheckpointStep, now_ms: int) -> Counts:
+        index, condition, found = await self._locate_checkpoint(step)
         outcome = await self._write(self._shape.items(changes, now_ms))
         if outcome.rejected:
             await self._retry_rejected(outcome, now_ms)
@@ -184,12 +184,12 @@ class OpenSearchStore:
         if outcome.rejected:
             raise NotStorableError(rejected_cells(outcome))
         if found != step.to:
-            await self._write_progress(step, index, condition, now_ms)
+            await self._write_checkpoint(step, index, condition, now_ms)
         self._last_attempt = (None, Counter())
         return counts
 
-    async def set_progress(self, tp: TP, offset: int, now_ms: int) -> None:
-        """Set the progress of a partition without checking the stored one."""
+    async def set_checkpoint(self, tp: TP, offset: int, now_ms: int) -> None:
+        """Set the checkpoint of a partition without checking the stored one."""
         await self._ask("PUT", _document(self._progress, tp), _progress(tp, offset, now_ms), _ALIAS)
 
     def rejection(self, change: CellChange) -> str | None:
@@ -223,18 +223,18 @@ class OpenSearchStore:
         """Close all connections."""
         await self._client.close()
 
-    async def _locate_progress(self, step: ProgressStep) -> tuple[str, dict[str, str | int], int | None]:
-        """Read the progress of a partition, and check that it is as ``step`` expects.
+    async def _locate_checkpoint(self, step: CheckpointStep) -> tuple[str, dict[str, str | int], int | None]:
+        """Read the checkpoint of a partition, and check that it is as ``step`` expects.
 
-        The new progress must be written to the index from which the old one was read, and not to the alias: the alias may belong to
-        another index meanwhile, which does not have the batch.
+        The new checkpoint must be written to the index from which the old one was read, and not to the alias: the alias may
+        belong to another index meanwhile, which does not have the batch.
 
         Returns:
-            The index of the progress; the parameters with which a write fails if the progress has changed since it was read; and
-            the stored offset, or None if there is no progress.
+            The index of the checkpoint; the parameters with which a write fails if the checkpoint has changed since it was read;
+            and the stored offset, or None if there is no checkpoint.
 
         Raises:
-            ProgressError: The progress is not the one that ``step`` expects.
+            CheckpointError: The checkpoint is not the one that ``step`` expects.
         """
         found: dict[str, Any] | None
         try:
@@ -245,19 +245,19 @@ class OpenSearchStore:
             found = None  # the index exists, but not the document
         offset = None if found is None else found["_source"]["next_offset"]
         if offset not in (step.after, step.to):
-            raise ProgressError(self._client.what, step.tp, offset, step.after)
+            raise CheckpointError(self._client.what, step.tp, offset, step.after)
         if found is None:
             return self._progress, {"require_alias": "true", "op_type": "create"}, offset
         return found["_index"], {"if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}, offset
 
-    async def _write_progress(self, step: ProgressStep, index: str, condition: Mapping[str, str | int], now_ms: int) -> None:
+    async def _write_checkpoint(self, step: CheckpointStep, index: str, condition: Mapping[str, str | int], now_ms: int) -> None:
         body = _progress(step.tp, step.to, now_ms)
         try:
             await self._ask("PUT", _document(index, step.tp), body, condition)
         except FaultError as error:
             if error.fault.status != HTTPStatus.CONFLICT:
                 raise
-            raise ProgressError(self._client.what, step.tp, None, step.after) from error
+            raise CheckpointError(self._client.what, step.tp, None, step.after) from error
 
     async def _lift_stale_block(self, now_ms: int) -> None:
         if self._blocked_since_ms is None:
@@ -289,7 +289,7 @@ class OpenSearchStore:
             outcome.rejected = retried_result.rejected
             outcome.delayed += retried_result.delayed
 
-    def _counted(self, step: ProgressStep, outcome: BulkOutcome) -> Counts:
+    def _counted(self, step: CheckpointStep, outcome: BulkOutcome) -> Counts:
         """Count the cells of a batch by their outcome.
 
         If an earlier attempt of the same step has written a cell, the cell is unchanged now, but counts as written.

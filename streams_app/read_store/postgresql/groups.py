@@ -30,7 +30,7 @@ from streams_app.read_store.core.group_rows import (
     types_of,
 )
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText, StoredCell, Value
-from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep, Repair
+from streams_app.read_store.core.store import CheckpointStep, Counts, NotStorableError, Repair
 from streams_app.read_store.core.values import json_text, json_value, possible, text_fault
 from streams_app.read_store.postgresql.connection import Connection
 from streams_app.read_store.postgresql.errors import REJECTIONS, bisecting_rejected, rejecting_all, trial_or_commit
@@ -116,7 +116,7 @@ ASSIGNMENT: Final = '"{column}" = CASE WHEN excluded.versions ? \'{column}\' THE
 class PostgresGroupStore(PostgresStore):
     """A read store in PostgreSQL with a row per group.
 
-    The types of the columns are read together with the progress, which every owner of a partition reads before it writes.
+    The types of the columns are read together with the checkpoint, which every owner of a partition reads before it writes.
     """
 
     count_versioned_sql = COUNT_VERSIONED
@@ -145,19 +145,19 @@ class PostgresGroupStore(PostgresStore):
 
         return [*await self._pool.call(check), *await super().missing()]
 
-    async def progress(self) -> dict[TP, int]:
+    async def checkpoints(self) -> dict[TP, int]:
         """Load the types of the columns; return the next offset to be read of each partition that was ever synced.
 
-        The result also contains numbers that are no progress, see :meth:`.ReadStore.progress`.
+        The result also contains numbers that are no checkpoints, see :meth:`.ReadStore.checkpoints`.
         """
         await self._with_tables(self._load_types)
-        return await super().progress()
+        return await super().checkpoints()
 
     def rejection(self, change: CellChange) -> str | None:
         """Return the reason why the table can never hold a change, or None if no reason is known.
 
         Either the name has no column, the value does not fit its column, or the key is invalid. Values are checked only once the
-        types of the columns are loaded; :meth:`progress`, among others, loads them.
+        types of the columns are loaded; :meth:`checkpoints`, among others, loads them.
         """
         return rejection_of(change, self._columns, self._types) or key_fault(row_key(change))
 
@@ -270,7 +270,7 @@ class PostgresGroupStore(PostgresStore):
         self._types = types
         return types
 
-    async def _written(self, connection: Connection, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
+    async def _written(self, connection: Connection, changes: Sequence[CellChange], step: CheckpointStep, now_ms: int) -> Counts:
         converted, rejected = fit_to_columns(changes, self._columns, self._types or await self._load_types(connection))
         if rejected:
             raise NotStorableError(rejected)  # the types were not loaded when `rejection` was called

@@ -1,7 +1,7 @@
 """The read store in PostgreSQL, with a row for each (fold, group_key, name).
 
 The store owns the table of ``read_stores.NAME.table`` and the table ``<table>_progress``. A batch is one statement, which writes
-newer rows and the progress atomically, see :mod:`streams_app.read_store.postgresql.version_guard`.
+newer rows and the checkpoint atomically, see :mod:`streams_app.read_store.postgresql.version_guard`.
 Values are compared as the text of their ``jsonb``, in which the server sorts the names of objects and keeps all digits of numbers.
 """
 
@@ -16,7 +16,7 @@ import asyncpg
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText, StoredCell
-from streams_app.read_store.core.store import TABLE_NAME, Counts, ProgressError, ProgressStep, Repair
+from streams_app.read_store.core.store import TABLE_NAME, CheckpointError, CheckpointStep, Counts, Repair
 from streams_app.read_store.core.values import json_fault, json_text, possible, text_fault
 from streams_app.read_store.postgresql.connection import LONG_SECONDS, Connection, PostgresPool
 from streams_app.read_store.postgresql.errors import bisecting_rejected, rejecting_all, trial_or_commit
@@ -63,7 +63,7 @@ INSERT INTO {progress} AS stored (topic, partition, next_offset, updated_ms) VAL
 ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
 """
 PROGRESS: Final = "SELECT topic, partition, next_offset FROM {progress}"
-NOWHERE: Final = ProgressStep(TP("", -1), None, 0)
+NOWHERE: Final = CheckpointStep(TP("", -1), None, 0)
 COUNT_VERSIONED: Final = "SELECT count(*) FROM {table} WHERE fold = $1 AND version >= 0"
 RESET_VERSIONS: Final = "UPDATE {table} SET version = -1 WHERE fold = $1 AND version >= 0"
 LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('streams_app'), hashtext($1))"
@@ -147,28 +147,28 @@ class PostgresStore:
         """Run the statement of an empty batch and roll it back; this detects a missing right on either table."""
         await self._try([])
 
-    async def progress(self) -> dict[TP, int]:
-        """Return the next offset to be read of each partition that was ever synced, see :meth:`.ReadStore.progress`."""
+    async def checkpoints(self) -> dict[TP, int]:
+        """Return the next offset to be read of each partition that was ever synced, see :meth:`.ReadStore.checkpoints`."""
 
         async def read(connection: Connection) -> dict[TP, int]:
             return {TP(topic, number): offset for topic, number, offset in await connection.fetch(PROGRESS.format(**self._names))}
 
         return await self._with_tables(read)
 
-    async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
-        """Merge changes and write the progress in one statement.
+    async def apply(self, changes: Sequence[CellChange], step: CheckpointStep, now_ms: int) -> Counts:
+        """Merge changes and write the checkpoint in one statement.
 
         If the reply is lost, the outcome is unknown. The call can then be repeated, which does not change what was written before.
 
         Raises:
-            ProgressError: The progress is not the one that ``step`` expects; nothing was written.
+            CheckpointError: The checkpoint is not the one that ``step`` expects; nothing was written.
             NotStorableError: The server rejects some of the values, for example a number beyond its range, or a value that violates
                 a user's constraint; nothing was written.
         """
         return await self._with_tables(lambda connection: self._written(connection, changes, step, now_ms))
 
-    async def set_progress(self, tp: TP, offset: int, now_ms: int) -> None:
-        """Set the progress of a partition without checking the stored one."""
+    async def set_checkpoint(self, tp: TP, offset: int, now_ms: int) -> None:
+        """Set the checkpoint of a partition without checking the stored one."""
         sql = SET_PROGRESS.format(**self._names)
         await self._with_tables(lambda connection: connection.execute(sql, *tp, offset, now_ms))
 
@@ -253,7 +253,7 @@ class PostgresStore:
     async def _try(self, changes: Sequence[CellChange]) -> None:
         """Write changes and roll the transaction back, to find out whether writes succeed.
 
-        The progress in the transaction is that of a partition that does not exist.
+        The checkpoint in the transaction is that of a partition that does not exist.
         """
 
         async def run(connection: Connection) -> None:
@@ -284,12 +284,12 @@ class PostgresStore:
                     done.append(f"table {table} already exists")
         return done
 
-    async def _written(self, connection: Connection, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
+    async def _written(self, connection: Connection, changes: Sequence[CellChange], step: CheckpointStep, now_ms: int) -> Counts:
         async def run(part: Sequence[CellChange]) -> Counts:
             row = await connection.fetchrow(self._apply_sql, now_ms, *step.tp, step.after, step.to, *self._arguments(part))
             assert row is not None  # an aggregate always returns a row
             if not row["is_checkpoint_written"]:
-                raise ProgressError(self._pool.what, step.tp, row["found"], step.after)
+                raise CheckpointError(self._pool.what, step.tp, row["found"], step.after)
             return Counts(row["written"], row["stale"], row["unchanged"])
 
         return await bisecting_rejected(connection, changes, run)

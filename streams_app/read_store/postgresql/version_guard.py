@@ -1,4 +1,4 @@
-"""The statement that writes a batch in PostgreSQL (pure): one statement writes rows and progress, and counts the changes.
+"""The statement that writes a batch in PostgreSQL (pure): one statement writes rows and checkpoint, and counts the changes.
 
 The version guard of the statement prevents an older version from overwriting a newer one. All layouts of tables use the same
 statement and the same conditions; a layout adds how the batch and the stored rows are read, and which columns are set.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# ``written_checkpoint`` writes the progress. If the stored progress is neither $4 nor $5, it returns no row, and nothing is
+# ``written_checkpoint`` writes the checkpoint. If the stored checkpoint is neither $4 nor $5, it returns no row, and nothing is
 # written. Its row lock also makes another transaction of the same partition wait until this one has ended.
 # ``before`` reads the versions at the start of the statement, which the counts are based on. ``stored``, in the upsert of a layout,
 # is the row at the moment of writing. So the guard holds even if another transaction writes meanwhile; only the counts may then be
@@ -45,8 +45,8 @@ FROM before
 class Layout(NamedTuple):
     """The parts of the statement that depend on the layout of the table.
 
-    The statement has the parameters $1 ``updated_ms``, $2 topic and $3 partition of the progress, $4 the progress that the store
-    must have (NULL means none), and $5 the progress after the batch. The parameters of the layout begin with $6.
+    The statement has the parameters $1 ``updated_ms``, $2 topic and $3 partition of the checkpoint, $4 the checkpoint that the
+    store must have (NULL means none), and $5 the checkpoint after the batch. The parameters of the layout begin with $6.
 
     Attributes:
         key: Columns of the primary key, as SQL.
@@ -78,8 +78,8 @@ def apply_statement(table: str, progress: str, layout: Layout) -> str:
         layout: The parts that depend on the layout.
 
     Returns:
-        A statement that returns one row: ``is_checkpoint_written``, whether the batch and the progress were written; ``found``, the
-        progress before the statement; and the numbers of cells ``written``, ``stale`` and ``unchanged``.
+        A statement that returns one row: ``is_checkpoint_written``, whether the batch and the checkpoint were written; ``found``,
+        the checkpoint before the statement; and the numbers of cells ``written``, ``stale`` and ``unchanged``.
     """
     is_written = is_value_written("given", "stored", "is_same")
     return _STATEMENT.format(table=table, progress=progress, is_written=is_written, **layout._asdict())

@@ -33,7 +33,7 @@ def sqlite_path(url: str, setting: str) -> Path:
         setting: Name of the setting, for the message.
 
     Raises:
-        ConfigurationError: The URL has another form, or names a database in memory, which would lose its progress with every error.
+        ConfigurationError: The URL has another form, or names a database in memory, which every error would empty.
     """
     path = unquote(url.removeprefix(PREFIX))
     if not url.startswith(PREFIX) or not path or "?" in url or path == ":memory:":

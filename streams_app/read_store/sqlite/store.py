@@ -1,7 +1,7 @@
 """The read store in a SQLite file, with a row for each (fold, group_key, name).
 
 The store owns the table of ``read_stores.NAME.table`` and the table ``<table>_progress``. Both are written in one transaction, so a
-crash leaves either both the changes and their progress, or neither.
+crash leaves either both the changes and their checkpoint, or neither.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.errors import TooSlowError
 from streams_app.read_store.core.merge import Cell, CellChange, StoredCell, merge
-from streams_app.read_store.core.store import TABLE_NAME, Counts, ProgressError, ProgressStep, Repair
+from streams_app.read_store.core.store import TABLE_NAME, CheckpointError, CheckpointStep, Counts, Repair
 from streams_app.read_store.core.values import possible, surrogate_fault
 from streams_app.read_store.sqlite.connection import SqliteThread, sqlite_path
 from streams_app.read_store.sqlite.errors import bisecting_rejected, rejecting_all
@@ -144,15 +144,15 @@ class SqliteStore:
         """Write a row and roll it back, to check that the file can be written."""
         await self._thread.call(self._probe)
 
-    async def progress(self) -> dict[TP, int]:
-        """Return the next offset to be read of each partition that was ever synced, see :meth:`.ReadStore.progress`."""
-        return await self._thread.call(self._read_progress)
+    async def checkpoints(self) -> dict[TP, int]:
+        """Return the next offset to be read of each partition that was ever synced, see :meth:`.ReadStore.checkpoints`."""
+        return await self._thread.call(self._read_checkpoints)
 
-    async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
-        """Merge changes and write the progress in one transaction.
+    async def apply(self, changes: Sequence[CellChange], step: CheckpointStep, now_ms: int) -> Counts:
+        """Merge changes and write the checkpoint in one transaction.
 
         Raises:
-            ProgressError: The progress is not the one that ``step`` expects; nothing was written.
+            CheckpointError: The checkpoint is not the one that ``step`` expects; nothing was written.
             NotStorableError: A user's constraint or trigger rejects some of the values; nothing was written.
             TooSlowError: The timeout was exceeded; nothing was written, unless it expired during the commit.
         """
@@ -173,8 +173,8 @@ class SqliteStore:
             is_over.set()
             raise TooSlowError(f"read store {self._name} {self._path}: no answer within {self._seconds:g} s") from error
 
-    async def set_progress(self, tp: TP, offset: int, now_ms: int) -> None:
-        """Set the progress of a partition without checking the stored one."""
+    async def set_checkpoint(self, tp: TP, offset: int, now_ms: int) -> None:
+        """Set the checkpoint of a partition without checking the stored one."""
         await self._thread.call(lambda connection: self._begin(connection, tp, offset, now_ms))
 
     def rejection(self, change: CellChange) -> str | None:
@@ -292,7 +292,7 @@ class SqliteStore:
         connection.execute(self._sql(UPSERT_PROGRESS, self._progress_table), ("", -1, 0, 0))
         connection.execute("ROLLBACK")
 
-    def _read_progress(self, connection: sqlite3.Connection) -> dict[TP, int]:
+    def _read_checkpoints(self, connection: sqlite3.Connection) -> dict[TP, int]:
         self._require_tables(connection)
         rows = connection.execute(self._sql(SELECT_PROGRESS, self._progress_table)).fetchall()
         return {TP(topic, partition): next_offset for topic, partition, next_offset in rows}
@@ -301,12 +301,12 @@ class SqliteStore:
         self._require_tables(connection)
         connection.execute(self._sql(UPSERT_PROGRESS, self._progress_table), (*tp, offset, now_ms))
 
-    def _apply(self, connection: sqlite3.Connection, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
+    def _apply(self, connection: sqlite3.Connection, changes: Sequence[CellChange], step: CheckpointStep, now_ms: int) -> Counts:
         # IMMEDIATE takes the lock before the read; otherwise another transaction could write between the read and the write.
         connection.execute("BEGIN IMMEDIATE")
-        found = self._read_progress(connection).get(step.tp)
+        found = self._read_checkpoints(connection).get(step.tp)
         if found not in (step.after, step.to):
-            raise ProgressError(f"read store {self._name} {self._path}", step.tp, found, step.after)
+            raise CheckpointError(f"read store {self._name} {self._path}", step.tp, found, step.after)
         counts = self._write(connection, changes, now_ms)
         connection.execute(self._sql(UPSERT_PROGRESS, self._progress_table), (*step.tp, step.to, now_ms))
         connection.execute("COMMIT")
@@ -348,7 +348,7 @@ class SqliteStore:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    # In WAL mode, a power failure may lose the newest transactions, with their changes and progress; these are synced again.
+    # In WAL mode, a power failure may lose the newest transactions, with their changes and checkpoint; these are synced again.
     connection.execute("PRAGMA synchronous = NORMAL")
 
 

@@ -19,7 +19,7 @@ PROBE_SECONDS: Final = 5.0
 async def require_store_access(stores: Sequence[ReadStoreSettings]) -> None:
     """Check that stores and sources accept the worker's credentials and grant its rights.
 
-    All servers are checked concurrently: progress is read, a write without effect is tried, and sources get an empty request. A
+    All servers are checked concurrently: checkpoints are read, a write without effect is tried, and sources get an empty request. A
     server that is unavailable, slow or not initialised passes the check, because the worker waits for it. Files and users'
     functions are not checked, because they need no login.
 
@@ -41,7 +41,7 @@ async def _store_fault(declared: ReadStoreSettings) -> str | None:
     store = open_store(declared)
 
     async def probe() -> None:
-        await store.progress()
+        await store.checkpoints()
         await store.probe()
 
     return await _fault(probe, store.close)

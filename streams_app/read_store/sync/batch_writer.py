@@ -9,7 +9,7 @@ from streams_app.clock import Clock
 from streams_app.read_store.core.batch_size import BatchSize
 from streams_app.read_store.core.errors import TooSlowError
 from streams_app.read_store.core.merge import CellChange
-from streams_app.read_store.core.store import Counts, ProgressStep, ReadStore
+from streams_app.read_store.core.store import CheckpointStep, Counts, ReadStore
 from streams_app.settings import ReadStoreSettings
 
 logger = logging.getLogger(__name__)
@@ -29,16 +29,16 @@ class BatchWriter:
         self._clock = clock
         self.size = BatchSize(declared.timeout_ms)
 
-    async def apply(self, changes: Sequence[CellChange], step: ProgressStep) -> Counts:
-        """Write changes, in several transactions if necessary; the last one advances the progress.
+    async def apply(self, changes: Sequence[CellChange], step: CheckpointStep) -> Counts:
+        """Write changes, in several transactions if necessary; the last one advances the checkpoint.
 
-        All transactions but the last leave the progress unchanged. If the store has no progress of the partition yet, all changes
-        are written in one transaction.
+        All transactions but the last leave the checkpoint unchanged. If the store has no checkpoint of the partition yet, all
+        changes are written in one transaction.
 
         Raises:
             TooSlowError: A transaction exceeded the timeout; the transactions before it are done. Repeat the call with the same
                 step: its transactions are smaller, and do not change what was written before.
-            ProgressError, NotStorableError: See :meth:`.ReadStore.apply`; the transactions before the failed one are done.
+            CheckpointError, NotStorableError: See :meth:`.ReadStore.apply`; the transactions before the failed one are done.
         """
         if step.after is None:
             return await self._write(changes, step)
@@ -47,7 +47,7 @@ class BatchWriter:
         done.append(await self._write(last, step))
         return Counts(sum(one.written for one in done), sum(one.stale for one in done), sum(one.unchanged for one in done))
 
-    async def _write(self, changes: Sequence[CellChange], step: ProgressStep) -> Counts:
+    async def _write(self, changes: Sequence[CellChange], step: CheckpointStep) -> Counts:
         began_ms = self._clock.monotonic_ms()
         try:
             counts = await self._store.apply(changes, step, self._clock.now_ms())

@@ -1,6 +1,6 @@
 """The dead letters of a read store: records that the store can never hold, or for which its source fails.
 
-The broker acknowledges a dead letter before the progress of the store passes its record. If the worker crashes
+The broker acknowledges a dead letter before the checkpoint of the store passes its record. If the worker crashes
 or another one claims the partition in between, the dead letter may be written twice.
 """
 
@@ -114,15 +114,15 @@ class StoreDeadLetterWriter:
         if failed := next(filter(None, failures), None):
             raise TryAgainError(f"{self._component.topic} does not acknowledge dead letters: {failed!r}")
 
-    def forget_below(self, source: TP, progress: int | None = None) -> None:
+    def forget_below(self, source: TP, checkpoint: int | None = None) -> None:
         """Forget which dead letters were acknowledged, so that :meth:`write_once` would send them again.
 
         Args:
             source: Partition of the rejected events.
-            progress: Progress of the store. Only dead letters of records below it are forgotten. None means that the progress was
+            checkpoint: Checkpoint of the store. Only dead letters of records below it are forgotten. None means that it was
                 reset: all are forgotten.
         """
-        left = {offset for offset in self._acknowledged.pop(source, ()) if progress is not None and offset >= progress}
+        left = {offset for offset in self._acknowledged.pop(source, ()) if checkpoint is not None and offset >= checkpoint}
         if left:
             self._acknowledged[source] = left
 

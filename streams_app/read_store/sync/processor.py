@@ -1,6 +1,6 @@
 """The processors of one read store: each syncs one partition of an output topic, in the order of the offsets.
 
-A partition continues from the progress of the store, which is written together with the values. The commit in Kafka is only
+A partition continues from the checkpoint of the store, which is written together with the values. The commit in Kafka is only
 for lag monitoring, and for the fingerprints in its metadata. If a store or source is down, locked or misconfigured, the processor
 retries. It skips no record and raises no error, and only partitions that have records to sync are paused.
 """
@@ -20,9 +20,9 @@ from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.processor import Processor, Processors
 from streams_app.delivery.tasks import cancel_all, run
 from streams_app.health.outage_reporter import OutageReporter
-from streams_app.read_store.core.store import ProgressError, ProgressStep, former_end_of
+from streams_app.read_store.core.store import CheckpointError, CheckpointStep, former_end_of
 from streams_app.read_store.sync.dead_letters import OutputRecord
-from streams_app.read_store.sync.store_sync import StoreSync, steps
+from streams_app.read_store.sync.store_sync import StoreSync, parts_of
 from streams_app.read_store.sync.traced import SyncOnce
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ RECENT_FINGERPRINTS: Final = 3
 because its size is limited."""
 
 CHECK_SECONDS: Final = 10.0
-"""Interval at which a partition without new records checks the stored progress."""
+"""Interval at which a partition without new records checks the stored checkpoint."""
 
 
 class StoreProcessors(Processors):
@@ -73,25 +73,25 @@ class StoreProcessors(Processors):
         """Create the processor of a partition; return it by the name of the store."""
         return {self.sync.store_name: StoreProcessor(tp, self)}
 
-    async def run_in_turn(self, processor: StoreProcessor, step: Callable[[], Awaitable[T]]) -> T:
-        """Run a step on the store, retry it until it succeeds, and return its result.
+    async def run_in_turn(self, processor: StoreProcessor, call: Callable[[], Awaitable[T]]) -> T:
+        """Run a call on the store, retry it until it succeeds, and return its result.
 
-        Steps run one at a time: cancelling a processor interrupts the running statement, which must not be that of another
-        processor. Between two attempts, other processors run their steps, because the records of one partition may be the only
+        Calls run one at a time: cancelling a processor interrupts the running statement, which must not be that of another
+        processor. Between two attempts, other processors run their calls, because the records of one partition may be the only
         cause of a failure.
 
         Raises:
-            ProgressError: The store is available, but the progress of the partition is not the one that the step expects.
+            CheckpointError: The store is available, but the checkpoint of the partition is not the one that the call expects.
         """
         while True:
             try:
                 async with self._turn:
                     self._active = processor
                     try:
-                        result = await step()
+                        result = await call()
                     finally:
                         self._active = None
-            except ProgressError:
+            except CheckpointError:
                 self._outages.succeeded(processor)
                 raise
             except Exception as error:  # any error: the worker must continue to fold
@@ -114,7 +114,7 @@ class StoreProcessors(Processors):
             self._busy[tp] = oldest.timestamp
 
     def is_busy_with(self, processor: StoreProcessor) -> bool:
-        """Return whether a step of this processor is running on the store."""
+        """Return whether a call of this processor is running on the store."""
         return self._active is processor
 
     def forget(self, processor: StoreProcessor) -> None:
@@ -142,22 +142,22 @@ class StoreProcessor(Processor):
     async def claim(self, claim: Claim) -> int:
         """Wait for the store, and return the offset from which the partition is read.
 
-        Usually, this is the progress of the store; :func:`start_offset` describes the exceptions. If the log may have been restored
-        from an older copy, the offset is lower: from there on, the log may contain other records than those that were synced. If
-        the returned offset is lower than the progress of the store, the progress is lowered to it.
+        Usually, this is the checkpoint of the store; :func:`start_offset` describes the exceptions. If the log may have been
+        restored from an older copy, the offset is lower: from there on, the log may contain other records than those that were
+        synced. If the returned offset is lower than the checkpoint of the store, the checkpoint is lowered to it.
 
         Raises:
             NotOwnerError: Kafka rejects the first commit of the partition, because another worker owns the partition.
             KafkaError, TimeoutError: Kafka does not answer; the caller must repeat the claim.
         """
         self._topic_id = claim.topic_id
-        progress = await self._processors.run_in_turn(self, self._sync.progress)
-        stored = progress.get(self._tp)
+        checkpoints = await self._processors.run_in_turn(self, self._sync.checkpoints)
+        stored = checkpoints.get(self._tp)
         start = start_offset(stored, claim)
-        repeated_from, common = await self._lost_by_broker(claim, stored, progress.get(former_end_of(self._tp), 0))
+        repeated_from, common = await self._lost_by_broker(claim, stored, checkpoints.get(former_end_of(self._tp), 0))
         if repeated_from is not None:
             start = min(start, repeated_from)
-            await self._processors.run_in_turn(self, partial(self._sync.set_progress, self._tp, start, common))
+            await self._processors.run_in_turn(self, partial(self._sync.set_checkpoint, self._tp, start, common))
             stored = start
         if claim.committed is None:
             # This is the first commit of the partition. Only its success proves that this worker owns the partition.
@@ -167,8 +167,8 @@ class StoreProcessor(Processor):
                 "an output topic was recreated, reading it from its beginning source=%s offset=%d stored_offset=%d",
                 self._tp, start, stored,
             )  # fmt: skip
-            # Lower the progress at once: if the log grew beyond the old offset before the first step, records would be skipped.
-            await self._processors.run_in_turn(self, partial(self._sync.set_progress, self._tp, start, start))
+            # Lower the checkpoint at once: if the log grew beyond the old offset before the first step, records would be skipped.
+            await self._processors.run_in_turn(self, partial(self._sync.set_checkpoint, self._tp, start, start))
             stored = start
         elif stored is not None and stored < start:
             self._processors.sync.count_removed_records(start - stored)
@@ -189,13 +189,13 @@ class StoreProcessor(Processor):
     async def position_to_commit(self) -> OffsetAndMetadata | None:
         """Return the offset after the last synced record, with the metadata of the commit.
 
-        Returns None before the claim, and once the store was found to have another progress than expected, so that no offset is
+        Returns None before the claim, and once the store was found to have another checkpoint than expected, so that no offset is
         committed that the store does not have.
         """
         return None if self._next is None else self._offset_and_metadata(self._next)
 
     async def revoke(self, seconds: float) -> None:
-        """Wait up to ``seconds`` for a running step of this processor, then stop; queued records are dropped."""
+        """Wait up to ``seconds`` for a running call of this processor, then stop; queued records are dropped."""
         self._is_over = True
         if self._task is not None:
             if self._processors.is_busy_with(self):
@@ -211,29 +211,29 @@ class StoreProcessor(Processor):
                     async with asyncio.timeout(CHECK_SECONDS):
                         batch = await self._arrived.get()
                 except TimeoutError:
-                    await self._check_progress()
+                    await self._check_checkpoint()
                 else:
                     await self._sync_batch(batch, claim)
-        except ProgressError as error:
+        except CheckpointError as error:
             self._next = None  # otherwise an offset would be committed that the store does not have
             claim.resync("progress", str(error), "sync")
 
-    async def _check_progress(self) -> None:
-        """Check the stored progress while there are no new records, so that a restored store is noticed.
+    async def _check_checkpoint(self) -> None:
+        """Check the stored checkpoint while there are no new records, so that a restored store is noticed.
 
         Raises:
-            ProgressError: The stored progress has changed.
+            CheckpointError: The stored checkpoint has changed.
         """
-        stored = (await self._processors.run_in_turn(self, self._sync.progress)).get(self._tp)
+        stored = (await self._processors.run_in_turn(self, self._sync.checkpoints)).get(self._tp)
         if stored != self._stored:
-            raise ProgressError(f"read store {self._sync.store_name}", self._tp, stored, self._stored)
+            raise CheckpointError(f"read store {self._sync.store_name}", self._tp, stored, self._stored)
 
     async def _sync_batch(self, batch: Batch, claim: Claim) -> None:
-        for records, next_offset in _steps(batch):
+        for records, next_offset in _parts(batch):
             left = records
             while self._stored != next_offset:
                 self._processors.syncing(self._tp, left[0] if left else None)
-                step = ProgressStep(self._tp, self._stored, next_offset)
+                step = CheckpointStep(self._tp, self._stored, next_offset)
                 done = await self._processors.run_in_turn(self, partial(self._processors.sync_once, step, left))
                 self._next = self._stored = done.next_offset
                 self.in_flight -= done.records
@@ -244,7 +244,7 @@ class StoreProcessor(Processor):
             if not self._read or self._read[-1].offset < records[-1].offset:
                 self._read = thinned(followed_by(self._read, records[-1]), near=RECENT_FINGERPRINTS, spread=1)
         self._processors.syncing(self._tp, None)
-        # A range without records advances the commit, too; the progress of the store follows with the next record.
+        # A range without records advances the commit, too; the checkpoint of the store follows with the next record.
         self._next = batch.end
         claim.on_progress()
 
@@ -252,7 +252,7 @@ class StoreProcessor(Processor):
         """Detect whether the broker lost records, by the fingerprints in the metadata of the commit.
 
         A broker that was restored from an older copy has also lost commits. Therefore all records between the commit and the
-        progress of the store are read again. After a crash of a worker, these are few, and the version guard makes them harmless.
+        checkpoint of the store are read again. After a crash of a worker, these are few, and the version guard makes them harmless.
         Records from before a reset are not read again, because the versions that would guard against them were reset.
 
         Returns:
@@ -300,8 +300,8 @@ def start_offset(stored: int | None, claim: Claim) -> int:
     return begin if is_other else max(stored, begin)
 
 
-def _steps(batch: Batch) -> Iterator[tuple[list[OutputRecord], int]]:
-    """Split a batch into parts of limited size; yield the records of each part, and the progress of the store after it."""
-    taken = list(steps(batch.records))
+def _parts(batch: Batch) -> Iterator[tuple[list[OutputRecord], int]]:
+    """Split a batch into parts of limited size; yield the records of each part, and the checkpoint of the store after it."""
+    taken = list(parts_of(batch.records))
     for at, records in enumerate(taken):
         yield records, taken[at + 1][0].offset if at + 1 < len(taken) else batch.end

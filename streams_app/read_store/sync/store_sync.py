@@ -1,6 +1,6 @@
-"""One pass of syncing: writes the current values for a batch of folded records, and the progress after the batch.
+"""One pass of syncing: writes the current values for a batch of folded records, and the checkpoint after the batch.
 
-The values are written in one transaction with the progress, or in several transactions if one would exceed the timeout. Syncing
+The values are written in one transaction with the checkpoint, or in several transactions if one would exceed the timeout. Syncing
 uses the source, the store and the dead-letter topic; the agent reads the records from Kafka.
 """
 
@@ -17,7 +17,7 @@ from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.health.metrics import STORE_RESULTS, Metrics
 from streams_app.read_store.core.merge import BEFORE_RESET, Cell, CellChange, newest, with_the_rest
 from streams_app.read_store.core.record import ExpectedRecords, RejectedRecord, parse
-from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep, former_end_of, replays_of, reset_of
+from streams_app.read_store.core.store import CheckpointStep, Counts, NotStorableError, former_end_of, replays_of, reset_of
 from streams_app.read_store.registry import open_store
 from streams_app.read_store.sync.batch_writer import BatchWriter
 from streams_app.read_store.sync.current_values import CurrentValues
@@ -68,8 +68,8 @@ class SyncResult:
 class StoreSync:
     """Keeps one read store in sync with the output of its folds.
 
-    For each batch of folded records, it writes the current values that the records announce, and the progress of the partition, to
-    the store. Records that cannot be stored, as a whole or in part, become dead letters.
+    For each batch of folded records, it writes the current values that the records announce, and the checkpoint of the partition,
+    to the store. Records that cannot be stored, as a whole or in part, become dead letters.
 
     Attributes:
         store_name: The metric label ``store``.
@@ -104,52 +104,52 @@ class StoreSync:
         """Output topics to be read."""
         return tuple(self._expected)
 
-    async def progress(self) -> dict[TP, int]:
+    async def checkpoints(self) -> dict[TP, int]:
         """Return the next offset to be read of each partition that was ever synced.
 
-        The result also contains numbers that are no progress, see :meth:`.ReadStore.progress`.
+        The result also contains numbers that are no checkpoints, see :meth:`.ReadStore.checkpoints`.
 
         Raises:
             TryAgainError: The store is unavailable.
         """
-        return await self._store.progress()
+        return await self._store.checkpoints()
 
-    async def set_progress(self, tp: TP, offset: int, other_from: int | None = None) -> None:
-        """Set the progress of a partition in the store, and forget its acknowledged dead letters.
+    async def set_checkpoint(self, tp: TP, offset: int, other_from: int | None = None) -> None:
+        """Set the checkpoint of a partition in the store, and forget its acknowledged dead letters.
 
         Args:
             tp: Partition of an output topic.
-            offset: The new progress, which may be lower than the current one.
+            offset: The new checkpoint, which may be lower than the current one.
             other_from: Offset from which the log differs from the one that was read before. Records from this offset on count as
                 newer than the last reset of their fold. None means that the log does not differ.
 
         Raises:
             TryAgainError: The store is unavailable.
         """
-        former_end = (await self._store.progress()).get(former_end_of(tp), 0)
+        former_end = (await self._store.checkpoints()).get(former_end_of(tp), 0)
         if other_from is not None and other_from < former_end:
-            await self._store.set_progress(former_end_of(tp), other_from, self._clock.now_ms())
-        await self._store.set_progress(tp, offset, self._clock.now_ms())
+            await self._store.set_checkpoint(former_end_of(tp), other_from, self._clock.now_ms())
+        await self._store.set_checkpoint(tp, offset, self._clock.now_ms())
         self._dead_letters.forget_below(tp)
 
     def count_removed_records(self, records: int) -> None:
         """Count records that retention removed before they were synced."""
         self._metrics.read_store_known_loss_records.labels(self.store_name).inc(records)
 
-    async def sync_once(self, step: ProgressStep, records: Sequence[OutputRecord]) -> SyncResult:
+    async def sync_once(self, step: CheckpointStep, records: Sequence[OutputRecord]) -> SyncResult:
         """Sync one batch, or as many of its records as source and store can finish within their timeouts. The call can be repeated.
 
         The source is queried after the records were read, so its values are at least as new as the versions of the records.
 
         Args:
-            step: Partition of an output topic, its current progress, and the progress after the whole batch.
-            records: Records of the partition in the order of their offsets; if there are none, only the progress is written.
+            step: Partition of an output topic, its current checkpoint, and the checkpoint after the whole batch.
+            records: Records of the partition in the order of their offsets; if there are none, only the checkpoint is written.
 
         Returns:
             The result; records from its ``next_offset`` on were not synced.
 
         Raises:
-            ProgressError: The progress is not the one that ``step`` expects; some of the values and dead letters may be written.
+            CheckpointError: The checkpoint is not the one that ``step`` expects; some values and dead letters may be written.
             TooSlowError: Source or store exceeded the timeout; the next call uses smaller batches.
             TryAgainError: Source, store or broker is unavailable; some of the values and dead letters may be written.
         """
@@ -157,7 +157,7 @@ class StoreSync:
         if len(taken) < len(records):
             step, records = step._replace(to=records[len(taken)].offset), taken
         if self._most is not None and step.after is None and records:
-            # A record may need several transactions, for which the store must have a progress: this step only writes it.
+            # A record may need several transactions, for which the store must have a checkpoint: this step only writes it.
             step, records = step._replace(to=records[0].offset), []
         read, rejected = self._parsed(step.tp.topic, records)
         current, failed = await self._current(read)
@@ -176,7 +176,7 @@ class StoreSync:
     async def replay_records(
         self, topic: str, records: Sequence[OutputRecord], *, ignores_versions: bool = False, dry_run: bool = False
     ) -> list[RejectedEvent]:
-        """Write records that became dead letters, without changing the progress of their partitions.
+        """Write records that became dead letters, without changing the checkpoint of their partitions.
 
         The version guard rejects values that are older than those in the store, so a replay can be repeated. Each replay increments
         a counter in the store, by which a rebuild that runs at the same time detects the replay.
@@ -210,11 +210,11 @@ class StoreSync:
             kept = as_not_storable(read, unstorable, failed)
         else:
             here = replays_of(self._dead_letters.topic)
-            stands = (await self._store.progress()).get(here)
+            stands = (await self._store.checkpoints()).get(here)
             if stands is None:
                 stands = 0
-                await self._store.set_progress(here, stands, self._clock.now_ms())
-            await self._apply(ProgressStep(here, stands, stands + 1), read, current, failed, keep)
+                await self._store.set_checkpoint(here, stands, self._clock.now_ms())
+            await self._apply(CheckpointStep(here, stands, stands + 1), read, current, failed, keep)
         return [*rejected, *kept]
 
     async def resets(self) -> dict[str, int]:
@@ -223,8 +223,8 @@ class StoreSync:
         Raises:
             TryAgainError: The store is unavailable.
         """
-        progress = await self._store.progress()
-        return {topic: progress.get(reset_of(expected.fold), 0) for topic, expected in self._expected.items()}
+        checkpoints = await self._store.checkpoints()
+        return {topic: checkpoints.get(reset_of(expected.fold), 0) for topic, expected in self._expected.items()}
 
     @property
     def carries_values(self) -> bool:
@@ -288,18 +288,18 @@ class StoreSync:
 
     async def _apply(
         self,
-        step: ProgressStep,
+        step: CheckpointStep,
         read: Sequence[ParsedRecord],
         current: Sequence[CellChange],
         failed: Mapping[tuple[Cell, int], str],
         keep: Callable[[list[RejectedEvent]], Awaitable[None]],
     ) -> tuple[Counts, dict[tuple[Cell, int], str]]:
-        """Write the changes that the store can hold, and the progress.
+        """Write the changes that the store can hold, and the checkpoint.
 
         Before each attempt, ``keep`` is awaited with the rejected events for all other changes.
 
         Args:
-            step: The progress that the store must have, and the progress after the last transaction.
+            step: The checkpoint that the store must have, and the checkpoint after the last transaction.
             read: The records that announced the changes.
             current: The changes, with their values.
             failed: Cell and version of each change for which the source fails, with the error.
@@ -346,7 +346,7 @@ class StoreSync:
         )  # fmt: skip
 
 
-def steps(
+def parts_of(
     records: Sequence[OutputRecord], max_records: int = MAX_RECORDS, max_bytes: int = MAX_BYTES
 ) -> Iterator[list[OutputRecord]]:
     """Split fetched records into batches, in order; no batch is empty.
@@ -356,14 +356,14 @@ def steps(
         max_records: Maximum number of records in a batch.
         max_bytes: Maximum size of the values in a batch, in bytes; a larger record becomes a batch of its own.
     """
-    step: list[OutputRecord] = []
+    part: list[OutputRecord] = []
     used_bytes = 0
     for record in records:
         size = len(record.value or b"")
-        if step and (len(step) >= max_records or used_bytes + size > max_bytes):
-            yield step
-            step, used_bytes = [], 0
-        step.append(record)
+        if part and (len(part) >= max_records or used_bytes + size > max_bytes):
+            yield part
+            part, used_bytes = [], 0
+        part.append(record)
         used_bytes += size
-    if step:
-        yield step
+    if part:
+        yield part

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streams_app.events.trace_contexts import newest_contexts
-from streams_app.read_store.core.store import ProgressStep
+from streams_app.read_store.core.store import CheckpointStep
 from streams_app.read_store.sync.store_sync import StoreSync, SyncResult
 
 if TYPE_CHECKING:
     from streams_app.tracing.spans import Tracing
 
-SyncOnce: TypeAlias = Callable[[ProgressStep, Sequence[Any]], Awaitable[SyncResult]]
+SyncOnce: TypeAlias = Callable[[CheckpointStep, Sequence[Any]], Awaitable[SyncResult]]
 
 
 def traced(sync: StoreSync, group: str, tracing: Tracing) -> SyncOnce:
@@ -24,7 +24,7 @@ def traced(sync: StoreSync, group: str, tracing: Tracing) -> SyncOnce:
         tracing: Starts the spans.
     """
 
-    async def sync_once(step: ProgressStep, records: Sequence[Any]) -> SyncResult:
+    async def sync_once(step: CheckpointStep, records: Sequence[Any]) -> SyncResult:
         if not records:
             return await sync.sync_once(step, records)
         attributes: dict[str, str | int] = {

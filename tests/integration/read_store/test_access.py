@@ -282,7 +282,7 @@ async def test_opensearch_with_a_blocked_index_is_awaited(site: Site, opensearch
     async with rejecting_proxy(opensearch.port, PASSWORD, blocked) as port:
         search = Search(port, "t", "cells", url=f"opensearch+http://service:{PASSWORD}@{LOOPBACK}:{port}")
         with pytest.raises(Exception, match="blocked by") as caught:
-            await search.store.progress()
+            await search.store.checkpoints()
         await search.store.close()
 
     assert 75 == getattr(caught.value, "exit_code", None)

@@ -124,11 +124,11 @@ async def test_absent_store_does_not_delay_another_one(stage: Stage) -> None:
             lambda: metric(worker, 'streams_app_read_store_oldest_unsynced_seconds{store="absent"}') > 2, LIMIT_SECONDS, "it ages"
         )
         ups = [metric(worker, f'streams_app_up{{component="read_store.{name}"}}') for name in ("there", "absent")]
-        done = await there.progress()
+        done = await there.checkpoints()
         await absent.initialise()
 
         async def has_caught_up() -> bool:
-            return await absent.progress() == done
+            return await absent.checkpoints() == done
 
         await wait_until(has_caught_up, LIMIT_SECONDS, "the other one has caught up")
         await wait_until(
@@ -156,10 +156,10 @@ async def test_worker_for_one_store_syncs_it_and_folds_nothing(stage: Stage) -> 
     await stage.send(48)
     with WorkerProcess(config, stage.folder, arguments=["--only", "this"]) as alone:
         await alone.wait_ready()
-        await wait_until(this.progress, LIMIT_SECONDS, "the store is synced")
+        await wait_until(this.checkpoints, LIMIT_SECONDS, "the store is synced")
         folded = metric(alone, "streams_app_events_folded_total")
         code = await alone.terminate()
-        left = await other.progress()
+        left = await other.checkpoints()
     for store in (this, other):
         await store.close()
 

@@ -18,7 +18,7 @@ from streams_app.operations.folded_topics import FoldedTopics
 from streams_app.operations.rebuild import Rebuild
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.rebuilding import OvertakenError
-from streams_app.read_store.core.store import NotStorableError, ProgressStep, replays_of, reset_of
+from streams_app.read_store.core.store import CheckpointStep, NotStorableError, replays_of, reset_of
 from streams_app.read_store.registry import open_rebuilding, open_store
 from streams_app.read_store.sync.store_sync import StoreSync
 from streams_app.settings.loading import load
@@ -53,16 +53,16 @@ async def test_overtaken_rebuild_whose_table_was_removed_switches_nothing(compar
     store = open_store(compared.declared)
     first, first_new = open_rebuilding(compared.declared)
     second, second_new = open_rebuilding(compared.declared)
-    await store.apply([LIKES], ProgressStep(P0, None, 10), 1)
+    await store.apply([LIKES], CheckpointStep(P0, None, 10), 1)
     await first.prepare()
-    await first_new.set_progress(P0, 0, 1)
-    await first_new.apply([LIKES], ProgressStep(P0, 0, 10), 1)
+    await first_new.set_checkpoint(P0, 0, 1)
+    await first_new.apply([LIKES], CheckpointStep(P0, 0, 10), 1)
     await second.prepare()
     with pytest.raises(OvertakenError, match="folded_values_new is not the table that this one has filled"):
         await first.switch(())
     left = await compared.rows(VALUES.format("folded_values"))
-    await second_new.set_progress(P0, 0, 1)
-    await second_new.apply([LIKES], ProgressStep(P0, 0, 10), 1)
+    await second_new.set_checkpoint(P0, 0, 1)
+    await second_new.apply([LIKES], CheckpointStep(P0, 0, 10), 1)
     done = [await second.switch(()) for _ in range(2)]
     with pytest.raises(OvertakenError):
         await first.switch(())
@@ -107,7 +107,7 @@ async def test_former_table_without_progress_does_not_prevent_the_next_rebuild(c
     for _ in range(2):
         rebuilding, new = open_rebuilding(compared.declared)
         await rebuilding.prepare()
-        await new.set_progress(P0, 0, 1)
+        await new.set_checkpoint(P0, 0, 1)
         await rebuilding.switch(())
         await rebuilding.close()
         await new.close()
@@ -137,13 +137,13 @@ async def test_dead_letters_replayed_and_a_reset_made_during_a_rebuild_are_in_th
     await compared.prepare()
     settings, clock = load(compared.config, {}), SystemClock()
     store, topic = open_store(compared.declared), compared.stage.output
-    await store.apply([LIKES, CellChange(Cell("account-metrics", "b", "likes"), 5, 1)], ProgressStep(P0, None, 10), 1)
+    await store.apply([LIKES, CellChange(Cell("account-metrics", "b", "likes"), 5, 1)], CheckpointStep(P0, None, 10), 1)
     sync = StoreSync(settings, compared.declared, Metrics(settings), clock)
     rebuild = Rebuild(settings, compared.declared, clock)
     try_to_switch = rebuild._try_to_switch
     later: list[Callable[[], Awaitable[object]]] = [
         lambda: sync.replay_records(topic, [Record(*folded("a", 9, {"likes": 7}))]),
-        lambda: store.set_progress(reset_of("account-metrics"), 50, 1),
+        lambda: store.set_checkpoint(reset_of("account-metrics"), 50, 1),
     ]
 
     async def meanwhile(topics: FoldedTopics) -> Collection[TP]:
@@ -153,7 +153,7 @@ async def test_dead_letters_replayed_and_a_reset_made_during_a_rebuild_are_in_th
 
     monkeypatch.setattr(rebuild, "_try_to_switch", meanwhile)
     await rebuild.run()
-    progress = await store.progress()
+    progress = await store.checkpoints()
     await sync.close()
     await store.close()
 

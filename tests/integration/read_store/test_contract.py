@@ -12,7 +12,7 @@ import pytest
 
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
-from streams_app.read_store.core.store import Counts, ProgressStep
+from streams_app.read_store.core.store import CheckpointStep, Counts
 from tests.integration.stores import ODD_NAME, P0, P1, StoreHarness, retry_while_locked, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
@@ -41,13 +41,13 @@ async def test_repeated_initialisation_changes_nothing(harness: StoreHarness) ->
 async def test_uninitialised_store_error_says_what_to_do(bare: StoreHarness, tmp_path: Path) -> None:
     (tmp_path / "read.db").touch()
     with pytest.raises(TryAgainError, match="run `streams-app read-store init --store dashboard`"):
-        await bare.store.apply([CellChange(LIKES, 1, 7)], ProgressStep(P0, None, 2), 5)
+        await bare.store.apply([CellChange(LIKES, 1, 7)], CheckpointStep(P0, None, 2), 5)
 
     assert [] != await bare.store.missing()
 
     await bare.store.initialise()
 
-    assert Counts(written=1) == await bare.store.apply([CellChange(LIKES, 1, 7)], ProgressStep(P0, None, 2), 5)
+    assert Counts(written=1) == await bare.store.apply([CellChange(LIKES, 1, 7)], CheckpointStep(P0, None, 2), 5)
     await bare.close()
 
 
@@ -66,7 +66,7 @@ async def test_changes_and_progress_are_written_and_counted(harness: StoreHarnes
         first, second, third, repeated,
     ]  # fmt: skip
     assert [("a", "likes", None, 8, 300), ("a", "shares", harness.in_rows(2), 7, harness.time(100, 300))] == await harness.rows()
-    assert {P0: 9, P1: 3} == await store.progress()
+    assert {P0: 9, P1: 3} == await store.checkpoints()
 
 
 async def test_values_of_two_types_are_two_values(harness: StoreHarness) -> None:
@@ -94,7 +94,7 @@ async def test_locked_store_is_retried_and_works_later(harness: StoreHarness) ->
         with pytest.raises(TryAgainError, match="lock"):
             await store.probe()
 
-    assert {} == await harness.store.progress()
+    assert {} == await harness.store.checkpoints()
     assert Counts(written=1) == await write(harness.store, [CellChange(LIKES, 1, 7)], 2, 5)
 
 
@@ -102,14 +102,14 @@ async def test_probe_leaves_nothing_behind(harness: StoreHarness) -> None:
     for _ in range(2):
         await harness.store.probe()
 
-        assert ({}, []) == (await harness.store.progress(), await harness.rows())
+        assert ({}, []) == (await harness.store.checkpoints(), await harness.rows())
 
 
 async def test_closed_store_is_reopened(harness: StoreHarness) -> None:
     await write(harness.store, [CellChange(LIKES, 1, 7)], 2, 5)
     await harness.store.close()
 
-    assert {P0: 2} == await harness.store.progress()
+    assert {P0: 2} == await harness.store.checkpoints()
 
 
 async def test_reset_versions_permits_lower_versions_and_keeps_the_values(harness: StoreHarness) -> None:
@@ -139,14 +139,14 @@ import asyncio, sys
 from streams_app.delivery.batch import TP
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.registry import open_store
-from streams_app.read_store.core.store import ProgressStep
+from streams_app.read_store.core.store import CheckpointStep
 from streams_app.settings import ReadStoreSettings
 
 async def main():
     store = open_store(ReadStoreSettings.model_validate_json(sys.argv[1]))
     for offset in range(10**9):
         changes = [CellChange(Cell("f", "a", f"name-{n}"), offset, offset) for n in range(50)]
-        await store.apply(changes, ProgressStep(TP("s.f", 0), offset or None, offset + 1), 0)
+        await store.apply(changes, CheckpointStep(TP("s.f", 0), offset or None, offset + 1), 0)
         if offset == 20:
             print("going", flush=True)
 
@@ -165,7 +165,7 @@ async def test_process_killed_while_it_writes_leaves_whole_batches_up_to_the_pro
     await writer.wait()
     # The server may still execute the last request of the process: a statement of the store comes after it.
     await write(harness.store, [CellChange(Cell("f", "a", "name-0"), 0, 0)], 0, 0, P1)
-    progress, rows = (await harness.store.progress())[P0], await harness.rows()
+    progress, rows = (await harness.store.checkpoints())[P0], await harness.rows()
     whole = {(harness.in_rows(progress - 1), progress - 1)}
     begun = set() if harness.has_transactions else {(progress, progress)}
     seen = {(value, version) for _, _, value, version, _ in rows}

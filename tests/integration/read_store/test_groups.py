@@ -196,7 +196,7 @@ async def test_corrected_table_is_accepted_without_a_restart(made: Callable[...,
     await harness.run(f"CREATE TABLE cells ({harness.system_columns}, {KEY})")
     await harness.run("CREATE TABLE cells_progress (topic text, partition integer, next_offset bigint, updated_ms bigint)")
     with pytest.raises(TryAgainError, match="no column likes"):
-        await harness.store.progress()
+        await harness.store.checkpoints()
     await harness.run("DROP TABLE cells_progress")
     await harness.run("ALTER TABLE cells ADD COLUMN likes bigint")
     await harness.store.initialise()
@@ -226,7 +226,7 @@ async def test_row_is_found_by_its_key_in_a_table_of_any_size(postgresql_url: st
     await harness.store.initialise()
     await harness.run("INSERT INTO cells (fold, group_key, likes) SELECT 'f', 'g' || n, '1' FROM generate_series(1, 60000) AS n")
     await harness.run("ANALYZE cells")
-    await harness.store.progress()
+    await harness.store.checkpoints()
     store = harness.store
     assert isinstance(store, PostgresGroupStore)
     rows = store._rows([CellChange(Cell("f", f"g{n}", "likes"), 2, n) for n in range(500)])

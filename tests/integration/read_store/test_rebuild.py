@@ -17,7 +17,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.operations.rebuild import ALONE, RebuildResult, is_kept, summary
 from streams_app.read_store.core.merge import StoredCell
 from streams_app.read_store.core.rebuilding import behind
-from streams_app.read_store.core.store import ProgressError, ProgressStep
+from streams_app.read_store.core.store import CheckpointError, CheckpointStep
 from streams_app.read_store.registry import open_rebuilding, open_store
 from streams_app.settings import ReadStoreSettings
 from tests.helpers import wait_until
@@ -281,20 +281,20 @@ async def test_final_catch_up_of_a_rebuild_blocks_workers_but_not_readers(stage:
     await compared.prepare()
     rebuilding, new = open_rebuilding(compared.declared)
     store = open_store(compared.declared)
-    await store.set_progress(P0, 3, 0)
+    await store.set_checkpoint(P0, 3, 0)
     await rebuilding.prepare()
-    await new.set_progress(P0, 4, 0)
+    await new.set_checkpoint(P0, 4, 0)
     tasks = []
 
     async def catch_up() -> list[Any]:
-        tasks.append(asyncio.create_task(store.apply([], ProgressStep(P0, 3, 5), 0)))
+        tasks.append(asyncio.create_task(store.apply([], CheckpointStep(P0, 3, 5), 0)))
         await wait_until(lambda: compared.rows("SELECT 1 FROM pg_locks WHERE NOT granted"), LIMIT_SECONDS, "a worker waits")
         seen = await compared.rows("SELECT topic FROM folded_values_progress")
         assert not await rebuilding.switch(())
         return seen
 
     seen = await rebuilding.with_writers_paused(catch_up)
-    with pytest.raises(ProgressError, match="has progress 4 for t-0, expected 3"):
+    with pytest.raises(CheckpointError, match="has progress 4 for t-0, expected 3"):
         await tasks[0]
     for each in (rebuilding, new, store):
         await each.close()

@@ -12,7 +12,7 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
-from streams_app.read_store.core.store import Counts, NotStorableError, ProgressError, ProgressStep
+from streams_app.read_store.core.store import CheckpointError, CheckpointStep, Counts, NotStorableError
 from tests.integration.conftest import CELLS, of_sql
 from tests.integration.stores import P0, Postgres, SqlHarness, Sqlite, retry_while_locked, write
 
@@ -114,12 +114,12 @@ async def test_failure_in_the_middle_writes_neither_changes_nor_progress(harness
         await harness.store.probe()
 
     assert [("a", "likes", harness.in_rows(7), 1, 5)] == await harness.rows()
-    assert {P0: 2} == await harness.store.progress()
+    assert {P0: 2} == await harness.store.checkpoints()
 
     await harness.allow(table)
 
     assert Counts(written=2) == await write(harness.store, batch, 4, 6)
-    assert {P0: 4} == await harness.store.progress()
+    assert {P0: 4} == await harness.store.checkpoints()
 
 
 @of_sql
@@ -129,8 +129,8 @@ async def test_step_is_accepted_from_only_one_of_several_owners_at_the_same_prog
     async def go_on(number: int) -> str:
         changes = [CellChange(Cell("f", f"{number}-{n}", "likes"), 1, 1) for n in range(200)]
         try:
-            await retry_while_locked(partial(harness.another().apply, changes, ProgressStep(P0, 3, 10 + number), 0))
-        except ProgressError:
+            await retry_while_locked(partial(harness.another().apply, changes, CheckpointStep(P0, 3, 10 + number), 0))
+        except CheckpointError:
             return "refused"
         return "taken"
 
@@ -189,7 +189,7 @@ async def test_constraint_or_trigger_violation_is_found_and_the_rest_can_be_writ
     batch = [CellChange(cell, 1, 9 if number in (7, 13) else 1) for number, cell in enumerate(cells)]
     with pytest.raises(NotStorableError) as caught:
         await write(harness.store, [*batch, CellChange(SHARES, 1, 1)], 5)
-    left = await harness.rows(), await harness.store.progress()
+    left = await harness.rows(), await harness.store.checkpoints()
     counts = await write(harness.store, [change for change in batch if change.cell not in caught.value.cells], 5)
 
     assert {cells[7], cells[13]} == caught.value.cells.keys()

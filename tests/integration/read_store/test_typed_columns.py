@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
-from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep
+from streams_app.read_store.core.store import CheckpointStep, Counts, NotStorableError
 from tests.integration.stores import P0, Postgres, SqlHarness, Sqlite, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
@@ -21,7 +21,7 @@ NAMES = {"likes": "likes", "shares": "shares"}
 async def typed(harness: SqlHarness, columns: str) -> SqlHarness:
     await harness.run(f"CREATE TABLE cells ({harness.system_columns}, {columns}, PRIMARY KEY (fold, group_key))")
     await harness.store.initialise()
-    await harness.store.progress()
+    await harness.store.checkpoints()
     return harness
 
 
@@ -89,8 +89,8 @@ async def test_values_that_violate_a_constraint_are_found_and_nothing_is_written
     cells = [Cell("f", f"g{number}", "likes") for number in range(40)]
     batch = [CellChange(cell, 1, -1 if number in (7, 30) else number) for number, cell in enumerate(cells)]
     with pytest.raises(NotStorableError) as caught:
-        await harness.store.apply([*batch, CellChange(SHARES, 1, 1)], ProgressStep(P0, None, 5), 0)
-    left = await harness.run("SELECT * FROM cells"), await harness.store.progress()
+        await harness.store.apply([*batch, CellChange(SHARES, 1, 1)], CheckpointStep(P0, None, 5), 0)
+    left = await harness.run("SELECT * FROM cells"), await harness.store.checkpoints()
     counts = await write(harness.store, [change for change in batch if change.cell not in caught.value.cells], 5)
     await harness.close()
 

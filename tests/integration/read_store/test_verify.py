@@ -139,7 +139,7 @@ async def test_log_that_ends_with_a_transaction_marker_does_not_count_as_lag(sta
         async with producer.transaction():
             await producer.send_and_wait(stage.output, b"x", b"a", partition=0)
     store = open_store(compared.declared)
-    await store.set_progress(TP(stage.output, 0), 1, 0)
+    await store.set_checkpoint(TP(stage.output, 0), 1, 0)
     await store.close()
 
     assert 0 == compared.run("verify").code

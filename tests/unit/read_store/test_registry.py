@@ -56,7 +56,9 @@ def test_unsupported_database_url_is_a_configuration_error() -> None:
 
 
 def test_database_that_is_no_source_is_a_configuration_error() -> None:
-    declared = ReadStoreSettings.model_construct(name="d", source="sql", source_url="opensearch+http://h", sql="SELECT 1")
+    declared = ReadStoreSettings.model_construct(
+        name="d", url="sqlite:///x", folds=("f",), source="sql", source_url="opensearch+http://h", sql="SELECT 1"
+    )
 
     with pytest.raises(ConfigurationError, match=r"no source for 'opensearch\+http:'; use ") as caught:
         open_source(declared)

@@ -16,7 +16,7 @@ from streams_app.embedded.ports import free_port
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.operations.repairing import repaired
 from streams_app.read_store.core.merge import Cell, CellChange
-from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep, ReadStore, Repair
+from streams_app.read_store.core.store import CheckpointStep, Counts, NotStorableError, ReadStore, Repair
 from streams_app.read_store.opensearch.documents import document_id
 from tests.helpers import wait_until
 from tests.integration.conftest import searching
@@ -54,7 +54,7 @@ def small(opensearch: OpenSearch) -> Iterator[Small]:
     made.running.stop()
 
 
-async def until_taken(store: ReadStore, changes: list[CellChange], step: ProgressStep) -> tuple[Counts, int]:
+async def until_taken(store: ReadStore, changes: list[CellChange], step: CheckpointStep) -> tuple[Counts, int]:
     """Write until accepted, as the processor does, without delays; return the number of rejections."""
     failures = 0
     while True:
@@ -76,14 +76,14 @@ async def test_killed_server_is_awaited_and_nothing_is_missing(small: Small) -> 
     async def sync() -> None:
         for number in range(total):
             changes = [CellChange(Cell("f", f"g{group}", f"n{number % 7}"), number, number) for group in range(40)]
-            await until_taken(search.store, changes, ProgressStep(P0, number or None, number + 1))
+            await until_taken(search.store, changes, CheckpointStep(P0, number or None, number + 1))
             written.append(number)
 
     syncing = asyncio.create_task(sync())
     await wait_until(lambda: len(written) > total // 4, 60, "a part is written")
     await asyncio.to_thread(small.killed_and_started)
     await syncing
-    found, progress = search.cells(), await search.store.progress()
+    found, progress = search.cells(), await search.store.checkpoints()
     await search.close()
     expected = {(f"g{group}", f"n{number % 7}"): (number, number) for number in range(total) for group in range(40)}
 
@@ -92,7 +92,7 @@ async def test_killed_server_is_awaited_and_nothing_is_missing(small: Small) -> 
 
 async def test_absent_server_is_named_without_its_password() -> None:
     search = Search(1, "t", "cells", url=f"opensearch+http://u:s3cret@127.0.0.1:{free_port()}")
-    for call in (search.store.progress(), search.store.initialise(), search.store.probe(), search.store.missing()):
+    for call in (search.store.checkpoints(), search.store.initialise(), search.store.probe(), search.store.missing()):
         with pytest.raises(
             TryAgainError, match=r"read store dashboard opensearch\+http://127\.0\.0\.1:\d+: Cannot connect"
         ) as caught:
@@ -108,7 +108,7 @@ async def test_unresponsive_server_times_out() -> None:
     port = silent.sockets[0].getsockname()[1]
     store = Search(port, "t", "cells", timeout="200ms").store
     with pytest.raises(TryAgainError, match="no answer in time"):
-        await store.progress()
+        await store.checkpoints()
     await store.close()
     silent.close()
     for writer in came:
@@ -141,21 +141,21 @@ async def test_tls_works_with_a_password_file_that_may_change(search: Search, tm
 
         password[0] = "changed"
         with pytest.raises(TryAgainError, match="Unauthorized") as caught:
-            await store.progress()
+            await store.checkpoints()
         file.write_text("changed")
 
-        assert {P0: 2} == await store.progress()
+        assert {P0: 2} == await store.checkpoints()
         assert "p/a:s#s" not in str(caught.value)
         await store.close()
 
         stranger = Search(search.port, search.table, search.shape, **{**given, "ssl_cafile": other.certificate}).store
         with pytest.raises(TryAgainError, match="certificate verify failed"):
-            await stranger.progress()
+            await stranger.checkpoints()
         await stranger.close()
 
         file.unlink()
         with pytest.raises(ConfigurationError, match=r"read_stores\.dashboard\.password_file: cannot read"):
-            await stranger.progress()
+            await stranger.checkpoints()
 
 
 # Temporary rejections
@@ -167,7 +167,7 @@ async def test_full_queue_is_retried_until_everything_is_accepted_and_counted_on
 
     async def sync(partition: int) -> tuple[Counts, int]:
         cells = [Cell("f", f"g{partition}", f"n{number}") for number in range(500)]
-        step = ProgressStep(P0._replace(partition=partition), None, 9)
+        step = CheckpointStep(P0._replace(partition=partition), None, 9)
         return await until_taken(search.another(), [CellChange(cell, 1, 1) for cell in cells], step)
 
     outcomes = await asyncio.gather(*(sync(partition) for partition in range(8)))
@@ -200,7 +200,7 @@ async def test_corrupted_document_is_named_and_the_others_are_written(search: Se
         "PUT", f"/{search.table}/_doc/{quoted}", {**spoilt, **({"version": 0, "guarded": 2} if search.shape == "groups" else {})}
     )
     other = CellChange(Cell("f", "b", "likes"), 1, 2)
-    step = ProgressStep(P0, None, 2)
+    step = CheckpointStep(P0, None, 2)
     if search.shape == "cells":
         # The type of the field rejects such a version: the corrupted value is the text of a number.
         assert 400 == answer["status"]
@@ -211,11 +211,11 @@ async def test_corrupted_document_is_named_and_the_others_are_written(search: Se
 
     assert {LIKES} == caught.value.cells.keys()
     assert "failed to execute script" in caught.value.cells[LIKES]
-    assert {} == await search.store.progress()
+    assert {} == await search.store.checkpoints()
 
     counts = await search.store.apply([CellChange(SHARES, 1, 7), other], step, 0)
 
-    assert (Counts(written=2), {P0: 2}) == (counts, await search.store.progress())
+    assert (Counts(written=2), {P0: 2}) == (counts, await search.store.checkpoints())
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body directly")  # of aiohttp, which only the client library knows
@@ -226,8 +226,8 @@ async def test_value_beyond_the_server_limit_is_named_and_the_others_are_written
         # Together they are too large for one request, which is then split.
         good = [CellChange(Cell("f", f"g{number}", "n"), 1, "x" * 300_000) for number in range(7)]
         with pytest.raises(NotStorableError, match="Entity Too Large") as caught:
-            await search.store.apply([CellChange(LIKES, 1, "x" * 1_100_000), *good], ProgressStep(P0, None, 2), 0)
-        counts = await search.store.apply(good, ProgressStep(P0, None, 2), 0)
+            await search.store.apply([CellChange(LIKES, 1, "x" * 1_100_000), *good], CheckpointStep(P0, None, 2), 0)
+        counts = await search.store.apply(good, CheckpointStep(P0, None, 2), 0)
         found = search.cells()
         await search.close()
 

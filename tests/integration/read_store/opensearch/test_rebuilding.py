@@ -19,7 +19,7 @@ from aiohttp import web
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.rebuilding import OvertakenError
-from streams_app.read_store.core.store import Counts, ProgressError, ProgressStep
+from streams_app.read_store.core.store import CheckpointError, CheckpointStep, Counts
 from streams_app.read_store.opensearch.connection import OpenSearchClient
 from streams_app.read_store.opensearch.indices import WriteBlock
 from streams_app.read_store.opensearch.store import SWITCH_MS
@@ -77,14 +77,14 @@ async def test_alias_moves_atomically_and_an_outdated_index_is_not_switched(sear
     await write(search.store, [CellChange(LIKES, 1, 1)], 5)
     for _ in range(2):
         left = await rebuilding.prepare()
-    await new.set_progress(P0, 3, 0)
+    await new.set_checkpoint(P0, 3, 0)
     behind = await rebuilding.switch(())
-    await new.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, 3, 6), 0)
+    await new.apply([CellChange(LIKES, 2, 2)], CheckpointStep(P0, 3, 6), 0)
     before = search.cells()
     switched = await rebuilding.switch(())
     repeated = await rebuilding.switch(())
-    with pytest.raises(ProgressError, match=r"has progress 6 for .*, expected 5"):
-        await search.store.apply([CellChange(LIKES, 3, 3)], ProgressStep(P0, 5, 7), 0)
+    with pytest.raises(CheckpointError, match=r"has progress 6 for .*, expected 5"):
+        await search.store.apply([CellChange(LIKES, 3, 3)], CheckpointStep(P0, 5, 7), 0)
     await rebuilding.close()
     await new.close()
 
@@ -100,12 +100,12 @@ async def test_overtaken_rebuild_whose_index_was_removed_switches_nothing(search
     second, second_new = open_rebuilding(search.settings)
     await write(search.store, [CellChange(LIKES, 1, 1)], 5)
     await first.prepare()
-    await first_new.set_progress(P0, 5, 0)
+    await first_new.set_checkpoint(P0, 5, 0)
     left = await second.prepare()
     with pytest.raises(OvertakenError, match="is not the table that this one has filled"):
         await first.switch(())
     before = search.cells()
-    await second_new.set_progress(P0, 5, 0)
+    await second_new.set_checkpoint(P0, 5, 0)
     switched = await second.switch(())
     with pytest.raises(OvertakenError):
         await first.switch(())
@@ -115,7 +115,7 @@ async def test_overtaken_rebuild_whose_index_was_removed_switches_nothing(search
     assert [f"removed index {search.table}{part}-000002, left by an earlier rebuild" for part in ("", "-progress")] == left
     assert ({("a", "likes"): (1, 1)}, set(), {}) == (before, switched, search.cells())
     assert [f"{search.table}-000003"] == list(search.ask("GET", f"/_alias/{search.table}"))
-    assert {P0: 5} == await search.store.progress()
+    assert {P0: 5} == await search.store.checkpoints()
 
 
 @pytest.mark.long
@@ -138,16 +138,16 @@ async def test_similar_indices_and_those_with_a_foreign_alias_stay(search: Searc
 async def test_batch_in_progress_at_the_switch_does_not_move_the_progress_of_the_new_index(search: Search) -> None:
     """Even if both progress documents are equal: same offset, same number of writes."""
     rebuilding, new = open_rebuilding(search.settings)
-    await search.store.set_progress(P0, 5, 0)
+    await search.store.set_checkpoint(P0, 5, 0)
     await rebuilding.prepare()
-    await new.set_progress(P0, 5, 0)
+    await new.set_checkpoint(P0, 5, 0)
     store: Any = search.store
-    index, condition, _ = await store._locate_progress(ProgressStep(P0, 5, 9))
+    index, condition, _ = await store._locate_checkpoint(CheckpointStep(P0, 5, 9))
     await rebuilding.switch(())
     with pytest.raises(TryAgainError, match="blocked"):
-        await store._write_progress(ProgressStep(P0, 5, 9), index, condition, 0)
+        await store._write_checkpoint(CheckpointStep(P0, 5, 9), index, condition, 0)
 
-    assert {P0: 5} == await search.store.progress()
+    assert {P0: 5} == await search.store.checkpoints()
     await rebuilding.close()
     await new.close()
 
@@ -220,12 +220,12 @@ async def test_rebuild_of_another_shape_does_not_change_the_index_in_use_until_i
     during = search.ask("GET", f"/{search.table}/_mapping")
     await write(search.store, [CellChange(LIKES, 2, 2)], 6)
     with pytest.raises(TryAgainError, match=f"no such index .{search.table}-{other.shape}."):
-        await other.store.apply([CellChange(LIKES, 3, 3)], ProgressStep(P0, 6, 7), 0)
-    await new.set_progress(P0, 6, 0)
-    await new.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, 6, 6), 0)
+        await other.store.apply([CellChange(LIKES, 3, 3)], CheckpointStep(P0, 6, 7), 0)
+    await new.set_checkpoint(P0, 6, 0)
+    await new.apply([CellChange(LIKES, 2, 2)], CheckpointStep(P0, 6, 6), 0)
     switched = await rebuilding.switch(())
     with pytest.raises(TryAgainError, match=f"no such index .{search.table}-{search.shape}."):
-        await search.store.apply([CellChange(LIKES, 3, 3)], ProgressStep(P0, 6, 7), 0)
+        await search.store.apply([CellChange(LIKES, 3, 3)], CheckpointStep(P0, 6, 7), 0)
     written = await write(other.store, [CellChange(LIKES, 3, 3)], 7)
     missing = await other.store.missing()
     fields = search.ask("GET", f"/{search.table}/_mapping")[f"{search.table}-000002"]["mappings"]["properties"]

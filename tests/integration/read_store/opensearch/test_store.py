@@ -6,7 +6,7 @@ import pytest
 
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange
-from streams_app.read_store.core.store import Counts, ProgressStep
+from streams_app.read_store.core.store import CheckpointStep, Counts
 from tests.integration.searching import Search
 from tests.integration.stores import P0, write
 
@@ -66,7 +66,7 @@ async def test_missing_resource_is_reported_with_a_fix_and_the_store_works_once_
             "alias": f"/{table}-000001/_alias/*", "script": f"/_scripts/{script}",
         }[gone],
     )  # fmt: skip
-    step = ProgressStep(P0, None, 2)
+    step = CheckpointStep(P0, None, 2)
     for call in (search.store.probe(), search.store.apply([CellChange(LIKES, 1, 7)], step, 0)):
         with pytest.raises(TryAgainError, match="run `streams-app read-store init --store dashboard`"):
             await call

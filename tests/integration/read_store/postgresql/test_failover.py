@@ -39,7 +39,7 @@ async def test_probe_detects_a_missing_right_on_the_table(postgresql_url: str, l
     await harness.run(f"GRANT {lacking} ON cells TO {role}")
     await store.probe()
     await store.close()
-    left = await harness.store.progress()
+    left = await harness.store.checkpoints()
     await harness.run(f"DROP OWNED BY {role}")
     await harness.run(f"DROP ROLE {role}")
     await harness.close()
@@ -55,7 +55,7 @@ async def test_writable_server_is_chosen_among_several(postgresql_url: str) -> N
     store = open_store(at(harness, f"{url}?target_session_attrs=read-write"))
     counts = await write(store, [CellChange(LIKES, 1, 1)], 1)
     await store.close()
-    progress = await harness.store.progress()
+    progress = await harness.store.checkpoints()
     await harness.close()
 
     assert (Counts(written=1), {P0: 1}) == (counts, progress)
@@ -84,7 +84,7 @@ async def test_server_demoted_while_it_runs_is_replaced_by_the_writable_one(post
 
         await wait_until(is_rejected, 60, "the server is read-only")
         counts = await write(store, [CellChange(LIKES, 2, 2)], 2)
-        rows, progress = await second.rows(), await second.store.progress()
+        rows, progress = await second.rows(), await second.store.checkpoints()
         for each in (store, first, second):
             await each.close()
 
@@ -112,7 +112,7 @@ async def test_number_beyond_the_server_range_is_named_and_nothing_is_written(po
     changes[7:7] = [CellChange(huge, 1, Decimal("1e200000")), CellChange(deep, 1, JsonText('{"a":1e200000}'))]
     with pytest.raises(NotStorableError) as caught:
         await write(harness.store, changes, 5)
-    before = await harness.store.progress(), await harness.rows()
+    before = await harness.store.checkpoints(), await harness.rows()
     counts = await write(harness.store, [change for change in changes if change.cell not in caught.value.cells], 5)
     await harness.close()
 

@@ -7,7 +7,7 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange
-from streams_app.read_store.core.store import ProgressStep
+from streams_app.read_store.core.store import CheckpointStep
 from streams_app.read_store.registry import open_store
 from tests.integration.compared import FOLD, Compared, folded
 from tests.integration.site import Stage
@@ -54,10 +54,10 @@ async def test_renamed_table_is_missing_and_the_error_says_how_to_create_it(stag
     await compared.prepare()
     store = open_store(compared.declared)
     tp = TP(stage.output, 0)
-    await store.apply([CellChange(Cell(FOLD, "a", "likes"), 1, 1)], ProgressStep(tp, None, 1), 0)
+    await store.apply([CellChange(Cell(FOLD, "a", "likes"), 1, 1)], CheckpointStep(tp, None, 1), 0)
     await compared.execute("ALTER TABLE met RENAME TO away")
     with pytest.raises(TryAgainError, match=r"met.* run `streams-app read-store init --store dashboard`") as failed:
-        await store.apply([CellChange(Cell(FOLD, "a", "likes"), 2, 2)], ProgressStep(tp, 1, 2), 0)
+        await store.apply([CellChange(Cell(FOLD, "a", "likes"), 2, 2)], CheckpointStep(tp, 1, 2), 0)
     await store.close()
 
     assert 'type "met"' not in str(failed.value)

@@ -89,7 +89,7 @@ async def test_store_resumes_once_its_server_returns_and_a_batch_is_one_statemen
         await write(harness.store, [CellChange(LIKES, 2, 2)], 2, 0)
     restarted = await asyncio.to_thread(server.restart)
     counts = await write(harness.store, [CellChange(Cell("f", "a", f"n{number}"), 2, number) for number in range(500)], 2, 0)
-    progress = await harness.store.progress()
+    progress = await harness.store.checkpoints()
     await harness.close()
     log = (server.directory / "server.log").read_text("utf-8")
     restarted.stop()
@@ -218,7 +218,7 @@ def settings_of(url: str, **given: Any) -> ReadStoreSettings:
 async def waiting_for_label(settings: ReadStoreSettings) -> str:
     store = PostgresStore(settings)
     with pytest.raises(TryAgainError) as caught:
-        await store.progress()
+        await store.checkpoints()
     await store.close()
     return str(caught.value)
 
@@ -232,7 +232,7 @@ async def test_password_file_is_read_for_each_connection(url_with_password: str,
     await store.close()
     file.write_text("wrong-1", "utf-8")
     with pytest.raises(TryAgainError, match="password authentication failed for user") as caught:
-        await store.progress()
+        await store.checkpoints()
     await store.close()
 
     assert ["created table folded_values", "created table folded_values_progress"] == done

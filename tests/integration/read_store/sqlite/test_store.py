@@ -74,7 +74,7 @@ async def test_column_type_that_would_change_values_is_rejected(path: Path) -> N
 
 async def test_missing_file_is_awaited_and_never_created_by_reading(path: Path) -> None:
     store = SqliteStore(f"sqlite:///{path}", "cells", "dashboard")
-    for call in (store.progress, store.missing):
+    for call in (store.checkpoints, store.missing):
         with pytest.raises(TryAgainError, match="the file does not exist"):
             await call()
     await store.close()
@@ -90,11 +90,11 @@ async def test_file_that_is_no_database_is_awaited_until_it_is_replaced(path: Pa
     await asyncio.to_thread(path.write_bytes, b"this is no database, and it is longer than a header of one" * 10)
     store = SqliteStore(f"sqlite:///{path}", "cells", "dashboard")
     with pytest.raises(TryAgainError, match="not a database"):
-        await store.progress()
+        await store.checkpoints()
     await asyncio.to_thread(path.unlink)
     await store.initialise()
 
-    assert {} == await store.progress()
+    assert {} == await store.checkpoints()
     await store.close()
 
 
@@ -106,7 +106,7 @@ async def test_replaced_file_is_opened_and_receives_nothing_of_the_former_one(st
     await prepared.close()
     await write(store, [CellChange(LIKES, 9, 9)], 5)
     await asyncio.to_thread(other.replace, path)
-    progress = await store.progress()
+    progress = await store.checkpoints()
     counts = await write(store, [CellChange(LIKES, 4, 4)], 8)
     await store.close()
 
@@ -176,7 +176,7 @@ async def test_sync_writes_the_source_values_of_the_changed_names_only(begin: Ca
     assert SyncResult(3, 0, 3, 3, 0, 0, 3) == result
     assert [("a", "absent", None, 1, 50), ("a", "likes", 7, 1, 50), ("b", "likes", 9, 2, 50)] == cells(path)
     assert [3, 0, 0] == worker.counted()
-    assert {P0: 3} == await worker.sync.progress()
+    assert {P0: 3} == await worker.sync.checkpoints()
 
 
 async def test_carried_values_out_of_order_never_overwrite_a_newer_cell(begin: Callable[[str], Run], path: Path) -> None:
@@ -196,7 +196,7 @@ async def test_unavailable_source_does_not_change_store_or_progress(
     with pytest.raises(TryAgainError, match=r"source .*the file does not exist"):
         await sync_on(worker.sync, [folded(0, ["likes"])], 1)
 
-    assert ([], {}) == (cells(path), await worker.sync.progress())
+    assert ([], {}) == (cells(path), await worker.sync.checkpoints())
 
     await asyncio.to_thread(hidden.rename, write_db)
 

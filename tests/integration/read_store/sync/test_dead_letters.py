@@ -18,7 +18,7 @@ from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
 from streams_app.operations.reset_read_store import reset_versions
 from streams_app.read_store.core.merge import BEFORE_RESET, Cell, CellChange
-from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep
+from streams_app.read_store.core.store import CheckpointStep, Counts, NotStorableError
 from streams_app.read_store.sync.dead_letters import StoreDeadLetterWriter
 from streams_app.read_store.sync.store_sync import StoreSync
 from streams_app.settings import Settings
@@ -109,14 +109,14 @@ async def test_progress_does_not_pass_an_unacknowledged_dead_letter(harness: Sto
         await sync_on(sync, [Raw(0, key=b"g", value=folded({"likes": 1})), Raw(1, key=b"g", value=b"no record")], 2)
     await sync.close()
 
-    assert ({}, []) == (await harness.store.progress(), await harness.rows())
+    assert ({}, []) == (await harness.store.checkpoints(), await harness.rows())
 
 
 async def test_dead_letter_is_not_repeated_while_the_store_is_awaited(reading: DeadLetterReading) -> None:
     settings = reading.settings()
     sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     records = [Raw(0, key=b"g", value=b"no record")]
-    step = ProgressStep(P0._replace(topic=reading.topic), None, 1)
+    step = CheckpointStep(P0._replace(topic=reading.topic), None, 1)
     for _ in range(3):
         with pytest.raises(TryAgainError, match="read-store init"):
             await sync.sync_once(step, records)
@@ -134,14 +134,14 @@ async def test_value_rejected_while_writing_is_a_dead_letter_and_the_rest_is_wri
     await sync._store.initialise()
     apply = sync._store.apply
 
-    async def numbers_only(changes: list[CellChange], step: ProgressStep, now_ms: int) -> Counts:
+    async def numbers_only(changes: list[CellChange], step: CheckpointStep, now_ms: int) -> Counts:
         if wrong := {change.cell: "is a text" for change in changes if isinstance(change.value, str)}:
             raise NotStorableError(wrong)
         return await apply(changes, step, now_ms)
 
     sync._store.apply = numbers_only  # type: ignore[method-assign,assignment]  # a column of numbers only
     record = Raw(0, key=b"g", value=folded({"likes": 1, "shares": "x"}))
-    result = await sync.sync_once(ProgressStep(P0._replace(topic=reading.topic), None, 1), [record])
+    result = await sync.sync_once(CheckpointStep(P0._replace(topic=reading.topic), None, 1), [record])
     await sync.close()
     (dead_letter,) = await reading.kept(1)
 
@@ -156,7 +156,7 @@ async def test_older_value_of_a_batch_is_written_if_the_newer_one_cannot_be_stor
     await harness.store.initialise()
     sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     records = [Raw(at, key=b"g", value=folded({"likes": value}, at + 1)) for at, value in enumerate([1, 2, "\0", "0\0"])]
-    result = await sync.sync_once(ProgressStep(P0._replace(topic=reading.topic), None, 4), records)
+    result = await sync.sync_once(CheckpointStep(P0._replace(topic=reading.topic), None, 4), records)
     await sync.close()
     rows = await harness.rows()
     await harness.close()
@@ -187,9 +187,9 @@ async def test_dead_letters_are_listed_and_replayed_only_into_the_store_after_a_
     settings = reading.settings()
     sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     tp = P0._replace(topic=reading.topic)
-    await sync.sync_once(ProgressStep(tp, None, 1), [Raw(0, key=b"g", value=folded({"likes": "\0", "old": "\0"}, 3))])
-    await sync.sync_once(ProgressStep(tp, 1, 2), [Raw(1, key=b"g", value=b"no record")])
-    await harness.store.apply([CellChange(Cell("f", "g", "old"), 9, 90)], ProgressStep(tp, 2, 2), 0)
+    await sync.sync_once(CheckpointStep(tp, None, 1), [Raw(0, key=b"g", value=folded({"likes": "\0", "old": "\0"}, 3))])
+    await sync.sync_once(CheckpointStep(tp, 1, 2), [Raw(1, key=b"g", value=b"no record")])
+    await harness.store.apply([CellChange(Cell("f", "g", "old"), 9, 90)], CheckpointStep(tp, 2, 2), 0)
     await sync.close()
     reading.path.touch()
     config = config_file(reading, "SELECT 'g', 'likes', 7 UNION ALL SELECT 'g', 'old', 8")
@@ -197,7 +197,7 @@ async def test_dead_letters_are_listed_and_replayed_only_into_the_store_after_a_
     tried = await asyncio.to_thread(run, "dead-letters", "replay", "--store", "dashboard", "--dry-run", "--config", config)
     before = await harness.rows()
     done = [await asyncio.to_thread(run, "dead-letters", "replay", "--store", "dashboard", "--config", config) for _ in range(2)]
-    after, progress = await harness.rows(), await harness.store.progress()
+    after, progress = await harness.rows(), await harness.store.checkpoints()
     await harness.close()
 
     assert (0, 2) == (listed.code, listed.text.count(f"{reading.topic}:0:"))
@@ -244,7 +244,7 @@ async def test_dead_letter_from_before_a_reset_overwrites_nothing_folded_later(
     await harness.store.initialise()
     await keep(reading, Raw(0, key=b"g", value=folded({"likes": 1, "shares": 2}, 2**50)), 50)
     await reset(reading)
-    await harness.store.apply([CellChange(Cell("f", "g", "likes"), 9, 90)], ProgressStep(P0, None, 1), 0)
+    await harness.store.apply([CellChange(Cell("f", "g", "likes"), 9, 90)], CheckpointStep(P0, None, 1), 0)
     await keep(reading, Raw(1, key=b"g", value=folded({"after": 3}, 9)), LATER_MS)
     reading.path.touch()
     current = {"likes": 11, "shares": 22, "after": 33}

@@ -61,7 +61,7 @@ async def test_deleted_value_is_not_restored_by_an_older_record(harness: StoreHa
     for begin in range(0, len(shuffled), 7):
         await sync_on(sync, shuffled[begin : begin + 7], begin + 7)
     seen = {name: (value, version) for _, name, value, version, _ in await harness.rows()}
-    await sync.set_progress(P0, 0)
+    await sync.set_checkpoint(P0, 0)
     for begin in range(0, len(records), 7):
         await sync_on(sync, records[begin : begin + 7], begin + 7)
     seen_after = {name: (value, version) for _, name, value, version, _ in await harness.rows()}

@@ -118,7 +118,7 @@ async def test_records_of_groups_the_source_fails_for_are_dead_letters_and_the_o
 
     assert len(bad) == result.unstorable
     assert good == {group: value for group, _, value, *_ in await faulty.harness.rows()}
-    assert {P0: 7} == await faulty.harness.store.progress()
+    assert {P0: 7} == await faulty.harness.store.checkpoints()
     assert [(str(at), "source-failed") for at in bad] == sorted((one["source-offset"], one["reason"]) for one in headers)
     assert all(one["error"].startswith("its source fails: ") for one in headers)
 

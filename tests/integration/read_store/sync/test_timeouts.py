@@ -15,7 +15,7 @@ from aiohttp import web
 
 from streams_app.embedded.ports import LOOPBACK
 from streams_app.errors import TryAgainError
-from streams_app.read_store.core.store import ProgressStep
+from streams_app.read_store.core.store import CheckpointStep
 from streams_app.read_store.sync.store_sync import StoreSync
 from tests.integration.conftest import CELLS, OTHERS
 from tests.integration.read_store.sync.test_folded_records import folded, sync_of
@@ -90,10 +90,10 @@ async def advance(sync: StoreSync, records: Sequence[Raw], to: int) -> int:
     async with asyncio.timeout(LIMIT_SECONDS):
         while True:
             try:
-                stands = (await sync.progress()).get(P0)
+                stands = (await sync.checkpoints()).get(P0)
                 if stands == to:
                     return failures
-                await sync.sync_once(ProgressStep(P0, stands, to), [one for one in records if one.offset >= (stands or 0)])
+                await sync.sync_once(CheckpointStep(P0, stands, to), [one for one in records if one.offset >= (stands or 0)])
             except TryAgainError:
                 failures += 1
 

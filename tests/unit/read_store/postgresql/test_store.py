@@ -65,7 +65,7 @@ def test_each_of_several_hosts_has_a_valid_port(url: str) -> None:
 async def test_unusable_url_parameter_is_a_configuration_error(query: str) -> None:
     store = open_store(settings(url=f"postgresql://u@127.0.0.1:1/read?{query}"))
     with pytest.raises(ConfigurationError, match=r"read store dashboard postgresql://127\.0\.0\.1:1/read"):
-        await store.progress()
+        await store.checkpoints()
     await store.close()
 
 

@@ -15,7 +15,7 @@ from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.source import CarriedSource
 from streams_app.read_store.sqlite.source import SqliteSource
 from streams_app.read_store.sqlite.store import SqliteStore
-from streams_app.read_store.sync.store_sync import steps
+from streams_app.read_store.sync.store_sync import parts_of
 from streams_app.settings import ReadStoreSettings
 from tests.records import Raw
 
@@ -139,7 +139,7 @@ async def test_carried_values_are_returned_unchanged() -> None:
 )
 def test_fetch_is_split_into_batches_by_count_and_size(sizes: list[int], expected: list[int]) -> None:
     records: Sequence[Raw] = [Raw(offset, key=None, value=b"." * size) for offset, size in enumerate(sizes)]
-    found = list(steps(records, max_records=3, max_bytes=10))
+    found = list(parts_of(records, max_records=3, max_bytes=10))
 
     assert expected == [len(step) for step in found]
     assert records == [record for step in found for record in step]

@@ -53,15 +53,15 @@ async def test_claim_without_a_commit_commits_the_start_before_anything_is_writt
 async def test_recreated_topic_lowers_the_progress_before_any_record_arrives(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await store.sync.set_progress(P0, 90)
+    await store.sync.set_checkpoint(P0, 90)
     start = await store.processor().claim(claim_of(position=OffsetAndMetadata(90), end=2, was_reset=True))
 
-    assert (0, 0) == (start, await store.progress())
+    assert (0, 0) == (start, await store.checkpoint())
     assert "an output topic was recreated, reading it from its beginning source=s.f-0 offset=0 stored_offset=90" in caplog.text
 
 
 async def test_records_removed_by_retention_are_reported(store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    await store.sync.set_progress(P0, 5)
+    await store.sync.set_checkpoint(P0, 5)
     start = await store.processor().claim(claim_of(position=OffsetAndMetadata(5), begin=8))
 
     assert 8 == start
@@ -100,16 +100,16 @@ READ = "x~4:0000000a"
 async def test_former_end_changes_only_for_another_log(
     store: Store, former_end: int, claim: Claim, expected: tuple[int, int]
 ) -> None:
-    await store.sync.set_progress(P0, 60)
-    await store.sync._store.set_progress(former_end_of(P0), former_end, 1)
+    await store.sync.set_checkpoint(P0, 60)
+    await store.sync._store.set_checkpoint(former_end_of(P0), former_end, 1)
     start = await store.processor().claim(claim)
 
-    assert expected == (start, await store.progress(former_end_of(P0)))
-    assert start == await store.progress()
+    assert expected == (start, await store.checkpoint(former_end_of(P0)))
+    assert start == await store.checkpoint()
 
 
 async def test_records_removed_by_retention_are_also_counted_after_a_crash(store: Store) -> None:
-    await store.sync.set_progress(P0, 5)
+    await store.sync.set_checkpoint(P0, 5)
     start = await store.processor().claim(claim_of(position=OffsetAndMetadata(3, "x~2:0000000a"), topic_id="x", begin=8))
 
     assert (8, 3) == (start, store.known_loss())

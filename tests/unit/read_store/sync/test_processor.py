@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
-from streams_app.read_store.core.store import ProgressStep
+from streams_app.read_store.core.store import CheckpointStep
 from streams_app.read_store.sync.store_sync import MAX_RECORDS
 from tests.helpers import wait_until
 from tests.store_processor import LIMIT_SECONDS, P0, P1, Store, batch_of, claim_of, opened
@@ -36,7 +36,7 @@ async def test_range_is_synced_in_order_and_its_end_becomes_offset_and_progress(
     assert (2 * MAX_RECORDS + 1, 0) == (in_flight, processor.in_flight)
     position = await processor.position_to_commit()
     assert position is not None
-    assert (2_000, "x", 2_000) == (position.offset, position.metadata.partition("~")[0], await store.progress())
+    assert (2_000, "x", 2_000) == (position.offset, position.metadata.partition("~")[0], await store.checkpoint())
     assert {f"n{offset}" for offset in range(2 * MAX_RECORDS + 1)} == store.names()
 
 
@@ -45,7 +45,7 @@ async def test_step_stores_the_first_offset_it_has_not_written(store: Store) -> 
     seen: list[int] = []
     apply = store.sync._store.apply
 
-    async def recorded(changes: object, step: ProgressStep, now_ms: int) -> object:
+    async def recorded(changes: object, step: CheckpointStep, now_ms: int) -> object:
         seen.append(step.to)
         return await apply(changes, step, now_ms)  # type: ignore[arg-type]  # passed on
 
@@ -99,7 +99,7 @@ async def test_records_the_store_cannot_accept_block_only_their_partition(store:
     good, bad = store.processor(), store.processor(P1)
     sync_once = store.sync.sync_once
 
-    async def failing_in_one_partition(step: ProgressStep, *rest: object) -> object:
+    async def failing_in_one_partition(step: CheckpointStep, *rest: object) -> object:
         if step.tp == P1:
             raise RuntimeError("not these")
         return await sync_once(step, *rest)  # type: ignore[arg-type]  # passed on
@@ -124,13 +124,17 @@ async def test_restored_store_is_reclaimed_and_nothing_is_written_or_committed(s
     await processor.claim(claim)
     processor.deliver(batch_of(range(5)))
     await store.reaches(processor, 5)
-    await store.sync.set_progress(P0, 2)
+    await store.sync.set_checkpoint(P0, 2)
     processor.deliver(batch_of(range(5, 9)))
     rejections: list[str] = claim._partition.rejections  # type: ignore[attr-defined]  # of the notes
     await wait_until(lambda: rejections, LIMIT_SECONDS, "it is rejected")
 
     assert "has progress 2 for s.f-0, expected 5" in rejections[0]
-    assert (None, 2, {f"n{n}" for n in range(5)}) == (await processor.position_to_commit(), await store.progress(), store.names())
+    assert (None, 2, {f"n{n}" for n in range(5)}) == (
+        await processor.position_to_commit(),
+        await store.checkpoint(),
+        store.names(),
+    )
     assert store.reported[-1]
 
 
@@ -142,7 +146,7 @@ async def test_restored_store_is_detected_while_idle(store: Store, monkeypatch: 
     await store.reaches(processor, 8)
     processor.deliver(batch_of(range(9, 9), end=20))
     await store.reaches(processor, 20)
-    await store.sync.set_progress(P0, 2)
+    await store.sync.set_checkpoint(P0, 2)
     rejections: list[str] = claim._partition.rejections  # type: ignore[attr-defined]  # of the notes
     await wait_until(lambda: rejections, LIMIT_SECONDS, "it is rejected")
 
@@ -161,7 +165,7 @@ async def test_release_finishes_the_current_transaction_and_drops_the_rest(store
     position = await processor.position_to_commit()
 
     assert position is not None
-    assert (await store.progress(), True) == (position.offset, 0 < position.offset < MAX_RECORDS * 40)
+    assert (await store.checkpoint(), True) == (position.offset, 0 < position.offset < MAX_RECORDS * 40)
 
 
 async def test_release_does_not_wait_for_an_unavailable_store(store: Store) -> None:

@@ -11,14 +11,14 @@ from opentelemetry.trace import StatusCode
 from streams_app.delivery.batch import TP
 from streams_app.errors import TryAgainError
 from streams_app.events.trace_contexts import MAX_LINKS, newest_contexts
-from streams_app.read_store.core.store import ProgressStep
+from streams_app.read_store.core.store import CheckpointStep
 from streams_app.read_store.sync.store_sync import SyncResult
 from streams_app.read_store.sync.traced import SyncOnce, traced
 from streams_app.tracing.spans import Tracing
 from tests.records import Raw
 from tests.spans import GARBAGE, Spans, trace_parent
 
-STEP = ProgressStep(TP("folded", 3), 0, 9)
+STEP = CheckpointStep(TP("folded", 3), 0, 9)
 
 
 class Store:
@@ -30,7 +30,7 @@ class Store:
         self.finished = finished
         self.error = error
 
-    async def sync_once(self, step: ProgressStep, records: Sequence[Any]) -> SyncResult:
+    async def sync_once(self, step: CheckpointStep, records: Sequence[Any]) -> SyncResult:
         if self.error is not None:
             raise self.error
         return SyncResult(min(self.finished, len(records)), 0, 2, 1, 1, 0, step.to)
