@@ -154,7 +154,7 @@ class StartQueue:
         """Requeue events that were taken but do not start now. They keep their order, and precede all other fresh events."""
         self.fresh.extendleft(reversed(events))
 
-    def put_back(self, event: InFlightEvent) -> None:
+    def requeue(self, event: InFlightEvent) -> None:
         """Requeue an event whose attempt was withdrawn: as the next fresh event, or as a due retry if it has failed before."""
         if event.first_failed_ms:
             self.retries.push(event, event.due_ms)

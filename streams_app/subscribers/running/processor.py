@@ -333,7 +333,7 @@ class SubscriberProcessor(Processor):
     def _undo_attempt(self, event: InFlightEvent) -> None:
         event.attempts, event.due_ms = event.attempts - 1, DUE_AT_ONCE
         self._guarantee.put_off(event)
-        self._queue.put_back(event)
+        self._queue.requeue(event)
 
     def _acknowledged(self, events: Sequence[InFlightEvent]) -> None:
         self._finish(events)
