@@ -95,12 +95,21 @@ class ViewProcessors(Processors):
         return (self.context.view.source,)
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, ViewProcessor]:
-        """Create the processor of a partition; return it in a dict, by the name of the view."""
+        """Create the processor of a source partition; return a dict with this single processor, by the name of the view.
+
+        Args:
+            tp: A source partition that is assigned to this member.
+            committed: Not used: a view has one processor in each partition, whatever the last commit contains.
+        """
         self._claimed[tp] = processor = ViewProcessor(tp, self.context)
         return {self.context.view.name: processor}
 
     def is_paused(self, topic: str) -> bool:
-        """Return whether changes wait, because Redis, the dead-letter topic or the schema registry fails, or Redis is full."""
+        """Return whether the view applies no changes, because a dependency fails or Redis is full.
+
+        Args:
+            topic: Not used: a view has one source topic.
+        """
         return self.context.is_waiting
 
     def status(self) -> tuple[int, bool]:
@@ -143,7 +152,7 @@ class ViewProcessor(Processor):
 
     @property
     def is_reading(self) -> bool:
-        """Whether the state is being rebuilt from the source. Browsers do not receive it before the rebuild is complete."""
+        """Whether the state is being rebuilt from the source. Browsers receive the state only after the rebuild."""
         return self._metadata.reading is not None
 
     # ---- delivery
@@ -186,16 +195,27 @@ class ViewProcessor(Processor):
         self._wake.set()
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the offset after the fence; None before the claim and after the release."""
+        """Return the offset after the fence, without commit metadata; None before the claim and after the release."""
         return OffsetAndMetadata(self._fence + 1) if self.is_claimed else None
 
     def tick(self, now_ms: int) -> None:
-        """Request that the task of this partition removes expired items."""
+        """Request that the task of this partition removes expired items.
+
+        Args:
+            now_ms: Not used: the task reads the trusted clock when it removes the items.
+        """
         self._is_due = True
         self._wake.set()
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Return the progress of the removals that :meth:`tick` requests; None during an outage, or without a claim."""
+        """Return how many ticks have removed expired items, and whether a further tick has been requested.
+
+        Args:
+            monotonic_ms: Not used.
+
+        Returns:
+            None without a claim, and while :attr:`ViewContext.is_waiting` is true: then a delay is not a stall.
+        """
         if self._context.is_waiting or not self.is_claimed:
             return None
         why = f"live view {self._context.view.name} does not expire items of {self._tp}"

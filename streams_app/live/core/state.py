@@ -109,7 +109,10 @@ class ViewState:
     people: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields of the JSON object that browsers receive. Payloads are embedded as JSON; ``reading`` has no values."""
+        """Return the fields of the JSON object that browsers receive. Payloads are embedded as JSON.
+
+        If the state is ``reading``, the fields ``count``, ``more``, ``items`` and ``people`` are left out.
+        """
         found: dict[str, Any] = {
             "view": self.view, "kind": self.kind, "state": self.state, "since_ms": self.since_ms, "expiry_ms": self.expiry_ms,
         }  # fmt: skip

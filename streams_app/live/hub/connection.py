@@ -15,10 +15,10 @@ from streams_app.settings.live import LiveView
 
 @dataclass(frozen=True, slots=True)
 class StateMessage:
-    """A state and its encoded message, which all connections share.
+    """The state of a view's page, and the message that all connections with this page share.
 
     Attributes:
-        state: The state.
+        state: The state of the page.
         frame: The state as a server-sent event.
         newest_ms: Time of the newest item on the page; 0 if it has none.
         is_fresh: Whether that item is newer than the newest item of the previous state. If it is, the delay from the time of the
@@ -96,7 +96,10 @@ class Connection:
         self.changed.set()
 
     async def states(self) -> list[ViewState]:
-        """Wait until each view has a state; return the states in the order of the views."""
+        """Wait until each view has a state; return the latest states, in the order of :attr:`views`.
+
+        This answers a request for JSON. Unwritten messages may be discarded, so a stream must not call this method.
+        """
         while len(self._latest) < len(self.views):
             self.take()
             await self.changed.wait()

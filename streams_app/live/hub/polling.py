@@ -1,7 +1,8 @@
 """Reads the open pages of live views of topics from Redis; it reads whole states, not changes. Presence views are not read here.
 
-The heads of all shards are read in one round trip. A shard is polled if (token, seq) of its head has changed, or if a page is new.
-If the poll of a shard fails, its new head is not used either, because the newer clock would make old values look current.
+The heads of all shards, which are their metadata, are read in one round trip. A shard is polled if (token, seq) of its head has
+changed, or if a page is new. If the poll of a shard fails, its new head is not used either, because the newer clock would make old
+values look current.
 """
 
 from __future__ import annotations
@@ -97,7 +98,11 @@ class ViewSnapshot:
         return _Shard(view_keys(self._app_id, self.view.name, self.view.source, partition))
 
     def resize(self, heads: Sequence[ShardHead | None]) -> bool:
-        """Adopt the number of partitions that the first shard stores; return whether it has changed."""
+        """Adopt the number of partitions in the head of the first shard; return whether the number has changed.
+
+        Args:
+            heads: Head of each shard, which was just read. If the first shard does not exist, the number stays as it is.
+        """
         partitions = max(1, heads[0].partitions) if heads[0] is not None else len(self.shards)
         if partitions == len(self.shards):
             return False

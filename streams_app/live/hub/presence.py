@@ -79,14 +79,14 @@ class Presence:
                 del self._open[page]
 
     async def present_once(self, now_ms: int, pages: Collection[str]) -> set[str]:
-        """Write the tabs that are due, and count the tabs of all hubs.
+        """Write to Redis the tabs of this hub that have opened, closed or would soon expire, and count the tabs of all hubs.
 
         Args:
             now_ms: Clock of Redis.
             pages: Pages that are open on this hub.
 
         Returns:
-            Pages whose count or tabs have changed.
+            Those of ``pages`` whose count or tabs have changed since the previous call.
 
         Raises:
             Exception: The write failed. The next call writes all tabs again.

@@ -119,9 +119,13 @@ class ViewServer:
         return application
 
     async def listen(self, listening: socket.socket, runner: web.AppRunner) -> asyncio.Server:
-        """Serve on a socket; return the running server.
+        """Serve HTTP on a listening socket; return the running server.
 
         The number of connections is limited. A connection whose client sends nothing for too long is closed.
+
+        Args:
+            listening: The socket.
+            runner: Result of :meth:`runner`; set up by this call.
         """
         await runner.setup()
         assert runner.server is not None
@@ -129,10 +133,10 @@ class ViewServer:
         return await asyncio.get_running_loop().create_server(factory, sock=listening, backlog=BACKLOG)
 
     def runner(self, shutdown_seconds: float) -> web.AppRunner:
-        """Create the runner of the HTTP server.
+        """Create the aiohttp runner of :meth:`application`, to be passed to :meth:`listen`.
 
         Args:
-            shutdown_seconds: Time for which a shutdown waits for responses in progress.
+            shutdown_seconds: Maximum time, in seconds, for which the clean-up of the runner waits for responses in progress.
         """
         return web.AppRunner(
             self.application(), access_log=None, handler_cancellation=True, shutdown_timeout=shutdown_seconds,
@@ -148,7 +152,10 @@ class ViewServer:
             await asyncio.sleep(CHECK_SECONDS)
 
     async def end(self) -> None:
-        """End all streams with the event ``bye``, and wait at most :data:`BYE_SECONDS` until it is written to all."""
+        """End all streams with the event ``bye``; return when all have ended, or after :data:`BYE_SECONDS`.
+
+        From then on, requests for views are rejected.
+        """
         self._is_ending = True
         for stream in self._streams:
             stream.connection.end()

@@ -17,12 +17,15 @@ OTHER_DESCRIPTORS: Final = MAX_CONNECTIONS + 64
 
 
 def descriptors_for(connections: int) -> int:
-    """Return the number of descriptors that a hub needs for a number of connections with open pages."""
+    """Return the number of file descriptors that the process of a hub needs to serve a number of connections with open pages."""
     return connections + RESERVE + OTHER_DESCRIPTORS
 
 
 def connections_within(connections: int) -> int:
-    """Return the number of connections for which this process has file descriptors: at most ``connections``, and at least 1."""
+    """Return how many connections with open pages the soft limit of file descriptors of this process allows.
+
+    The result is at most ``connections``, and at least 1.
+    """
     spare = _counted(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) - descriptors_for(connections)
     return max(1, min(connections, connections + spare))
 
@@ -33,7 +36,10 @@ def max_descriptors() -> int:
 
 
 def ask_for_descriptors(connections: int) -> None:
-    """Raise the descriptor limit of this process to what a number of connections needs, as far as the system permits."""
+    """Raise the soft limit of file descriptors of this process to what a number of connections with open pages needs.
+
+    The limit is raised to the hard limit at most; if the system denies that, it stays as it is. It is never lowered.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(descriptors_for(connections), _counted(hard))
     if _counted(soft) < wanted:

@@ -67,7 +67,10 @@ def view_keys(app_id: str, view: str, topic: str, partition: int) -> ViewKeys:
 
 @dataclass(frozen=True, slots=True)
 class PresenceKeys:
-    """The keys of one presence view, in the order of the script's KEYS; the last is a prefix of keys."""
+    """The Redis keys of one presence view, in the order of the script's KEYS.
+
+    ``here_prefix`` is a prefix: the key of a page consists of the prefix and the name of the page.
+    """
 
     marker: str
     here_prefix: str
