@@ -1,6 +1,7 @@
-"""Determines where a journal continues a partition.
+"""Determines the offset from which a journal reads a partition after a claim.
 
-If Redis has a state, the journal continues after its fence. Otherwise, it starts as far back as it keeps events.
+If Redis has the state of the shard, the journal continues after the fence. Otherwise, it starts at the first record that is not
+older than the setting ``keep``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clock: TrustedClock) -> JournalClaim:
-    """Take over the state of a shard, or create one. If the log was truncated, remove events after the truncation from the state.
+    """Claim the state of a shard in Redis, and return it; if Redis has none, create it.
+
+    If the log was truncated, the segment with the first offset that may have changed and all later segments are removed from the
+    state, to be filled again from the log.
 
     Raises:
         OtherLogError: The state belongs to another log, because the topic was deleted and created again.
@@ -43,7 +47,7 @@ async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clo
 
 
 def lost(fence: int, bounds: LogBounds) -> range:
-    """Return the offsets after ``fence`` that retention removed before the journal could append their records (pure)."""
+    """Return the offsets after ``fence`` that retention removed before they were appended; empty if there are none (pure)."""
     return range(fence + 1, max(fence + 1, bounds.begin))
 
 

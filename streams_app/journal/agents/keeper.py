@@ -116,7 +116,11 @@ class _NotPackedError(Exception):
 
 
 class Keeper:
-    """Removes old segments of one shard, and packs closed ones."""
+    """Removes old segments of one shard, and packs closed ones.
+
+    A closed segment is due for packing once its newest event is at least as old as the setting ``compress_after``, unless packing
+    is off or has failed for the segment.
+    """
 
     def __init__(self, shard: KeptShard, keeper_context: KeeperContext, on_kept: Callable[[], None] = lambda: None) -> None:
         """Create a keeper that does not run yet.
@@ -124,7 +128,7 @@ class Keeper:
         Args:
             shard: The shard whose segments the keeper removes and packs.
             keeper_context: State that the keepers of this worker share.
-            on_kept: Called after each pass, which may have changed :attr:`is_behind`.
+            on_kept: Called after each :meth:`keep_once`, which may have changed :attr:`is_behind`.
         """
         self._shard = shard
         self._keeper_context = keeper_context
@@ -134,19 +138,19 @@ class Keeper:
         self._is_woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Make :meth:`run` begin its next pass at once; call this when another segment is closed."""
+        """Make :meth:`run` look for due segments at once; call this when another segment is closed."""
         self._is_woken.set()
 
     @property
     def is_behind(self) -> bool:
-        """Whether no event may be appended until a segment is packed, because :data:`MAX_DUE` segments or more are due.
+        """Whether no event may be appended until a segment is packed, because at least :data:`MAX_DUE` segments are due.
 
         False if Redis is too full for packed blocks: then appending must continue, because it removes the oldest segments.
         """
         return self._has_room and len(self._due()) >= MAX_DUE
 
     async def run(self) -> None:
-        """Remove and pack due segments until cancelled; retry while Redis fails.
+        """Remove old segments and pack due ones until cancelled; retry while Redis fails.
 
         Raises:
             FencedError: Another worker has claimed the shard, or Redis has lost writes.
@@ -171,7 +175,7 @@ class Keeper:
             self._keeper_context.running.discard(self)
 
     async def keep_once(self) -> bool:
-        """Remove all segments that are due for removal, then pack one segment if it is due.
+        """Remove all segments that are too old or exceed the size limit, then pack one segment if one is due.
 
         Returns:
             Whether a segment was packed; then another one may be due.
@@ -227,7 +231,7 @@ class Keeper:
     # ---- packing
 
     async def pack_once(self) -> bool:
-        """Pack the oldest due segment. If the shard lags, pack only if :data:`MAX_DUE` segments are due.
+        """Pack the oldest due segment, if there is one. If the shard lags, pack only if at least :data:`MAX_DUE` segments are due.
 
         A segment that cannot be packed is logged and keeps its raw blocks; this keeper does not try it again.
 

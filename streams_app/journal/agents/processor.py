@@ -100,7 +100,7 @@ class JournalProcessors(Processors):
         return (self.context.journal.source,)
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, JournalProcessor]:
-        """Create the processor of a partition; return it in a dict, by the name of the journal."""
+        """Create the processor of a partition; return it in a dict whose key is the name of the journal."""
         self._claimed[tp] = processor = JournalProcessor(tp, self.context)
         return {self.context.journal.name: processor}
 
@@ -118,7 +118,8 @@ class JournalProcessors(Processors):
 class JournalProcessor(Processor):
     """Appends the events of one partition to a journal.
 
-    A single task appends events and closes days, so that no two appends of a shard overlap. The keeper runs concurrently.
+    A single task appends events, and closes a segment after its day, so that no two appends of a shard overlap. The keeper runs
+    concurrently.
 
     Attributes:
         shard: The claimed state of the partition; None before the claim and after the release.
@@ -196,7 +197,10 @@ class JournalProcessor(Processor):
         return None if self.shard is None else OffsetAndMetadata(self.shard.fence + 1)
 
     def tick(self, now_ms: int) -> None:
-        """Request a check of the state: a day may have ended, and Redis may have lost the state of a shard without new events."""
+        """Request a check of the shard, which closes a segment whose day is over, and detects that Redis has lost the state.
+
+        Without the check, neither would be noticed in a partition without new events.
+        """
         self._is_due = True
         self._wake.set()
 

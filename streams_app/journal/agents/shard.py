@@ -105,7 +105,10 @@ class JournalShard:
     # ---- appending
 
     def filing_of(self, records: Sequence[object], end: int, now_ms: int) -> Filing:
-        """Build and encode the first chunk of a range of records. Call this once for each chunk, because it counts bytes of keys.
+        """Build and encode the first chunk of a range of records; it may cover only a part of the range.
+
+        Call this once for each chunk, because it adds the bytes of the chunk to the counts of its keys. To retry the append, pass
+        the same result to :meth:`write` again.
 
         Args:
             records: Records of the range, in offset order; empty for a range without records.
@@ -145,7 +148,7 @@ class JournalShard:
         self._took(filing.segment)
 
     async def skip(self, to: int) -> None:
-        """Append a gap, from the offset after the fence to ``to``, and move the fence there.
+        """Append a gap, from the offset after the fence up to and including ``to``, and move the fence to ``to``.
 
         Raises:
             FencedError: Another worker has claimed the shard, or Redis has lost writes; nothing was written.

@@ -50,7 +50,7 @@ class FilingThrottle:
 
     @property
     def is_limiting(self) -> bool:
-        """Whether appends are limited now, because the folds have had a backlog for less than :data:`LIMIT_MS`."""
+        """Whether appends are limited now: the folds have a backlog, which has lasted for less than :data:`LIMIT_MS`."""
         now_ms = self._clock.monotonic_ms()
         if self._fold_backlog() <= BACKLOG_RECORDS:
             self._since_ms = None

@@ -88,7 +88,9 @@ class JournalChunker:
         self._usual_key_of = UsualKeys(journal, limits).of if values is PLAIN or journal.is_by_record_key else _never_usual
 
     def chunk_of(self, records: Sequence[Any], end: int, clock_ms: int, now_ms: int, segment: OpenSegment | None) -> JournalChunk:
-        """Build the first chunk of a range of records. Without records, the chunk is empty and covers the whole range.
+        """Build the first chunk of a range of records; its ``to`` shows where the next chunk begins.
+
+        If there are no records, the chunk is empty and covers the whole range.
 
         Args:
             records: Records of the range, in offset order.

@@ -1,4 +1,4 @@
-"""Converts records of a source topic to rows of a journal: finds the key, and keeps the part that is stored (pure)."""
+"""Converts records of a source topic to rows, the form in which a journal stores events: finds the journal key of each (pure)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repacks the rows of a segment into fewer blocks, which need less memory, in the order of keys (pure).
+"""Repacks the rows (stored events) of a segment into fewer blocks, which need less memory, in the order of keys (pure).
 
 Neighbouring keys share a block, so that keys with few events compress as well as those with many.
 """

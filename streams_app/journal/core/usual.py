@@ -1,7 +1,7 @@
-"""Finds the keys of most records faster than :func:`.entry.row_of` (pure).
+"""A fast path that finds the journal keys of most records faster than :func:`.entry.row_of` (pure).
 
-If the fast path finds no key, :func:`.entry.row_of` finds it, or returns the reason why there is none. If the fast path finds a
-key, both find the same one.
+A key that the fast path finds is the key that :func:`.entry.row_of` would find. If the fast path finds no key, the caller has to
+call :func:`.entry.row_of`, which returns the key, or the reason why there is none.
 """
 
 from __future__ import annotations

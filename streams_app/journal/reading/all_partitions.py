@@ -1,4 +1,4 @@
-"""Reads keys of a journal in all partitions: finds the start, tracks the positions, and yields the next entries."""
+"""Reads the events of some keys in all partitions of a journal: finds the start, tracks positions, and yields the next entries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POLL_SECONDS: Final = 0.2
 
 @dataclass(slots=True)
 class JournalPage:
-    """A limited number of entries and gaps of a reading, and the cursor after them.
+    """A limited number of entries and gaps that a :class:`Reading` returned, and the cursor after them.
 
     Attributes:
         items: Entries and gaps, in the order in which they were read.
@@ -44,7 +44,10 @@ class JournalPage:
 
 
 class Reading:
-    """Reads some keys of a journal from a requested start on; has a position in each partition."""
+    """Reads the events of some keys of a journal, from a requested start on.
+
+    A reading keeps its position in each partition, so that each call continues where the one before has ended.
+    """
 
     def __init__(self, shards: SharedShards, keys: tuple[bytes, ...], start: Start, *, from_floor: bool) -> None:
         """Create a reading, without a request to Redis.
@@ -114,7 +117,7 @@ class Reading:
         return [number for number, position in self._sorted() if position.fence is None]
 
     async def wait(self) -> None:
-        """Wait until a partition has new events, or the source has new partitions."""
+        """Wait, without a time limit, until events of any key were appended to a partition, or the source has new partitions."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
             # Before Python 3.12 `asyncio.wait_for`, which the client of Redis calls, may swallow the cancellation.

@@ -1,7 +1,8 @@
-"""Reads the events of a key from a journal, in Python: :class:`JournalReader`.
+"""The Python API for reading the events of a key from a journal: :class:`JournalReader`.
 
 Reading needs only Redis, neither a worker nor Kafka. It covers all partitions, because producers may use any partitioner. A reader
-receives the same events after a compression, a change of the owner or a rebuild. It is told which events were removed.
+receives the same events after a compression, a change of the owner or a rebuild. If the journal has removed events that the reader
+has not received, the reader receives a gap or an error instead of them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class JournalReader:
-    """Reads one journal, any number of keys concurrently; to be used on one event loop.
+    """Reads the events of keys from one journal. Several keys may be read concurrently, but on one event loop.
 
     Attributes:
         journal: Settings of the journal.
@@ -109,7 +110,7 @@ class JournalReader:
 
         Args:
             reading: The reading; it keeps its position, so that a later call continues.
-            follow: See :meth:`read`, also for the errors.
+            follow: Whether to continue with new events, as in :meth:`read`, which also describes the errors.
         """
         backoff = ReportedBackoff(POLL_SECONDS, 5.0)
         while True:

@@ -38,7 +38,7 @@ class MergedReplies(NamedTuple):
 
     Attributes:
         items: Rows and gaps in the order of offsets; their blocks are decoded while this is iterated over.
-        up_to: Offset up to which the partition is read once the reader has received all items.
+        up_to: Last offset that the replies cover: once the reader has received all items, its position is here.
         raw_bytes: Size of the blocks after decompression.
     """
 
@@ -47,7 +47,7 @@ class MergedReplies(NamedTuple):
     raw_bytes: int = 0
 
     async def decoded(self) -> AsyncGenerator[Row | MissingOffsets, None]:
-        """Yield the rows and gaps. Blocks are decoded in steps, in a thread if they are large."""
+        """Yield the rows and gaps. The blocks are decoded a few at a time, and in a thread if they are large."""
         while True:
             is_large = self.raw_bytes > INLINE_BYTES
             step = await asyncio.to_thread(_step, self.items) if is_large else _step(self.items)
@@ -99,7 +99,7 @@ class ShardPosition:
         return self.has_more and self.is_followed and self.floor is not None and self.offset + 1 < self.floor
 
     def observe(self, fence: int | None, floor: int | None) -> None:
-        """Update fence and floor of the partition from a reply of Redis."""
+        """Store the fence and the floor that Redis has returned for the partition; both are None if it has no state."""
         self.fence, self.floor = fence, floor
         if self.since_ms is None and fence is not None and floor is not None and floor - 1 <= self.offset >= fence:
             self.is_followed = True

@@ -1,4 +1,4 @@
-"""Reads the partitions of a journal from Redis for all its readings, which share a connection and cached replies."""
+"""Reads the partitions of a journal from Redis, for all readings of one reader, which share its connection and cached fences."""
 
 from __future__ import annotations
 

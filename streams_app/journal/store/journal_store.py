@@ -101,7 +101,7 @@ class RemovedReply:
 
 @dataclass(frozen=True, slots=True)
 class GapReply:
-    """Reply to a reader: the journal does not have the offsets from ``first`` to ``last``.
+    """Reply to a reader: the journal does not have the offsets from ``first`` to ``last``, both included.
 
     The cause ``why`` is ``retention`` if the source had removed them before they were appended, and ``damaged`` if Redis has lost
     them.
@@ -148,7 +148,12 @@ Reply = RemovedReply | GapReply | BlocksReply | NoEventsReply | NoStateReply
 
 
 class JournalScripts:
-    """A Redis client, and the Lua scripts of journals that are registered with it, by name."""
+    """The Lua scripts of journals, and the Redis client that runs them.
+
+    Attributes:
+        redis: The client.
+        by_name: The scripts by name, which is the name of the file in ``lua/`` without its extension.
+    """
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
         self.redis = redis

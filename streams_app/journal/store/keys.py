@@ -29,7 +29,10 @@ STATE_VERSION: Final = "v1"
 
 @dataclass(frozen=True, slots=True)
 class JournalKeys:
-    """The Redis keys of one journal and partition, in the order of script arguments; ``blocks_prefix`` is a prefix of keys."""
+    """The Redis keys of one journal and partition, in the order of script arguments.
+
+    ``blocks_prefix`` is not a key, but the beginning of the keys ``blocks:<first>:<generation>``.
+    """
 
     meta: str
     segments: str
