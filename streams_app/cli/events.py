@@ -1,4 +1,4 @@
-"""``streams-app events``: shows what the catalogue of an application declares, and explains the state of an event."""
+"""``streams-app events``: shows what the catalogue of an application declares, and explains why an event is not finished."""
 
 from __future__ import annotations
 

@@ -62,7 +62,11 @@ def list_open(settings: Settings, fold: str | None, sort: str, limit: int, as_js
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Return the columns of the table of open groups."""
+    """Return the columns of the table that ``groups list`` prints.
+
+    Args:
+        rows: The open groups, as :func:`.groups_in_redis` returns them.
+    """
     from streams_app.cli.tables import Column
     from streams_app.formatting import shown_key, span, time_text
 

@@ -1,4 +1,4 @@
-"""``streams-app live``: shows live views, serves them to browsers, imports past events, and makes tokens for a first try."""
+"""``streams-app live``: shows live views, serves them to browsers, imports past events, and makes access tokens to try the hub."""
 
 from __future__ import annotations
 

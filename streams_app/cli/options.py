@@ -1,6 +1,6 @@
 """Options that several commands share: where the settings come from, and types of arguments.
 
-Settings come from a file or from a Python module. Only settings from a module can contain functions.
+Settings come from a file (``--config``) or from a Python module (``--app``). Only settings from a module can contain functions.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ app_option = click.option(
 
 
 def with_settings(command: Callable[Concatenate[Settings, P], R]) -> Callable[..., R]:
-    """Add ``--config`` and ``--app`` to a command. The command receives the settings that they name as its first argument."""
+    """Add the options ``--config`` and ``--app`` to a command, and pass the loaded settings to it as the first argument."""
 
     @config_option
     @app_option
@@ -58,10 +58,15 @@ def with_settings(command: Callable[Concatenate[Settings, P], R]) -> Callable[..
 
 
 def named(config: Path | None, app: str | None) -> FoldingApp | Settings:
-    """Return the application or settings that ``--app`` names. Without ``--app``, return the settings of file and environment.
+    """Return the application or settings that ``--app`` names. Without ``--app``, load settings as :meth:`.Settings.load` does.
+
+    Args:
+        config: Value of ``--config``; None if it was not given.
+        app: Value of ``--app``; None if it was not given.
 
     Raises:
-        ConfigurationError: The settings are invalid; the error lists all faults. Or what ``--app`` names cannot be imported.
+        ConfigurationError: The settings are invalid, and the error lists all faults; or the object that ``--app`` names cannot be
+            imported, or is neither an application nor settings.
         click.UsageError: Both options were given.
     """
     if app is None:

@@ -20,11 +20,14 @@ ReportProgress: TypeAlias = Callable[[str, int, int | None], None]
 
 @contextmanager
 def show_progress(clock: Clock, words: str) -> Iterator[ReportProgress]:
-    """Show progress on stderr during the ``with`` block, which receives the function that updates it.
+    """Show progress on stderr during the ``with`` block.
 
     Args:
         clock: Clock of this machine.
-        words: Text beside the bar until the first call of the function.
+        words: Text beside the bar until the function is called for the first time.
+
+    Yields:
+        The function that updates what is shown.
     """
     console = Console(stderr=True)
     if not console.is_terminal:

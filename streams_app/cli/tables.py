@@ -29,7 +29,8 @@ class Column:
         title: Header of the column.
         cells: Printable texts, one for each row.
         least: Minimum width to which cells may be cut. 0: cells are never cut, as for numbers and times.
-        rank: If the table is too wide, columns with the highest rank are omitted first. 0: the column is never omitted.
+        rank: If the table is too wide even with cut cells, the columns with the highest rank are omitted first. 0: the column is
+            not omitted because of its rank.
         is_known: Whether all cells are equal, so that the reader does not need them. If the table is too wide, such a column is
             omitted before any cell is cut.
     """
@@ -61,7 +62,11 @@ def print_fitted(columns: Sequence[Column]) -> None:
 
 
 def fitted(columns: Sequence[Column], width: int) -> Table:
-    """Return a table that is at most ``width`` wide if its columns allow it: omit columns, then cut cells."""
+    """Return a table for an output of ``width`` terminal cells.
+
+    If the table is too wide, columns with ``is_known`` are omitted, and cells are cut. If that is not enough, columns are omitted
+    by their ranks. The remaining columns may still be wider than ``width``.
+    """
     chosen = _chosen(list(columns), width)
     widths = _widths(chosen, width)
     table = Table(box=None, pad_edge=False)

@@ -1,4 +1,4 @@
-"""``streams-app tune``: recommends a quiet period."""
+"""``streams-app tune``: recommends a quiet period for a fold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``streams-app tune --live``: computes the folding ratio for each candidate from the gaps that workers have counted."""
+"""``streams-app tune --live``: computes the folding ratio for each candidate quiet period from the metrics of workers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], windows: Sequence[int] | None, now_ms: int) -> Curve:
-    """Compute the folding ratio for each candidate quiet period from the metrics of workers, which count gaps between events.
+    """Compute the folding ratio for each candidate quiet period from the metrics of workers.
 
-    Kafka is not read. Remarks on the result are printed to stderr.
+    The workers count the gaps between consecutive events of a group in a histogram. Kafka is not read. Remarks on the result are
+    printed to stderr.
 
     Args:
         settings: The section ``[http]`` has the address and the token of a worker.

@@ -1,4 +1,4 @@
-"""Output of ``streams-app tune``: the table, the plot, and the recommendation with its reason."""
+"""Output of ``streams-app tune``: its progress, a table and a plot of the candidate quiet periods, and the recommendation."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ WHY_WIDTH: Final = 100
 def show(
     curve: Curve, recommended: Recommendation, configured_ms: int, console: Console | None = None, *, is_default: bool = False
 ) -> None:
-    """Print the table, the plot and the recommendation of a curve, as wide as the terminal.
+    """Print the candidate quiet periods as a table and a plot, as wide as the terminal, then the recommendation with its reason.
 
     Args:
-        curve: The curve.
-        recommended: The recommended candidate.
+        curve: The candidates, with the records, latency and memory that each of them gives.
+        recommended: The recommendation.
         configured_ms: The configured quiet period, in ms; its default if events decide the quiet period.
         console: Console for the output; None: stdout.
         is_default: Whether events decide the quiet period, so that the candidates are values of its default.
@@ -59,7 +59,7 @@ def show(
 
 
 def report_unused(tally: ReadCounts, unit: str) -> None:
-    """Report on stderr which events could not be used: for each reason, their number and the position of the first one.
+    """Report the rejected events on stderr: for each reason, their number, and position and detail of the first one.
 
     Then report the other remarks of ``tally``, which affect how reliable the curve is.
 
@@ -113,7 +113,7 @@ LEAST_MS: Final = 200
 
 
 class ReadProgress:
-    """Shows the progress of reading and replaying events."""
+    """Shows the progress of ``tune``: first of reading the events, then of replaying them for each candidate quiet period."""
 
     def __init__(self, clock: Clock, unit: str, show: ReportProgress) -> None:
         """Start measuring the read rate.
@@ -146,6 +146,14 @@ class ReadProgress:
 
 @contextmanager
 def read_progress(clock: Clock, unit: str) -> Iterator[ReadProgress]:
-    """Show the progress of reading and replaying during the ``with`` block, which receives the object to report to."""
+    """Show the progress of ``tune`` on stderr during the ``with`` block.
+
+    Args:
+        clock: Clock of this machine.
+        unit: ``events`` or ``lines``.
+
+    Yields:
+        The object to which the block reports its progress.
+    """
     with show_progress(clock, "reading") as show:
         yield ReadProgress(clock, unit, show)

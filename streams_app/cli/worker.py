@@ -1,4 +1,4 @@
-"""``streams-app worker``: runs one Faust worker until SIGTERM."""
+"""``streams-app worker``: runs one worker until SIGTERM."""
 
 from __future__ import annotations
 
