@@ -1,4 +1,4 @@
 """Declares, encodes and publishes events: a declaration determines the type, key, topic and headers of an event.
 
-`declaration`, `payloads` and `folded` are pure.
+Modules that are marked as pure in their first line do no input or output.
 """

@@ -41,14 +41,14 @@ FOLD_HEADERS: Final = {"type": "object", "properties": {"fold-id": _TEXT}, "requ
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """Description of a subscriber, for the document.
+    """A subscriber, as the AsyncAPI document describes it.
 
     Attributes:
         name: Name of the subscriber.
         description: What the subscriber does.
         message: Key of the event that it handles, or name of the fold whose records it handles.
         topic: Topic that it reads.
-        extensions: Further properties of the operation; their names begin with ``x-``.
+        extensions: Further properties of its operation in the document; their names begin with ``x-``.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class FoldRecords:
-    """A fold whose records a subscriber reads, as described by :func:`document`.
+    """A fold whose records a subscriber handles, as the AsyncAPI document describes them.
 
     Attributes:
         fold: Name of the fold.

@@ -1,8 +1,8 @@
 """Encodes payloads as the value and key of an event, and decodes them (pure).
 
-The fields of a payload, ``before`` and ``metadata`` are all at the top level of the value. A published event can therefore be
-folded, and JSON of other producers can be decoded as an event. msgspec converts no type silently: ``"1"`` is not an integer.
-Pydantic converts types as the model specifies.
+The fields of a payload are at the top level of the value, beside ``before`` (the previous payload) and ``metadata``. A published
+event can therefore be folded, and JSON of other producers can be decoded as an event. msgspec converts no type silently: ``"1"`` is
+not an integer. Pydantic converts types as the model specifies.
 """
 
 from __future__ import annotations
@@ -168,7 +168,13 @@ def runs_users_code(decoder: Decoder[Any, Any]) -> bool:
 
 
 def encode(event: Event[T, M], data: T, before: T | None, metadata: M | None) -> tuple[bytes | None, bytes]:
-    """Return the key and the value of an event to publish; ``before`` and ``metadata`` are None if the event has none.
+    """Return the record key and the value of an event to publish; the key is None if the event has no ``keyed_by``.
+
+    Args:
+        event: Declaration of the event.
+        data: The payload.
+        before: The previous payload; None: the event has none.
+        metadata: Metadata of the event; None: the event has none.
 
     Raises:
         BadEventError: The event cannot be represented as JSON, or the field that ``keyed_by`` names is not a scalar (reason
@@ -220,7 +226,7 @@ def check_headers(headers: Headers, limits: Limits) -> None:
 
 
 def event_id(headers: Headers, limits: Limits, topic: str, partition: int, offset: int) -> str:
-    """Return the id of an event: the fold id of a folded record, otherwise ``ce_id``, otherwise its position in the log.
+    """Return the id of an event: the fold id of a folded record, otherwise ``ce_id``, otherwise ``TOPIC:PARTITION:OFFSET``.
 
     Raises:
         BadEventError: ``not-valid``: the id is not UTF-8; with replaced bytes, it might be the id of another event. ``too-large``:

@@ -1,6 +1,6 @@
 """Declaration of an event: its key, payload type, record key and topic (pure).
 
-Declarations are frozen and validated at construction; every fault is reported at once.
+A declaration is immutable. It is validated when it is created, and one error lists all of its faults.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import msgspec
 
 
 class FoldInfo(msgspec.Struct, frozen=True):
-    """Content of the field ``fold`` of a folded record: fold id, fold, reason of the closing, number and times of events."""
+    """Content of the field ``fold`` of a folded record: its id and version, the fold, and facts about the group when it closed."""
 
     id: str
     """Fold id of the record, which is the same whenever the record is sent."""

@@ -1,7 +1,7 @@
 """Headers of an event, as CloudEvents 1.0 in binary mode (pure).
 
-Every event has attributes such as ``ce_type`` and ``ce_id``. Each other header ``ce_<name>`` is an entry of its context.
-Subscribers copy the context of the event that they handle to the events that they publish.
+Every event has attributes such as ``ce_type`` and ``ce_id``. All other headers ``ce_<name>`` are the context of the event: entries
+that subscribers copy to the events that they publish.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def header(headers: Headers, name: str) -> str | None:
 
 
 def source_of(headers: Headers) -> bytes:
-    """Return the value of the first non-empty header ``ce_source``, within which the id of an event is unique.
+    """Return the first non-empty header ``ce_source``. Ids of events are unique only among events with the same source.
 
     Empty if there is no such header, or the record has a fold id: a fold id contains fold and offsets, and so is unique by itself.
     """
@@ -142,7 +142,7 @@ def followed(inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, 
 def follows(value: str) -> bool:
     """Return whether a header value is short enough to be copied to the events that subscribers publish.
 
-    The maximum is that of a whole context. Without it, a long value would be copied to every event of a chain of subscribers.
+    The maximum is that of a whole context. Without a maximum, each subscriber in a chain would copy a long value to its events.
     """
     return len(value.encode()) <= CONTEXT_BYTES
 

@@ -44,7 +44,7 @@ class OwnLoop:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
-        """Stop the loop after its current callback, without waiting for its coroutines, and end the thread."""
+        """Stop the loop after its current callback, and end the thread. Futures of unfinished coroutines never complete."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -69,7 +69,7 @@ class PublishingMetrics(NamedTuple):
     """Metrics of published events.
 
     Attributes:
-        published: Counter of events by their key and outcome.
+        published: Counter of events by their key and outcome: acknowledged, unknown or refused.
         publish_seconds: Histogram of the time until the broker has acknowledged events, by their key.
     """
 
@@ -99,7 +99,7 @@ class PublishingMetrics(NamedTuple):
                 self.published.labels(event=event_key, result=result)
 
     def add(self, event_key: str, result: Result, events: int = 1) -> None:
-        """Add to the number of events with an outcome."""
+        """Count published events of one key that have the same outcome."""
         self.published.labels(event=event_key, result=result).inc(events)
 
 
@@ -224,7 +224,7 @@ class Events:
         Args:
             event: Declaration of the events.
             payloads: The payloads. All are validated before the first one is sent.
-            context: The context of each event.
+            context: The same for each event, see :meth:`publish`.
             event_ids: Ids of events with unknown outcome, to resend them, one for each payload. None: new ids.
 
         Returns:
@@ -294,7 +294,7 @@ class Events:
         return self._waited_for(lambda: self._publish_child(parent, event, data, before, metadata, context))
 
     def close(self) -> None:
-        """Close the connections that ``publish_sync`` has opened."""
+        """Close the connections that ``publish_sync`` has opened; do nothing if it was not called."""
         own, self._own = self._own, None
         if own is None:
             return

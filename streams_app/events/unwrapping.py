@@ -97,9 +97,9 @@ def unwrap_of(declared: Format, schemas: SchemaCache | None) -> Unwrap | None:
 
 
 def attributes_of(declared: Format, headers: Headers, value: bytes | None) -> Headers:
-    """Return the headers of an event, with the attributes of a CloudEvent in structured mode as headers.
+    """Return the headers of an event. If it is a CloudEvent in structured mode, its attributes replace the headers ``ce_<name>``.
 
-    An invalid CloudEvent is treated as an event without attributes, and its headers are returned unchanged.
+    The headers of an invalid CloudEvent are returned unchanged.
     """
     if declared != "cloudevents" or not value:
         return headers
