@@ -129,10 +129,10 @@ def _checked_scalar(value: Any, field: str) -> str | int | float | bool:
 
 
 def keys_typed(text: str) -> list[bytes]:
-    """Return the members, see :func:`member_of`, of all group keys that an argument on the command line may mean.
+    """Return the members of all groups that a group key on the command line may mean; for members, see :func:`member_of`.
 
-    Text in quotes, as ``groups list`` prints it, means the text between the quotes. Other text means a group key that is this text
-    and, if the text is JSON such as ``1`` or ``["a",1]``, also a group key with this value.
+    Text in quotes, as ``groups list`` prints it, means the text between the quotes. Other text means the group whose key is this
+    text. If that text is JSON such as ``1`` or ``["a",1]``, it may also mean the group whose key is the JSON value.
     """
     typed = text.encode("utf-8", "surrogateescape")  # as Python decodes process arguments
     try:

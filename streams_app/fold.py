@@ -315,7 +315,7 @@ class Fold(BaseModel):
 
     @property
     def group_fields(self) -> tuple[str, ...]:
-        """Names of the fields of a record that contain the group key."""
+        """Names of the fields that contain the group key in a folded record."""
         if callable(self.group_key):
             return ("key" if self.group_as is None else self.group_as,)
         if self.group_key == RECORD_KEY:
@@ -324,7 +324,7 @@ class Fold(BaseModel):
 
     @property
     def changed_field(self) -> str:
-        """Name of the field of a record that contains the changed names or, with ``keep = "events"``, the events."""
+        """Name of the field that contains the changed names or, with ``keep = "events"``, the events in a folded record."""
         if self.keeps_events:
             return EVENTS
         if callable(self.changed) or self.changed == COLUMNS:
@@ -333,7 +333,7 @@ class Fold(BaseModel):
 
     @property
     def changed_path(self) -> str:
-        """Path of the changed names in events; empty if a function returns them, and with ``keep = "events"``."""
+        """Dotted path of the changed names in events; "" if a function returns them, and with ``keep = "events"``."""
         return "" if callable(self.changed) else self.changed
 
     @property
@@ -349,12 +349,12 @@ class Fold(BaseModel):
 
     @property
     def aggregates(self) -> dict[str, Aggregate] | None:
-        """Aggregate for each name, if ``keep`` is a table; None: values are not aggregated."""
+        """The table ``keep``, which maps changed names to aggregates; None if ``keep`` is not a table: no values are aggregated."""
         return self.keep if isinstance(self.keep, dict) else None
 
     @property
     def kept(self) -> Literal["names", "last", "events", "aggregates"]:
-        """The setting ``keep``, or ``aggregates`` if it is a table."""
+        """What records contain of events: the setting ``keep``, or ``"aggregates"`` if that setting is a table."""
         return self.keep if isinstance(self.keep, str) else "aggregates"
 
     @property
@@ -364,9 +364,10 @@ class Fold(BaseModel):
 
     @property
     def may_read_otherwise(self) -> bool:
-        """Whether another worker may read other events from the same bytes.
+        """Whether two workers may read different events from the same record.
 
-        That worker may have another version of the user's functions, or a schema may have been registered in the meantime.
+        They may have different versions of the user's functions. With a format other than ``json``, one may have read the record
+        before its schema was registered.
         """
         return self.is_by_functions or self.format != "json"
 

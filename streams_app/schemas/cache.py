@@ -49,7 +49,7 @@ class SchemaCache:
         self._entries: dict[int, SchemaEntry] = {}
 
     def missing(self, ids: Iterable[int]) -> list[int]:
-        """Return the ids whose schemas have to be fetched, and mark the others as recently used."""
+        """Return those of the ids whose schemas are not cached; mark the schemas of the others as recently used."""
         missing = []
         for number in ids:
             entry = self._entries.pop(number, None)
@@ -74,7 +74,7 @@ class SchemaCache:
                 del self._entries[oldest]
 
     def forget(self, number: int) -> None:
-        """Remove the schema with an id, so that it is fetched again."""
+        """Remove the schema with this id, so that it is fetched again; do nothing if it is not cached."""
         self._entries.pop(number, None)
 
     def json(self, value: bytes, declared: Format) -> bytes:

@@ -62,7 +62,7 @@ class LatestSchema(NamedTuple):
 
 
 class SchemaRegistry(SchemaCache):
-    """Client of one registry with a cache of its schemas, for one event loop."""
+    """Client of one schema registry, with a cache of its schemas. Use it in one event loop only."""
 
     def __init__(self, settings: SchemaRegistrySettings, clock: Clock | None = None) -> None:
         """Create an empty cache, without connecting; ``settings.url`` must be set."""
@@ -74,7 +74,7 @@ class SchemaRegistry(SchemaCache):
         self._latest: dict[str, LatestSchema] = {}
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
-        """Fetch the schemas of framed values that are not cached yet.
+        """Fetch the schemas that values need and that are not cached yet; values without a frame need none.
 
         Decode the values before the next ``await``, because another task may then displace the schemas from the cache.
 
@@ -86,7 +86,9 @@ class SchemaRegistry(SchemaCache):
             await self.fetch(ids)
 
     async def fetch(self, ids: Collection[int]) -> None:
-        """Fetch the schemas with these ids that are not cached. A schema that could not be used is fetched again after a while.
+        """Fetch the schemas with these ids that are not cached.
+
+        A schema that was missing or could not be used is fetched again after :data:`ASKED_ANEW_MS`.
 
         Raises:
             RegistryUnavailableError: The registry does not answer.
@@ -106,7 +108,9 @@ class SchemaRegistry(SchemaCache):
                     self.keep(number, entry, wanted=ids)
 
     async def latest(self, subject: str, declared: Format) -> LatestSchema:
-        """Return the latest schema of a subject, for publishing; during an outage, the last one that was fetched.
+        """Return the latest schema of a subject, for publishing.
+
+        The schema is cached for :data:`LATEST_MS`. During an outage, the last one that was fetched is returned.
 
         Raises:
             RegistryUnavailableError: The registry does not answer, and the subject was never fetched.

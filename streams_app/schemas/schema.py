@@ -29,13 +29,16 @@ class SchemaDefinition(NamedTuple):
 
 
 class Schema(Protocol):
-    """Decodes and encodes the bodies of one schema; for a body or an event that does not fit, both may raise any exception."""
+    """Decodes and encodes the bodies of values with one schema; a body is the part of a value after its schema id.
+
+    If a body or an event does not fit the schema, both methods may raise exceptions of any type.
+    """
 
     def decode(self, body: bytes) -> Any:
-        """Decode the bytes after the schema id."""
+        """Decode a body to Python objects, usually a dict of the fields by their names."""
 
     def encode(self, event: Any) -> bytes:
-        """Encode an event, a dict from :func:`.publishable`, as the bytes after the schema id."""
+        """Encode an event, which is a dict from :func:`.publishable`, as a body."""
 
 
 class _Module(Protocol):

@@ -1,4 +1,4 @@
-"""Reads the event in a value of any format (pure).
+"""Decodes the event in a record value of any format (pure).
 
 Live views and journals use this module to read single fields of events. Folds use only its handling of frames, see
 :mod:`streams_app.folding.reading.unwrapping`.
@@ -29,7 +29,7 @@ class KeyedValue(Protocol):
 
 
 class ValueReader:
-    """Reads events from record values of one format."""
+    """Decodes the events in records of one topic, whose values have one format."""
 
     def __init__(self, declared: Format, schemas: SchemaCache | None = None) -> None:
         """Create a reader for one format.
@@ -45,9 +45,10 @@ class ValueReader:
         self._is_registered = declared in REGISTERED
 
     def framed_parts(self, records: Iterable[KeyedValue]) -> Iterator[bytes | None]:
-        """Yield the values of records whose schemas :meth:`event` may need; for ``debezium``, also the keys.
+        """Yield the record values whose schemas must be fetched before :meth:`event`; for ``debezium``, also the record keys.
 
-        Yields nothing for the formats ``json`` and ``json-schema``, which need no schemas.
+        Values without a frame are yielded, too. The formats ``json`` and ``json-schema`` need no fetched schemas: for them, nothing
+        is yielded.
         """
         if self._format in ("json", "json-schema"):
             return
@@ -57,9 +58,9 @@ class ValueReader:
                 yield record.key
 
     def is_framed(self, value: bytes | None) -> bool:
-        """Return whether a value is to be decoded as a framed value: it has a frame, or its format requires one.
+        """Return whether a value must be decoded as a framed value, because it has a frame or the format requires one.
 
-        Always False without ``schemas``.
+        Always False if the reader was created without schemas.
         """
         return self._schemas is not None and (self._is_registered or is_framed(value))
 
@@ -72,7 +73,9 @@ class ValueReader:
         return self._schemas.json(value, self._format) if self._schemas is not None and self.is_framed(value) else value
 
     def key_json(self, key: bytes | None) -> bytes | None:
-        """Return a framed record key as JSON: Avro, Protobuf or JSON Schema. A key that cannot be decoded is returned as it is.
+        """Return a record key with a frame as JSON; its schema may be of any type.
+
+        A key without a frame, or one that cannot be decoded, is returned as it is.
 
         Raises:
             NotFetchedError: The schema of the key was not fetched yet.
@@ -85,9 +88,9 @@ class ValueReader:
             return key
 
     def event(self, key: bytes | None, value: bytes) -> dict[str, Any] | None:
-        """Return the event in a record, or None if the record is no event.
+        """Return the event in a record; None if the record contains none, for example a heartbeat of Debezium.
 
-        The rest of the envelope is added to the event as fields such as ``@op`` and ``@type``.
+        With ``debezium`` and ``cloudevents``, the event also has the fields of its envelope, such as ``@op`` and ``@type``.
 
         Args:
             key: Key of the record.

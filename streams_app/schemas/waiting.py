@@ -72,7 +72,11 @@ class PatientRegistry:
 
 
 def report_to(status: Status) -> Callable[[str | None], None]:
-    """Return a function that sets a fault as the reason why the worker is not ready. If called with None, it removes the reason."""
+    """Return a function that reports an outage of the registry in ``status``.
+
+    If it is called with the text of a fault, the worker is not ready for this reason. If it is called with None, the reason is
+    removed.
+    """
 
     def report(fault: str | None) -> None:
         if fault is None:
