@@ -72,12 +72,16 @@ class LocalBroker:
             return len(self._logs[topic])
 
     def listen(self, topic: str, listener: Callable[[], object]) -> None:
-        """Call ``listener`` after each append to a topic, in the thread that appends."""
+        """Register a function that is called after each later append to a topic, in the thread that appends."""
         with self._lock:
             self._listeners[topic].append(listener)
 
     def unlisten(self, topic: str, listener: Callable[[], object]) -> None:
-        """Stop calling ``listener`` for a topic."""
+        """Remove a function that :meth:`listen` has registered for a topic.
+
+        Raises:
+            ValueError: The function is not registered for this topic.
+        """
         with self._lock:
             self._listeners[topic].remove(listener)
 

@@ -90,10 +90,10 @@ class PartitionReader:
         return self.seek_number
 
     def fetch(self, records: list[Any], end: int, stable_offset: int, now_ms: int) -> Batch | None:
-        """Process the reply to a fetch that began at the position.
+        """Move the reader past the records of a fetch reply, and store the end offset that the reply contains.
 
         Args:
-            records: Records in the reply, from the position up to ``end``.
+            records: Records in the reply, from :attr:`position` up to ``end``.
             end: Position of the reader after the fetch.
             stable_offset: Last stable offset of the log.
             now_ms: Wall-clock time at which the request was sent, in ms.

@@ -78,7 +78,10 @@ class LocalMember:
         self.assign()
 
     def assign(self) -> None:
-        """Assign all partitions to this member, even if it already owns them."""
+        """Assign all partitions to this member, under a new generation, even if it already owns them.
+
+        The partitions are claimed again; the claim determines the offset at which reading continues.
+        """
         assert self._ownership is not None  # set by join
         self.generation = self._broker.groups[self._group].give(self.member_id)
         self._is_assigned = True
@@ -175,7 +178,7 @@ class LocalMember:
         return next((record.offset for record in records if record.timestamp >= time_ms), len(records))
 
     async def checksum_at(self, tp: TP, offset: int) -> int:
-        """Return the checksum of the record at an offset; ``OTHER`` if the log ends before the offset."""
+        """Return the checksum of the record at an offset; :data:`.OTHER` if the log ends before the offset."""
         records = self._broker.records(tp.topic)
         return checksum_of(records[offset]) if offset < len(records) else OTHER
 

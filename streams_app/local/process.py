@@ -30,9 +30,9 @@ MakeSlots: TypeAlias = Callable[[Subscription, OnEnded], Executor]
 
 
 class LocalProcess:
-    """Calls subscribers in this process.
+    """Runs subscribers on a broker in memory: reads their topics and calls their functions as a worker does.
 
-    It owns the consumer groups of the subscribers from :meth:`start` until it is stopped, or until another process starts.
+    This object owns the consumer groups of the subscribers from :meth:`start` until it is stopped, or until another process starts.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class LocalProcess:
             await self._shared.__aexit__()
 
     def forget(self) -> None:
-        """Stop delivering records, as if the process had been killed."""
+        """Stop delivering records, without a last commit, as if the process had been killed."""
         for member, _ in self._served:
             member.forget()
 

@@ -30,7 +30,7 @@ _AWAIT: Final = dis.opmap["GET_AWAITABLE"]
 
 
 class Cut(BaseException):
-    """Raised within a function to interrupt its attempt.
+    """Raised within the function of a subscriber, to interrupt the attempt that runs it.
 
     It is a ``BaseException``, so that an ``except Exception`` in the function does not catch it.
     """

@@ -1,4 +1,4 @@
-"""Scheduler of a test kit: steps its event loops, folds and timed calls through virtual time."""
+"""Scheduler of a test kit: runs the event loops and folds of the kit, and scheduled calls, by one virtual clock."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TICK_SECONDS: Final = 1.0
 """Interval of virtual time at which event loops run while no function runs: a worker checks for due retries only in its ticks.
 
 If every event is finished, the timers of the worker are ignored: the clock advances directly to the next timer of users' code, due
-group of a fold or timed call."""
+group of a fold or scheduled call."""
 
 
 class Stage:
-    """Runs the event loops and folds of a kit, and timed calls, by one virtual clock.
+    """Runs the event loops and folds of a test kit, and the calls that :meth:`at` has scheduled, by one virtual clock.
 
     Attributes:
-        is_running: Whether loops are being stepped.
+        is_running: Whether callbacks of the event loops are being run.
     """
 
     def __init__(self, time: VirtualTime, loops: Sequence[VirtualLoop], is_quiet: Callable[[], bool]) -> None:
@@ -52,13 +52,13 @@ class Stage:
         self._folds.append(fold)
 
     def at(self, seconds: float, act: Callable[[], None]) -> None:
-        """Schedule a call of ``act`` at a time of the monotonic virtual clock, in seconds."""
+        """Schedule one call of ``act`` at a time of the monotonic virtual clock, in seconds."""
         heapq.heappush(self._arranged, (seconds, next(self._numbers), act))
 
     def settle(self) -> None:
-        """Run all callbacks that can run without advancing the virtual clock.
+        """Run all callbacks of the event loops that can run without advancing the virtual clock.
 
-        If such a callback calls this method, the call does nothing, because the loops are already being stepped.
+        If one of these callbacks calls this method, the call does nothing.
         """
         if self.is_running:
             return
@@ -70,11 +70,11 @@ class Stage:
             self.is_running = False
 
     def run_until(self, until_seconds: float, is_done: Callable[[], bool] = lambda: False) -> None:
-        """Advance the virtual clock, and run everything that becomes due.
+        """Advance the virtual clock; run all callbacks, scheduled calls and ticks of folds that become due.
 
         Args:
             until_seconds: Time of the monotonic virtual clock at which to stop.
-            is_done: Returns whether to stop earlier.
+            is_done: Called before each advance of the clock; returns whether to stop there.
         """
         self.settle()
         while not is_done():

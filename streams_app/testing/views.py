@@ -93,11 +93,11 @@ class ViewTester:
         return effect
 
     def advance(self, by: str | timedelta) -> None:
-        """Advance the virtual clock by a duration."""
+        """Advance the virtual clock by a duration, after which more items of the view may have expired."""
         self.now_ms += milliseconds(parse_duration(by))
 
     def shown(self, page: str) -> ViewState:
-        """Return what a page shows at the current time of the virtual clock."""
+        """Return the state of a page at the current time of the virtual clock, as browsers would receive it."""
         view = self._view
         items = items_by_page(self._meant, self.now_ms, view.expiry_ms, view.keeps).get(page)
         one = EMPTY_PAGE if items is None else shard_page(items, view.show if view.kind == "list" else 0)

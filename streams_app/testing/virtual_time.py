@@ -116,13 +116,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @property
     def next_seconds(self) -> float | None:
-        """Time at which the loop must run next, in seconds of the monotonic clock; None if it has nothing scheduled."""
+        """Time at which the loop must run next, in seconds of the monotonic clock; None if it has nothing scheduled.
+
+        If a callback can run at once, this is the current time.
+        """
         return self._time_of_all.seconds if self._is_woken else self._next_seconds
 
     def next_of_users(self) -> float | None:
         """Return the time of the next timer of users' code, in seconds of the monotonic clock; None if there is none.
 
-        The other timers, which belong to group members and executors, do nothing while every event is finished.
+        If a callback can run at once, the result is the current time. The timers that are left out belong to group members and
+        executors; they do nothing while every event is finished.
         """
         self._timers = [timer for timer in self._timers if not timer.cancelled() and timer.when() > self.time()]
         if self._is_woken:

@@ -95,7 +95,7 @@ class Workers:
         return self._processes[-1]
 
     def open(self) -> None:
-        """Start the first process."""
+        """Start the producer outside the application, then the first process; return when it owns the consumer groups."""
         outside = VirtualLoop(self.time)
         self._opened = outside, Stage(self.time, [outside], self._is_quiet)
         try:
@@ -106,7 +106,7 @@ class Workers:
             raise
 
     def close(self) -> None:
-        """End all processes."""
+        """Stop the owner gracefully, unless it was killed, then close all event loops; a frozen owner is continued first."""
         try:
             if self.owner.is_alive:
                 self.owner.is_frozen = False
@@ -117,7 +117,9 @@ class Workers:
     # ---- time
 
     def settle(self) -> None:
-        """Run all callbacks that can run at the current virtual time. If a crash is scheduled, advance the clock to it.
+        """Run all callbacks that can run at the current virtual time.
+
+        If one of them reaches the point at which :meth:`crash` kills the process, the clock is also advanced to the crash.
 
         Raises:
             BaseException: The code of the worker raised an unexpected error.
@@ -161,7 +163,7 @@ class Workers:
     # ---- processes
 
     def crash(self, at: str, subscriber: str | None) -> None:
-        """Kill the owner like SIGKILL, now or at an attempt. After a session timeout, another process takes over.
+        """Kill the owner like SIGKILL, now or once during a later attempt. After a session timeout, another process takes over.
 
         Args:
             at: ``now``; ``begun`` for when the next attempt has begun; ``done`` for when the next function has returned.
@@ -179,7 +181,10 @@ class Workers:
             raise ValueError(f"at = {at!r} must be 'now', 'begun' or 'done'")
 
     def hand_over(self) -> None:
-        """Release the consumer groups of the running process, and start another process that takes them over."""
+        """Let the owner release its partitions, and start another process; return when that process owns the consumer groups.
+
+        If the owner was killed or frozen, nothing is released.
+        """
         if self.owner.can_run:
             self._stop(self.owner)
         self.wait_for(self._start())
