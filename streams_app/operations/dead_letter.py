@@ -46,7 +46,7 @@ class ListedDeadLetter:
 
     @property
     def reason(self) -> str:
-        """The reason for the rejection of the event; empty for a receipt."""
+        """The reason for the rejection of the event; empty if the record is no dead letter, but a receipt of a replay."""
         return self.headers.get("reason", "")
 
     @property
@@ -56,7 +56,7 @@ class ListedDeadLetter:
 
     @property
     def is_late(self) -> bool:
-        """Whether the dead letter only reports that an interrupted or timed-out event finished afterwards."""
+        """Whether this is only a report that an interrupted or timed-out event, which has a dead letter, finished after all."""
         return self.reason == FINISHED_LATE
 
     @property
@@ -93,7 +93,15 @@ class ListedDeadLetter:
         return found[1] if found else ""
 
     def receipt(self, address: str) -> list[str]:
-        """Return the digests of replayed events if this record is a receipt for ``address``; otherwise return an empty list."""
+        """Return the digests of the events that were replayed, if this record is a receipt of their replay; otherwise nothing.
+
+        Args:
+            address: Name of the component to which the events were replayed, see :attr:`DeadLetterSelection.address`.
+
+        Returns:
+            The digests, as :meth:`digest` returns them. An empty list if the record is a dead letter, or the receipt of a replay to
+            another component.
+        """
         is_one = self.headers.get(RECEIPT_HEADER) == address
         return (self.value or b"").decode("ascii", "replace").split() if is_one else []
 
@@ -105,7 +113,7 @@ class ListedDeadLetter:
         return blake2b(repr((self.source, self.key, self.value)).encode(), digest_size=DIGEST_BYTES).hexdigest()
 
     def row(self, max_bytes: int | None = None) -> dict[str, Any]:
-        """Return the dead letter as one row, for a table or JSON.
+        """Return the dead letter as a dict, for one line of a table or one JSON object.
 
         Args:
             max_bytes: Maximum size of the value. A longer value is truncated and ends with "…". None: no limit.

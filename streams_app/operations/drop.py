@@ -43,7 +43,7 @@ class DropResult:
 
 
 async def describe_drop(settings: Settings, fold: Fold, group: str) -> str:
-    """Describe what a drop would remove: events, offsets and names of the group. Changes nothing.
+    """Describe what a drop would remove: number of events, range of offsets, and changed names of the group. Change nothing.
 
     Args:
         settings: Settings of the application.

@@ -83,7 +83,7 @@ def _shares(ranges: Ranges, max_offsets: int) -> dict[TP, int]:
 
 
 class EventLog:
-    """Finds events in one topic of a subscriber, with their facts from the log and the commits of the group."""
+    """Finds events in one topic of a subscriber, with their facts from the log and from the commits of the consumer group."""
 
     def __init__(
         self,

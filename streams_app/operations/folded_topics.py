@@ -21,7 +21,7 @@ from streams_app.settings import ReadStoreSettings, Settings
 
 @dataclass(frozen=True, slots=True)
 class AnnouncedChanges:
-    """Cell changes that were parsed from consecutive folded records of one partition.
+    """The changes of cells that consecutive folded records of one partition announce.
 
     Attributes:
         tp: The partition.
@@ -41,7 +41,7 @@ class AnnouncedChanges:
 
 
 class FoldedTopics:
-    """Reader of the output topics of a read store's folds. Created by :meth:`opened`."""
+    """Reads the output topics of a read store's folds; created by :meth:`opened`."""
 
     def __init__(
         self, expected: Mapping[str, ExpectedRecords], readers: Sequence[AIOKafkaConsumer], asker: AIOKafkaConsumer

@@ -58,7 +58,11 @@ class StoredShard:
     """With ``backlog = "sessions"``, how far record time is behind the clock, in ms: ``max_hold`` counts from record times."""
 
     def quiet_in_ms(self, silent_from_ms: float) -> int:
-        """Return the time in ms until the quiet period that began at ``silent_from_ms`` ends; if 0 or less, the group is due."""
+        """Return the time in ms until the quiet period of a group ends; 0 or less: it has ended, so that the group is due.
+
+        Args:
+            silent_from_ms: Beginning of the quiet period by the clock of the shard, usually the time of the group's newest event.
+        """
         return int(silent_from_ms) + self.fold.quiet_period_ms - self.clock_ms
 
     @property
@@ -257,7 +261,11 @@ async def collect(
 
 
 async def outbox_counts(redis: Redis, shard: StoredShard) -> dict[bytes, int]:
-    """Count the unsent records of each group among the first 10 000 records of the outbox."""
+    """Count the unsent records of each group among the first 10 000 records of the outbox.
+
+    Returns:
+        The number of records by group key, as stored in Redis; groups without such a record are omitted.
+    """
     packed: Any = await redis.zrange(shard.keys.outbox, 0, SCAN_OUTBOX - 1)
     counts: dict[bytes, int] = {}
     for entry in packed:

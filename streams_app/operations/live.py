@@ -1,4 +1,7 @@
-"""Reads what a hub sends about a page of live views, and explains it; removes the stored state of a live view."""
+"""Functions of the commands for live views.
+
+They read the state of a page as the hub sends it to browsers, explain that state, and remove the stored state of a live view.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +118,7 @@ def why(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> str:
     """Describe why the state of a live view is not ``ok``; an empty text if it is (pure).
 
     Args:
-        heads: Heads of all shards; None for a shard that does not exist.
+        heads: Metadata of each shard, in the order of partitions; None for a shard that does not exist.
         now_ms: Clock of Redis.
         expiry_ms: Time from the timestamp of an item to its removal.
     """

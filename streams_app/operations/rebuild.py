@@ -1,9 +1,9 @@
 """Rebuilds a read store: fills a new one beside the one in use, then switches to it, while workers and readers continue.
 
-The new store is filled from the folded topics, with current values, and then with the cells of the store in use whose records
-retention has removed. The switch happens once the new store has applied everything that the other one has, so that no value becomes
-older. With their next transaction, workers find the new progress and continue from there. Until the switch, the store in use is not
-changed. A rebuild that is killed leaves a second table, which the next rebuild removes.
+The new store is filled with current values for the records of the folds' output topics. Then it receives those cells of the store
+in use whose records retention has removed. The switch happens once the new store has applied everything that the other one has, so
+that no value becomes older. In their next transaction, workers find the checkpoints of the new store, and continue from there.
+Until the switch, the store in use is not changed. A rebuild that is killed leaves a second table, which the next rebuild removes.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Rebuild:
             return
         progress = await with_retries(self._old.checkpoints)
         resets = progress.keys() & set(map(former_end_of, self._stands))
-        # Progress is read before the first cell, so that the switch detects later changes.
+        # The checkpoints are read before the first cell, so that the switch detects later changes.
         for what in self._beside | resets:
             await self._begin(what, progress.get(what, 0))
         is_level = all(progress.get(tp, -1) >= offset for tp, offset in self._stands.items())
@@ -241,7 +241,7 @@ class Rebuild:
         Returns:
             The partitions in which the store in use has applied more; empty if the switch is done.
         """
-        # Progress first, then the ends: progress above an end is from another log, so the topic was created again.
+        # Checkpoints first, then the ends: a checkpoint above an end is from another log, so the topic was created again.
         taken = {} if self.done.is_alone else await with_retries(self._old.checkpoints)
         log_bounds = await topics.log_bounds()
         await self._read(topics, log_bounds)

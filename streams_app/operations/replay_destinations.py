@@ -1,9 +1,9 @@
 """Destinations of a replay: which dead letters can be replayed, into which topic, and as which record. Connects to no server.
 
-An event of a fold is replayed into the partition from which it came. A header makes the other folds of the source skip it, see
-:mod:`streams_app.folding.reading.replay_routing`. An event of a subscriber is replayed into the replay topic of the application,
-see :mod:`streams_app.subscribers.declaration.replayed_event`, because other consumers of the original topic do not know the
-header.
+An event of a fold is replayed into the partition from which it came. A header names the fold, so that the other folds of the source
+skip the event, see :mod:`streams_app.folding.reading.replay_routing`. An event of a subscriber is replayed into the replay topic of
+the application, see :mod:`streams_app.subscribers.declaration.replayed_event`: in the original topic, consumers that do not know
+such headers would process the event a second time.
 """
 
 from __future__ import annotations

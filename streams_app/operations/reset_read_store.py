@@ -109,7 +109,7 @@ class UnreadRecords(NamedTuple):
     """Records of a partition that a store has not applied.
 
     Attributes:
-        stored: Progress of the store in this partition; None: the store has no progress there.
+        stored: Checkpoint of the store in this partition; None: the store has none there.
         begin: First offset that the store has not applied and the log still has.
         end: Last stable offset of the partition.
     """

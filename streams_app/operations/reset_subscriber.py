@@ -40,6 +40,11 @@ class SubscriberPlan:
 async def plan_subscriber(settings: Settings, one: Subscription, at: At) -> SubscriberPlan:
     """Return what a reset of a subscriber would commit and remove. Nothing is changed yet.
 
+    Args:
+        settings: Settings of the application.
+        one: The subscriber.
+        at: Where the subscriber is to begin after the reset: ``earliest``, ``latest``, or a time in ms.
+
     Raises:
         ConfigurationError: A topic does not exist.
         TryAgainError: Redis or Kafka does not answer.

@@ -1,4 +1,4 @@
-"""Retries a call to a server: a read store may be locked, or a server may have just restarted."""
+"""Retries a call to a server that fails temporarily: a read store may be locked, or the server may be restarting."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Creates topics, and the initial offsets of new subscribers with ``idempotent = "no"``, before the first worker starts.
 
-Run the command again after partitions were added, because a subscriber with ``idempotent = "no"`` reads no partition without a
-commit.
+The command is ``streams-app topics create``. An operator has to run it again after partitions were added, because a subscriber with
+``idempotent = "no"`` reads no partition without a commit.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """Compares a read store with its value source, in bounded memory, while workers continue.
 
 There are two passes. The first pass compares the cells of the store with the value source, batch by batch: it finds wrong and extra
-cells. The second pass reads the folded topics up to the progress of the store and looks up each cell there: it finds missing cells.
-If records carry the values, only the second pass runs, and compares each record with its cell unless the cell is newer.
+cells. The second pass reads the output topics of the folds, up to the checkpoints of the store. It looks up the cells of each
+record in the store: it finds missing cells. If records carry the values, there is no first pass. The second pass then also compares
+each record with its cells, except cells that have a newer version.
 
-A difference may be temporary: a value has changed in the source, and its group is still open, or its record is not applied yet. So
-each difference is checked a second time. Before the second check, the comparison waits some seconds, and then until the store has
-applied the topics up to their ends. A difference is reported if neither side has changed and the group is not open. If records
-carry the values, the second check follows at once.
+A difference may be temporary: the value has changed in the source, but the group with this change is still open, or the store has
+not applied the record of the group yet. So each difference is checked a second time. Before the second check, the comparison waits
+some seconds, and then until the store has applied the topics up to their ends. A difference is reported if neither side has changed
+and the group is not open. If records carry the values, the second check follows at once.
 
 Records from before a reset of their fold prove nothing: the source topic may have been created again since, so that their versions
-are not comparable and their values may be stale. Only their cells are used; current values are read from the value source.
+are not comparable and their values may be stale. They only show which cells exist; current values are read from the value source.
 """
 
 from __future__ import annotations
@@ -302,7 +303,12 @@ class Verification:
 
 
 def left_of(log_bounds: Mapping[TP, tuple[int, int]], progress: Mapping[TP, int]) -> int:
-    """Return the number of offsets that a store has not applied, in all partitions, including offsets without a record (pure)."""
+    """Return the number of offsets that a store has not applied, in all partitions, including offsets without a record (pure).
+
+    Args:
+        log_bounds: First offset and last stable offset of each partition.
+        progress: Checkpoint of the store in each partition; a partition without one counts as a whole.
+    """
     return sum(max(0, end - max(begin, progress.get(tp, begin))) for tp, (begin, end) in log_bounds.items())
 
 

@@ -44,19 +44,21 @@ def usual_url(http: HttpSettings) -> str | None:
 
 
 def metrics_url(url: str) -> str:
-    """Return the URL of a worker's metrics, given as ``host:8080``, ``http://host:8080/`` or ``http://host:8080/metrics``."""
+    """Return the URL of the metrics of a worker, such as ``http://host:8080/metrics``.
+
+    Args:
+        url: Address of the worker: ``host:8080``, ``http://host:8080/``, or already the URL of the metrics.
+    """
     whole = url if "://" in url else f"http://{url}"
     return whole.rstrip("/").removesuffix("/metrics") + "/metrics"
 
 
 def page_of(url: str, text: str, app_id: str) -> Page:
-    """Return a page with metrics that were read (pure).
-
-    If the text does not come from a worker of this application, the page has no metrics, and its fault says so.
+    """Return the metrics in the answer of a worker; a fault if another application, or no worker, has answered (pure).
 
     Args:
         url: Address of the worker.
-        text: The answer to the request.
+        text: Body of the HTTP answer.
         app_id: Name of the application.
     """
     found = _BUILD_INFO.search(text)
@@ -68,9 +70,9 @@ def page_of(url: str, text: str, app_id: str) -> Page:
 
 
 async def pages(settings: Settings, urls: Sequence[str]) -> list[Page]:
-    """Read the metrics of workers concurrently, and return a page for each address, in order.
+    """Read the metrics of workers concurrently; return one result for each address, in the order of ``urls``.
 
-    If a request failed, its page has the reason in :attr:`Page.fault`.
+    If a request failed, its result has the reason in :attr:`Page.fault`. A request ends after :data:`ANSWER_SECONDS`.
 
     Args:
         settings: Settings of the application, with its id and the token to send.
