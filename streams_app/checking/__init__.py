@@ -1,7 +1,8 @@
 """Checks whether a worker can run: HTTP, tracing, servers, rights, logs, transactions, stores, subscribers, live views, journals.
 
-Findings are yielded as they arrive. If a server does not answer within a few seconds, its checks end. A check that fails does not
-prevent the others. Rights to write are checked by writes that are undone: a key in Redis, and a transaction in each read store.
+Findings are yielded as they arrive. If a server does not answer within a few seconds, the checks that need it end. A finding that
+is an error does not prevent other checks. Rights to write are checked by writes that are undone: a key in Redis, and a transaction
+in each read store.
 """
 
 from __future__ import annotations

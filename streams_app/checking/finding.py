@@ -9,7 +9,7 @@ from streams_app.formatting import MINUTE, span
 
 
 class Level(StrEnum):
-    """Severity of a finding."""
+    """Severity of a finding: ``ok``, ``warning``, or ``error`` if a worker cannot run or would lose events."""
 
     OK = "ok"
     WARNING = "warning"
@@ -21,7 +21,7 @@ class Finding:
     """Result of one check: severity, description and advice.
 
     Attributes:
-        level: Severity. ``error`` means that a worker cannot run, or would lose events.
+        level: Severity of the result.
         text: Description of the result.
         advice: What the operator has to do; empty: nothing.
         is_away: Whether Kafka or Redis cannot be reached, so that the checks that need it are skipped.

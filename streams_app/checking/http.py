@@ -1,4 +1,4 @@
-"""Checks, by its settings, who may read the HTTP pages of a worker (pure). Each module of this package checks one subject."""
+"""Checks whether the settings protect the HTTP pages of a worker (pure). Each module of this package checks one subject."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from streams_app.settings import HttpSettings
 
 
 def http_finding(http: HttpSettings) -> Finding:
-    """Check whether others can read the HTTP pages of a worker over the network without a token."""
+    """Check whether the HTTP pages of a worker can be read over the network without a token; if so, the finding is a warning."""
     if _is_loopback(http.host):
         return Finding(Level.OK, f"health, metrics and groups are served on {http.host} only")
     if http.token_file is not None:

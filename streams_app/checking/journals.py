@@ -1,4 +1,4 @@
-"""Checks of journals: retention of their source topics, and memory of Redis."""
+"""Checks of journals: retention of their source topics, and memory of Redis for their events."""
 
 from __future__ import annotations
 
@@ -69,7 +69,13 @@ def room_finding(journals: Sequence[JournalSettings], servers: Collection[Mappin
 
 
 def source_findings(journal: JournalSettings, config: Mapping[str, str], partitions: int) -> list[Finding]:
-    """Check whether retention, cleanup policy and number of partitions of a source suit a journal (pure)."""
+    """Check whether retention, cleanup policy and number of partitions of a source suit a journal (pure).
+
+    Args:
+        journal: The journal.
+        config: Configuration of its source topic in Kafka, such as ``retention.ms``.
+        partitions: Number of partitions of the topic, among which ``max_bytes`` of the journal is divided.
+    """
     found = []
     if (share := journal.share(partitions)) < MIN_BYTES:
         what = f"journal {journal.name} has {share:,} bytes of Redis for each of the {partitions:,} partitions of {journal.source}"

@@ -1,4 +1,4 @@
-"""Checks of live views: retention of their source topics, state in Redis, origins, file descriptors, and secrets of tokens."""
+"""Checks of live views: retention of source topics, state in Redis, web origins, file descriptors, secrets of tokens."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def stored_findings(settings: Settings, stored: Mapping[str, Collection[str]]) -
 
 
 def origin_findings(settings: Settings) -> list[Finding]:
-    """Report origins that would send tokens of private views over unencrypted HTTP (pure)."""
+    """Report web origins whose pages would send tokens of private views over unencrypted HTTP (pure)."""
     origins = settings.live_server.origins
     private = [view.name for view in settings.live if not view.public]
     plain = [origin for origin in origins if origin.startswith("http://") and not _is_local(origin)]
@@ -94,7 +94,12 @@ def _is_local(origin: str) -> bool:
 
 
 def view_findings(view: LiveView, config: Mapping[str, str]) -> list[Finding]:
-    """Check whether retention and cleanup policy of a source suit a view (pure)."""
+    """Check whether retention and cleanup policy of a source suit a view (pure).
+
+    Args:
+        view: The live view.
+        config: Configuration of its source topic in Kafka, such as ``retention.ms``.
+    """
     found = []
     kept_ms = int(config.get("retention.ms", NO_RETENTION_LIMIT))
     if kept_ms != NO_RETENTION_LIMIT and kept_ms < view.expiry_ms:

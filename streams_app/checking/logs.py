@@ -106,7 +106,13 @@ async def _compared(settings: Settings, reader: ComparedReader, read: Read) -> l
 
 
 def recreations(reader: ComparedReader, read: Read, ids: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield one finding if a reader has read an earlier log of its topic in any partition (pure)."""
+    """Yield one finding if a topic was deleted and created again since a component has read it; otherwise nothing (pure).
+
+    Args:
+        reader: Component that reads the topic.
+        read: Stored position of the component in each partition.
+        ids: Current id of each topic.
+    """
     for tp, so_far in read.items():
         if so_far.topic_id in (UNKNOWN, ids[tp.topic]):
             continue

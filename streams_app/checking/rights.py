@@ -16,7 +16,10 @@ from streams_app.subscribers.declaration.loading import catalogue_of
 
 
 async def rights_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Check the rights of the application's Kafka user. Nothing is found if Kafka does not answer or does not report rights."""
+    """Yield a finding for each right in Kafka that the application needs and its user lacks.
+
+    Nothing is yielded if no right is missing, Kafka does not answer, or Kafka does not report rights.
+    """
     try:
         needed = rights_of(without_subscribers(settings).with_subscribers(), topics_of(declared(settings)))
         useful = [*_described_configs(settings), *_published(settings)]

@@ -14,7 +14,7 @@ from streams_app.subscribers.declaration.loading import catalogue_of
 
 
 async def schema_registry_findings(settings: Settings) -> AsyncIterator[Finding]:
-    """Check the schema registry. Nothing is found if the settings name no registry and no format needs one."""
+    """Check the schema registry; yield one finding. Yield nothing if the settings name no registry and no format needs one."""
     formats: list[Format] = [fold.format for fold in settings.folds]
     formats += [view.format for view in settings.live] + [journal.format for journal in settings.journals]
     if settings.events.catalogue is not None:

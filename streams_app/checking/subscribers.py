@@ -36,7 +36,12 @@ ID_BYTES: Final = 120
 
 
 async def subscriber_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
-    """Check the catalogue against the settings and, if ``asks`` is set, the retention and the commits in Kafka."""
+    """Check whether the catalogue fits the settings, and whether Kafka has the retention and the commits that subscribers need.
+
+    Args:
+        settings: Settings of the application. If they name no catalogue, nothing is checked.
+        asks: Whether to connect to Kafka. If False, only the catalogue is checked.
+    """
     if settings.events.catalogue is None:
         return
     try:
@@ -131,9 +136,11 @@ def type_findings(
 
 
 def id_findings(subscriptions: Sequence[Subscription]) -> Iterator[Finding]:
-    """Estimate the memory for remembered event ids, and warn of subscribers that an event may reach under a second id (pure).
+    """Estimate the memory for the event ids that a subscriber remembers, and warn if deduplication by id is not enough (pure).
 
-    Only subscribers that remember event ids are checked, those with ``idempotent = "unknown"`` or ``"no"``.
+    Subscribers that remember event ids are checked: those with ``idempotent = "unknown"`` or ``"no"``. The warning is for
+    ``"no"``, if the subscriber reads the records of a fold: after a loss of Redis, a second record with another id may contain the
+    same events of the fold.
     """
     for one in subscriptions:
         declared = one.subscriber
@@ -150,7 +157,11 @@ def id_findings(subscriptions: Sequence[Subscription]) -> Iterator[Finding]:
 def retention_findings(subscriptions: Sequence[Subscription], retention: Mapping[str, int]) -> Iterator[Finding]:
     """Check whether topics retain an event for as long as a subscriber may take for it (pure).
 
-    This is the time for all its attempts and the setting ``patience`` together.
+    A subscriber may take the time for all attempts of an event and the setting ``patience`` together.
+
+    Args:
+        subscriptions: The subscribers.
+        retention: Retention of each topic in ms; :data:`.NO_RETENTION_LIMIT`: no limit. Topics of unknown retention are omitted.
     """
     for one in subscriptions:
         rule = one.subscriber.retry
@@ -170,7 +181,15 @@ def retention_findings(subscriptions: Sequence[Subscription], retention: Mapping
 
 
 def commit_finding(one: Subscription, tps: Collection[TP], commits: Mapping[TP, PartitionCommit]) -> Finding:
-    """Check whether an at-most-once subscriber has a commit with metadata in each partition (pure)."""
+    """Check whether an at-most-once subscriber has a commit with metadata in each partition (pure).
+
+    A worker does not run the subscriber if one of these commits is missing.
+
+    Args:
+        one: The subscriber.
+        tps: All partitions that the subscriber reads.
+        commits: The current commits of its consumer group.
+    """
     name = one.subscriber.name
     missing = len(set(tps) - commits.keys())
     if missing:
