@@ -28,8 +28,8 @@ def catalogue_of(settings: Settings) -> Catalogue:
 def faults_beside(path: Path | None, environ: Mapping[str, str]) -> list[str]:
     """Return the faults of the settings sections ``[subscribers.NAME]``, to report them together with faults of other settings.
 
-    If the catalogue cannot be imported, the faults of the import are returned instead. The list is empty if no catalogue is set or
-    no such section exists, or if the file is not readable: then :meth:`Settings.load` reports why.
+    If the catalogue cannot be imported, the faults of the import are returned instead. If no catalogue is set, or no such section
+    exists, the list is empty. If the file is not readable, the list is empty, too: :meth:`Settings.load` reports this fault.
 
     Args:
         path: The settings file, as for :meth:`Settings.load`.

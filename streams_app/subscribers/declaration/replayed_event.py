@@ -63,7 +63,7 @@ def replay_headers(subscriber: str, origin: OriginalPosition, headers: Headers) 
 
 
 def is_replay_for(subscriber: str, headers: Headers) -> bool:
-    """Return whether a replayed record is meant for a subscriber."""
+    """Return whether the headers of a record from the replay topic name this subscriber as its destination."""
     return bool(headers) and headers[0] == (REPLAY_HEADER, subscriber.encode())
 
 
@@ -78,9 +78,10 @@ def parse_replay(headers: Headers) -> tuple[OriginalPosition, Headers] | None:
 
 
 def received_headers(headers: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
-    """Return the headers of an event as they are copied into its dead letter, so that a replay can restore them.
+    """Return the headers by which a dead letter preserves the headers of its event, so that a replay can restore them.
 
-    If all headers together are larger than :data:`RECEIVED_BYTES`, one header with their total size replaces them.
+    The result is :data:`RECEIVED_HEADER`, whose value is the number of the event's headers, followed by these headers. If they are
+    larger than :data:`RECEIVED_BYTES` together, the result is one other header with their total size.
     """
     size = sum(len(name.encode()) + len(value or b"") for name, value in headers)
     if size > RECEIVED_BYTES:

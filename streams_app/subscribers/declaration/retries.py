@@ -111,7 +111,13 @@ class Retries:
 
 
 def duration(label: str, value: Any, faults: list[str]) -> timedelta:
-    """Parse a duration; if it is not valid, add a fault and return a duration of 0."""
+    """Parse a duration. If it is not valid, return a duration of 0, and append a fault that names the duration.
+
+    Args:
+        label: Name of the duration, with which the fault begins.
+        value: A duration such as ``30s``, or a timedelta.
+        faults: List to which the fault is appended.
+    """
     try:
         parsed = parse_duration(value)
     except ValueError as error:

@@ -117,7 +117,7 @@ class Subscriber(Generic[T, M, R_co]):
         rate: Maximum rate at which attempts start in all workers together; None: no limit.
         retry: How often and how soon an event is retried.
         remember: How long event ids are stored for deduplication; unused if ``idempotent`` is ``yes``.
-        patience: Maximum time during which failures do not count as attempts of their events while the circuit breaker is open.
+        patience: Maximum time for which an open circuit breaker keeps failures from counting as attempts of their events.
         start: Where the subscriber begins at its first start: at the first record (``earliest``) or after the last one
             (``latest``).
         is_enabled: Whether workers run the subscriber.
@@ -173,7 +173,7 @@ class Subscriber(Generic[T, M, R_co]):
 
     @property
     def requires_commit(self) -> bool:
-        """Whether a partition without a commit cannot be claimed, because only the commit lists which events have begun."""
+        """Whether a commit must exist before a partition can be claimed, because only the commit lists which events have begun."""
         return self.idempotent == "no"
 
     @property
@@ -188,7 +188,7 @@ class Subscriber(Generic[T, M, R_co]):
 
     @property
     def patience_ms(self) -> int:
-        """Maximum time, in ms, during which failures do not count as attempts of their events while the circuit breaker is open."""
+        """Maximum time, in ms, for which an open circuit breaker keeps failures from counting as attempts of their events."""
         return milliseconds(self.patience)
 
 
@@ -222,7 +222,7 @@ def subscriber(
             limit.
         retry: How often and how soon an event is retried.
         remember: How long event ids are stored for deduplication; unused if ``idempotent`` is ``yes``.
-        patience: Maximum time during which failures do not count as attempts of their events while the circuit breaker is open.
+        patience: Maximum time for which an open circuit breaker keeps failures from counting as attempts of their events.
         start: Where the subscriber begins at its first start: at the first record (``earliest``) or after the last one
             (``latest``).
         enabled: Whether workers run the subscriber.
@@ -260,7 +260,7 @@ def subscriber(
 
 
 def rate_of(text: Any, faults: list[str]) -> Rate | None:
-    """Parse a rate such as ``50/s``; if it is not valid, add a fault and return None."""
+    """Parse a rate such as ``50/s``. If it is not valid, append a fault to ``faults``, and return None."""
     match = RATE.match(text.strip()) if isinstance(text, str) else None
     if match is None or not 1 <= int(match[1]) <= MAX_EACH_PERIOD:
         faults.append(f"rate = {text!r} is not a number of 1 to {MAX_EACH_PERIOD} and a unit, as in 50/s, 100/m, 1000/h")
