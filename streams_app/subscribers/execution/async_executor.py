@@ -1,4 +1,4 @@
-"""Executor slots for ``async`` functions: tasks on one event loop for all functions, which runs in a separate thread."""
+"""Executor slots for ``async`` functions: tasks on an event loop that all functions share, in a separate thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DONE: Final = AttemptOutcome.DONE
 
 
 class UserLoop:
-    """Event loop of all ``async`` functions of users, which runs in a separate thread.
+    """Event loop in a separate thread, on which all ``async`` functions of users run.
 
     It is a uvloop, because the loop of asyncio rounds each wait up to the next millisecond, and releases the GIL whenever another
     thread wakes it.
@@ -218,7 +218,7 @@ class AsyncExecutor(Executor):
 
 
 def stack_of(task: asyncio.Task[Any]) -> str:
-    """Return the formatted stack of a waiting task; ``Task.get_stack`` returns only its outermost frame."""
+    """Return all frames of a waiting task as formatted text; ``Task.get_stack`` returns only the outermost one."""
     frames = []
     waits: Any = task.get_coro()
     while (frame := getattr(waits, "cr_frame", None)) is not None:

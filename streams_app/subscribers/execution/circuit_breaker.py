@@ -86,12 +86,22 @@ class CircuitBreaker:
         return not self.is_suspended or (running == 0 and now_ms >= self._next_ms)
 
     def takes_fresh(self) -> bool:
-        """Return True if the next probe takes a fresh event, False for a due retry. The answer alternates with each call."""
+        """Return whether the next probe takes an event that has not failed yet (True), or a due retry (False).
+
+        The answer alternates with each call.
+        """
         self._was_fresh = not self._was_fresh
         return self._was_fresh
 
     def counts(self, now_ms: int) -> bool:
-        """Return whether a failure at this time counts as an attempt of its event."""
+        """Return whether a failure counts as an attempt of its event.
+
+        While the breaker is closed, each failure counts. While it is open, failures count only once it has been open for
+        ``patience_ms``.
+
+        Args:
+            now_ms: Monotonic time of the failure.
+        """
         return not self.is_suspended or now_ms - self._since_ms >= self._patience_ms
 
     def next_ms(self) -> int | None:
@@ -118,8 +128,9 @@ class CircuitBreaker:
 
         Args:
             event: The event, or a hashable value that identifies it.
-            begun_ms: When the attempt started. An attempt that started before the suspension does not delay the next probe.
-            now_ms: When the attempt ended.
+            begun_ms: Monotonic time at which the attempt started. An attempt that started before the suspension does not delay the
+                next probe.
+            now_ms: Monotonic time at which the attempt ended.
         """
         if self.is_suspended:
             if begun_ms > self._since_ms:

@@ -97,7 +97,7 @@ class DeadLetterWriter:
         self._has_some.set()
 
     def sample_stalled(self) -> bool:
-        """Return whether the request that was being sent at the previous sample is still not acknowledged."""
+        """Return whether the request that was being sent at the previous call is still not acknowledged."""
         before, self._sampled = self._sampled, self._sending
         return bool(self._sending) and self._sending is before
 
@@ -105,7 +105,7 @@ class DeadLetterWriter:
         self.fault = unacknowledged_text(topic, error)
 
     async def forever(self) -> None:
-        """Send queued dead letters until the task is cancelled."""
+        """Send queued dead letters to the dead-letter topic until the task is cancelled."""
         while True:
             await self._has_some.wait()
             self._has_some.clear()
@@ -120,7 +120,10 @@ class DeadLetterWriter:
                 self._on_acknowledged([event for event, _ in sending])
 
     async def sent(self, seconds: float) -> None:
-        """Wait until the broker has acknowledged all queued dead letters, for at most ``seconds``; :meth:`forever` must run."""
+        """Wait until the broker has acknowledged all queued dead letters; :meth:`forever` must run.
+
+        After ``seconds``, return without an error, although some may not be acknowledged.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._unsent or self._sending:
@@ -147,7 +150,10 @@ class DeadLetterWriter:
             self._count([(event, second.reason)])
 
     async def send_last(self, dead_letters: Sequence[tuple[InFlightEvent, DeadLettering]], seconds: float) -> None:
-        """Send dead letters of events that this claim can no longer finish; give up after ``seconds``."""
+        """Send dead letters of events that this claim can no longer finish, and wait until the broker has acknowledged them.
+
+        After ``seconds``, return without an error; then some of these dead letters may be missing.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._sender.send([self._rejected(event, dead_letter) for event, dead_letter in dead_letters])

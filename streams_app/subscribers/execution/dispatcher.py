@@ -45,7 +45,7 @@ class QueueLimit(Enum):
 
 
 class RecentEnds:
-    """Measures how many attempts end within a period of :data:`SOON_MS`."""
+    """Measures how many attempts end per :data:`SOON_MS`."""
 
     def __init__(self) -> None:
         self._ended = self._count = self._since_ms = 0
@@ -58,7 +58,7 @@ class RecentEnds:
             self._count, self._since_ms = 0, now_ms
 
     def ended(self, now_ms: int) -> int:
-        """Estimate how many attempts end within :data:`SOON_MS`; 0 if none has ended recently."""
+        """Estimate how many attempts will end within the next :data:`SOON_MS`; 0 if none has ended recently."""
         return self._ended if now_ms - self._since_ms < 2 * SOON_MS else 0
 
 
@@ -67,7 +67,7 @@ class EventSource(Protocol):
 
     @property
     def in_flight(self) -> int:
-        """Number of unfinished events if they are so many that the reader is paused, otherwise 0."""
+        """If the reader of the partition is paused, the number of unfinished events that pause it; otherwise 0."""
 
     def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Attempt]:
         """Take the next events of the partition, and return their attempts: fewer than ``most`` only if no more may start now.
@@ -176,7 +176,7 @@ class Dispatcher:
     def statuses(self) -> list[PartitionStatus]:
         """Return the status of each partition that supplies events.
 
-        If no attempt may start because the rate limiter waits for Redis, each partition waits for ``redis``, too.
+        If no attempt may start because the rate limiter waits for Redis, ``waits_for`` of each partition also contains ``redis``.
         """
         statuses = [source.status() for source in self._sources]
         if self._rate_limiter is not None and self._rate_limiter.waits_for_redis:
@@ -208,7 +208,10 @@ class Dispatcher:
             self.executor.put(attempts)
 
     def withdrawn(self, attempts: list[Attempt]) -> None:
-        """Receive attempts that do not start: finish the events of duplicates, and requeue the events of cancelled attempts."""
+        """Handle attempts that were taken, but do not start.
+
+        If the event of an attempt is a duplicate, the event is finished. If the attempt was cancelled, its event is requeued.
+        """
         if attempts:
             self._on_ended(attempts)
 

@@ -261,7 +261,7 @@ class AttemptsWaiter:
         self._changed.set()
 
     def shorten_deadline(self, seconds: float) -> None:
-        """Set a deadline ``seconds`` from now; an earlier deadline stays in force."""
+        """Set a deadline for :meth:`within`, ``seconds`` from now; an earlier deadline stays in force."""
         self._timers.append(asyncio.get_running_loop().call_later(seconds, self._time_is_up))
 
     def _time_is_up(self) -> None:
@@ -283,7 +283,10 @@ class AttemptsWaiter:
         return self._have_ended()
 
     async def cancelled_within(self, seconds: float) -> None:
-        """Wait until cancelled attempts have ended, for at most ``seconds``, whether or not the deadline is reached."""
+        """Wait until cancelled attempts have ended, for at most ``seconds``.
+
+        The deadlines of :meth:`within` and :meth:`shorten_deadline` do not limit this wait.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._have_ended():

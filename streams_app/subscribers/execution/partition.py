@@ -32,7 +32,7 @@ class SubscriberPartition:
         metadata_bytes: Size of the metadata of the last commit.
         is_claimed: Whether :meth:`restore` was called.
         is_revoked: Whether the partition is being released, so that no attempt may start any more.
-        unwritten_ids: Offset and id of each event whose id Redis has lost, and which is not written back yet.
+        unwritten_ids: Offset and id of each event whose id Redis has lost, until the id is written back.
         start_limit: Maximum number of events that the guarantee lets start together. 0 lets none start; None means no limit.
     """
 

@@ -1,4 +1,4 @@
-"""Queues of the events of one partition that have not started (pure)."""
+"""Queues in which the events of one partition wait for their next attempt (pure)."""
 
 from __future__ import annotations
 

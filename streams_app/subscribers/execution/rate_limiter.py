@@ -114,10 +114,10 @@ class RateLimiter:
                     await self._is_short.wait()
 
     async def once(self, wanted: int) -> int:
-        """Request leases, unless none are needed and the last request is recent.
+        """Request leases from Redis if some are needed, or if the last request is at least a second old.
 
         Args:
-            wanted: Number of leases that can be used.
+            wanted: Number of leases that can be used, including unused ones from earlier requests.
 
         Returns:
             Delay in ms before the next request if fewer leases than wanted were granted, otherwise 0.

@@ -1,4 +1,4 @@
-"""Decides after a failed attempt whether its event is retried, after a delay with jitter, or becomes a dead letter (pure)."""
+"""Decides what follows a failed attempt: a retry of its event, delayed with jitter, or a dead letter (pure)."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class ThreadExecutor(Executor):
 
 
 def stack_of(slot: int) -> str:
-    """Return the formatted stack of a thread; "" if it has ended."""
+    """Return the formatted stack of the thread whose identifier is ``slot``; "" if the thread has ended."""
     frame = sys._current_frames().get(slot)
     return "" if frame is None else "".join(traceback.format_stack(frame))
 
