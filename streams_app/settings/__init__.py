@@ -1,4 +1,4 @@
-"""Settings of a worker: ``streams.toml`` and the environment as frozen models."""
+"""Settings of an application: ``streams.toml`` and the environment as immutable models."""
 
 from streams_app.settings.base import has_late_at, redacted
 from streams_app.settings.journals import JournalSettings

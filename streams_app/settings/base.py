@@ -1,6 +1,6 @@
-"""Base of all sections of ``streams.toml``: frozen models; URLs without their credentials.
+"""Base class of all sections of ``streams.toml``, and functions for the credentials in URLs.
 
-Rules across sections, such as topics with two uses, are in ``Settings`` of ``sections.py``.
+Rules that concern several sections, for example that no topic has two uses, are in ``Settings`` of ``sections.py``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def redacted(url: str) -> str:
 def has_late_at(url: str) -> bool:
     """Return whether the path of a URL contains an ``@``.
 
-    If so, the password probably contains an unescaped ``/``, which was parsed as the end of the host.
+    The probable cause is a password with an unescaped ``/``: parsers of URLs take this ``/`` for the end of the host.
     """
     _, _, path = url.partition("://")[2].partition("/")
     return "@" in path

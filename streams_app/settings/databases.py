@@ -1,6 +1,7 @@
-"""The databases of read stores: one entry each, with all that is known of a database without its folder and its driver.
+"""Describes each database that read stores support, without importing its driver.
 
-Settings are checked by these entries. :mod:`streams_app.read_store.registry` imports the folder of a database once a URL names it.
+Settings are checked by these descriptions. :mod:`streams_app.read_store.registry` imports the folder of a database once a URL names
+the database.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ class RegisteredDatabase:
         example: URL of a store, for messages.
         driver: Module of the driver; empty if the driver is part of Python.
         package: Package that installs the driver; empty if the driver is part of Python.
-        driver_logger: Logger of the driver that would log each failed request with its content, and is therefore silenced; empty
-            if there is none.
+        driver_logger: Name of a logger of the driver that is silenced, because it would log each failed request with its content;
+            empty if there is none.
         has_login: Whether the database has users and rights, which a worker checks when it starts.
         is_file: Whether a URL names a file instead of a server.
         is_source: Whether the database can also be a ``source_url``.
         keeps_former_table: Whether a rebuild retains the former table, whose name then has a suffix.
-        needs_columns: Whether ``shape = "groups"`` needs ``columns``, because a table has no column for an unexpected name.
+        needs_columns: Whether a store with ``shape = "groups"`` must set ``columns``, because its table has no column for other
+            names.
         default_schema: Schema of a table whose name has none; empty if the database has no schemas.
         default_port: Port of a URL without a port, when the URLs of two stores are compared; 0 if none is assumed.
     """
@@ -91,7 +93,12 @@ def location_of(url: str) -> str:
 
 
 def table_name_of(url: str, table: str) -> str:
-    """Return the name of a table in a form that can be compared: in lower case, and without the default schema."""
+    """Return the name of a table in a form that can be compared: in lower case, and without the default schema of its database.
+
+    Args:
+        url: URL of the database.
+        table: The name, with or without a schema.
+    """
     database = database_of(url)
     schema = f"{database.default_schema}." if database is not None and database.default_schema else ""
     return table.lower().removeprefix(schema)

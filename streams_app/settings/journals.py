@@ -105,7 +105,7 @@ class JournalSettings(Section):
 
     @property
     def key_fields(self) -> tuple[str, ...]:
-        """The fields or dotted paths of the key, in their order; only ``@key`` for the record key."""
+        """The fields or dotted paths of the key, in their order; ``("@key",)`` if the key is the record key."""
         return (self.key,) if isinstance(self.key, str) else self.key
 
     @property

@@ -194,7 +194,7 @@ class LiveView(Section):
 
 
 class LiveServer(Section):
-    """``[live_server]``: the server that streams live views to browsers, and the pages that may connect."""
+    """``[live_server]``: the server that streams live views to browsers, and the web sites from which browsers may connect."""
 
     host: str = "127.0.0.1"
     """Address on which live views are served."""
@@ -232,12 +232,12 @@ class LiveServer(Section):
 
     @property
     def interval_ms(self) -> int:
-        """Interval at which Redis is polled for open pages, in ms."""
+        """Interval at which the server polls Redis for changes of open pages, in ms."""
         return milliseconds(self.interval)
 
     @property
     def beat_ms(self) -> int:
-        """Interval at which the server confirms to an open page that its connection is alive, in ms."""
+        """Interval at which the server confirms to each connected browser that its connection is alive, in ms."""
         return milliseconds(self.beat)
 
     @property

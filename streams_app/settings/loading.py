@@ -68,9 +68,13 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
 
 
 def legible(path: Path | None, environ: Mapping[str, str]) -> tuple[EventsSettings | None, tuple[SubscriberSettings, ...]]:
-    """Return ``[events]`` and ``[subscribers.NAME]`` without their invalid keys, for settings that :func:`load` rejects.
+    """Return the valid part of ``[events]`` and ``[subscribers.NAME]``, although :func:`load` rejects the settings.
 
-    A section that cannot be used even without these keys is None, or is missing from the tuple.
+    Invalid keys are omitted.
+
+    Returns:
+        The section ``[events]``, or None if it is invalid even without these keys; and the sections ``[subscribers.NAME]``, without
+        those that are invalid even without these keys. None and an empty tuple if the file cannot be read.
     """
     try:
         values, _ = _given(path, environ)

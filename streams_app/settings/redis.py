@@ -1,4 +1,4 @@
-"""``[redis]``: the URL of the server, whose form is checked, and passwords, which are read from files."""
+"""``[redis]``: the URL of Redis, and passwords. The form of the URL is checked; passwords are read from files."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class RedisSettings(Section):
 
     @property
     def redacted_url(self) -> str:
-        """Address without user and password, for logs."""
+        """URL without user and password, for logs."""
         return redacted(self.url)
 
 

@@ -1,4 +1,4 @@
-"""``[schema_registry]``: address of the registry with the schemas of framed events."""
+"""``[schema_registry]``: connection to the schema registry, which stores the schemas of framed events."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ class SchemaRegistrySettings(Section):
 
     @property
     def redacted_url(self) -> str:
-        """Address without credentials, for logs."""
+        """URL without credentials, for logs; empty if no URL is set."""
         return redacted(self.url or "")

@@ -140,7 +140,7 @@ class KafkaSettings(Section):
 
 
 class HttpSettings(Section):
-    """``[http]``: the server of metrics, health and open groups."""
+    """``[http]``: the HTTP server of a worker, which shows metrics, health and open groups."""
 
     host: str = "127.0.0.1"
     """Address on which metrics and health are served."""
@@ -193,7 +193,7 @@ class WorkerSettings(Section):
 
 
 class TracingSettings(Section):
-    """``[tracing]``: spans of OpenTelemetry."""
+    """``[tracing]``: whether work is recorded as spans of OpenTelemetry."""
 
     enabled: bool = False
     """Whether calls of subscribers, published events, folded records and batches of read stores have spans; needs the extra
@@ -363,13 +363,14 @@ class Settings(Section):
         """Load settings from the file, overridden by the environment.
 
         Args:
-            path: The file. None means the file that ``STREAMS_APP_CONFIG`` names, or ``./streams.toml`` if it is not set. If that
-                does not exist either, the settings consist of the environment.
+            path: The file. None: the file that ``STREAMS_APP_CONFIG`` names, or ``./streams.toml`` if this variable is not set. If
+                ``./streams.toml`` does not exist then, the settings consist of the environment.
             environ: Environment variables. ``STREAMS_APP_<SECTION>_<KEY>`` overrides a setting; a ``-`` in a name is written as
                 ``_``.
 
         Raises:
-            ConfigurationError: The settings have faults, and the error lists all of them; or there are no settings.
+            ConfigurationError: The settings have faults, and the error lists all of them; or the file cannot be read; or there is
+                neither a file nor a setting in the environment.
         """
         from streams_app.settings.loading import load  # imported late: that module imports this class
 

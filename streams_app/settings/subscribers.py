@@ -1,4 +1,4 @@
-"""``[events]`` and ``[subscribers.NAME]``: the location of the declarations in Python, and a deployment's overrides of them."""
+"""``[events]`` names the catalogue in Python; ``[subscribers.NAME]`` overrides declarations of its subscribers for a deployment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CATALOGUE: Final = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*")
 
 
 class EventsSettings(Section):
-    """``[events]``: the events and subscribers of the application."""
+    """``[events]``: the catalogue in Python, which declares the events and subscribers of the application."""
 
     catalogue: str | None = None
     """``module:name`` of the ``Catalogue``; modules are searched in the current directory first."""
