@@ -14,7 +14,7 @@ An exception with ``-`` does not end a process.
     ├── UnknownFoldError        -  a request names a fold that is not declared
     ├── InternalError          70  a bug, or a dependency that violates its guarantees
     ├── BadEventError           -  one event cannot be folded, handled or published; a received event becomes a dead letter
-    │   └── BeyondDoubleError   -  the JSON of an event has a number beyond a double; only readers of this number fail
+    │   └── BeyondDoubleError   -  the JSON of an event has a number beyond a double; only a component that uses it fails
     └── NotDecodedError         -  an event could not be decoded when the function of its subscriber was about to be called
 """
 
@@ -75,8 +75,8 @@ class JournalGoneError(StreamsAppError):
 
     Attributes:
         partition: Number of the partition.
-        floor: First offset of the partition whose events are not removed.
-        lost: First and last offset after the cursor whose events are removed.
+        floor: Offset after the last removed one.
+        lost: First and last of the removed offsets that follow the cursor.
         next: Cursor with which a reader continues at ``floor``.
     """
 
@@ -156,7 +156,7 @@ class NotDecodedError(StreamsAppError):
 
 
 class BeyondDoubleError(BadEventError):
-    """The JSON of an event has a number that is too large for a double; only readers of this number must reject the event.
+    """The JSON of an event has a number that is too large for a double. Only a component that uses the number rejects the event.
 
     Attributes:
         rest: The event, with null instead of each such number.

@@ -284,7 +284,10 @@ def group_value(member: bytes) -> Any:
 
 
 def is_only_text(text: str) -> bool:
-    """Return whether a group key on the command line can only mean its text, and not a number, a boolean, a list or quoted text."""
+    """Return whether a group key on the command line can only stand for this text itself.
+
+    False if it may also stand for a number, a boolean, a list or a quoted text.
+    """
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -35,12 +35,20 @@ def exit_now(exit_code: int) -> NoReturn:
 
 
 def exit_seconds(grace_seconds: float) -> float:
-    """Return the time limit of the shutdown in seconds; a grace period longer than the default extends this limit."""
+    """Return the time limit of the shutdown in seconds; it is longer if ``worker.grace`` exceeds its default.
+
+    Args:
+        grace_seconds: The setting ``worker.grace``.
+    """
     return max(EXIT_SECONDS, grace_seconds + REST_SECONDS)
 
 
 def exit_after(grace_seconds: float) -> None:
-    """Start a timer that exits the process with exit code 75, after :func:`exit_seconds`, if it is still running."""
+    """Start a timer. If the process still runs after :func:`exit_seconds`, the timer ends it with exit code 75.
+
+    Args:
+        grace_seconds: The setting ``worker.grace``.
+    """
     seconds = exit_seconds(grace_seconds)
 
     def end() -> None:

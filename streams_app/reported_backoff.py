@@ -1,4 +1,4 @@
-"""Backoff that also decides which failures of an outage are logged; :mod:`streams_app.backoff` is pure and reads no clock."""
+"""Backoff that also decides which failures of an outage are logged; unlike :mod:`streams_app.backoff`, it reads a clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REPORT_EVERY_MS: Final = 600_000
 
 @dataclass(slots=True)
 class ReportedBackoff(Backoff):
-    """Backoff of a loop that logs its failures at first, and every ten minutes.
+    """Backoff of a loop that logs the first failure in a row, and then one failure every ten minutes.
 
     Attributes:
         clock: Measures the time since the last report.

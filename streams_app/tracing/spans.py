@@ -62,8 +62,8 @@ class Tracing:
             topic: Topic of the record.
             headers: Headers of the record.
             attributes: Further attributes of the span.
-            failure_of: Returns the exception that the span records, given the exception that the block has raised. In both cases,
-                None means success.
+            failure_of: Called with the exception that the block has raised, or None. Returns the exception that the span records as
+                its failure; None if the span counts as successful.
         """
         parent = trace_context_of(headers)
         with self._span(
