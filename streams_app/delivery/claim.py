@@ -1,4 +1,4 @@
-"""The right of a processor to its partition, and what the processor can ask of the partition by way of it.
+"""The claim: the right of a processor to its partition, with methods to commit, to send reports, and to query the log.
 
 :mod:`.claimer` creates claims; a release of the partition ends them.
 """
@@ -31,16 +31,17 @@ class LogBounds(NamedTuple):
 
 
 class ClaimedPartition(Protocol):
-    """A claimed partition, as its processors use it by way of their :class:`Claim`.
+    """Port through which the :class:`Claim` of each processor of a partition reaches that partition.
 
-    Each method implements the method of the same name of :class:`Claim`. The argument ``name`` is the name of the processor.
+    Each method does what the method of the same name of :class:`Claim` promises. The argument ``name`` is the name of the
+    processor that calls.
     """
 
     def resync(self, cause: str, why: str, script: str) -> None:
-        """Claim the partition again, unless it is being released."""
+        """Claim the partition again after a backoff; no effect while the partition is being released."""
 
     def fatal(self, error: BaseException) -> None:
-        """Handle a fatal error: for the group of the folds, end the process; for any other group, recreate its client."""
+        """Handle a fatal error: end the process if the consumer group runs folds, else recreate the Kafka client of the group."""
 
     def on_progress(self) -> None:
         """Report that delivered records were applied. A paused reader is resumed once no delivered record waits."""
@@ -70,7 +71,7 @@ class ClaimedPartition(Protocol):
         """
 
     async def offset_at(self, time_ms: int) -> int:
-        """Return an offset at or below all records with a timestamp >= ``time_ms``; the end of the log if there are none."""
+        """Return an offset from which to read all records with timestamps >= ``time_ms``; the end of the log if there are none."""
 
     def reader_view(self) -> ReaderView:
         """Return the end offsets in the last fetch reply of the partition, and the time of that fetch."""
@@ -124,7 +125,8 @@ class Claim:
     def fatal(self, error: BaseException) -> None:
         """Report an unexpected error, or one that only an operator can resolve.
 
-        After an error of a fold, the process ends. After an error of another processor, the client of its group is recreated.
+        After an error of a fold, the process ends. After an error of another processor, the Kafka client of its consumer group is
+        recreated.
         """
         self._partition.fatal(error)
 
@@ -200,7 +202,7 @@ class Claim:
         return await self._partition.broker_keeps_metadata()
 
     async def offset_at(self, time_ms: int) -> int:
-        """Return an offset at or below all records with a timestamp >= ``time_ms``; the end of the log if there are none.
+        """Return an offset from which to read all records with timestamps >= ``time_ms``; the end of the log if there are none.
 
         Raises:
             KafkaError, TimeoutError: The broker does not answer; try again.

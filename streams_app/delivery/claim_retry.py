@@ -32,7 +32,7 @@ LONG_AGO_MS: Final = 60_000
 
 
 class ReclaimBackoff:
-    """Delays repeated claims of a partition that makes no progress."""
+    """Computes the delay before a partition is claimed again; it grows while the partition makes no progress."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -74,7 +74,7 @@ class ClaimRetry:
             Seconds until the next attempt.
 
         Raises:
-            TryAgainError: For three session timeouts plus 10 s, Kafka has rejected the commits of this member, and no rebalance has
+            TryAgainError: Kafka has rejected the commits of this member for three session timeouts plus 10 s, and no rebalance has
                 begun.
         """
         now_ms = self._clock.monotonic_ms()

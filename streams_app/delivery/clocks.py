@@ -131,7 +131,7 @@ class TrustedClock:
         return ClockReading(self._clock.now_ms(), self._clock.monotonic_ms())
 
     def compare(self, asked: ClockReading, redis_ms: int) -> None:
-        """Compare the wall clock with the reply to Redis ``TIME``. Call this method as soon as the reply arrives.
+        """Update :attr:`skew_ms` and the estimate by a reply to Redis ``TIME``. Call this method as soon as the reply arrives.
 
         Args:
             asked: Reading of the clocks before the request.
@@ -144,7 +144,10 @@ class TrustedClock:
         self._redis_drift_ms = redis_ms - answered.monotonic_ms
 
     def is_trusted(self) -> bool:
-        """Return whether the wall clock is close to Redis ``TIME`` and has not jumped since the last comparison."""
+        """Return whether the wall clock agreed with Redis ``TIME`` at the last comparison, and has not jumped since.
+
+        Differences and jumps of up to :data:`SKEW_MS` are accepted.
+        """
         return self._agrees(self.read())
 
     def _agrees(self, now: ClockReading) -> bool:

@@ -55,7 +55,11 @@ class Commits:
         self._committing_now: list[Partition] = []
 
     async def commit_last(self, partitions: Collection[Partition]) -> None:
-        """Commit the final offsets of released partitions. If Kafka rejects them, call ``on_commit_rejected`` of the processors."""
+        """Commit the final offsets of released partitions.
+
+        If Kafka rejects the commit, call :meth:`.Processor.on_commit_rejected` of their processors. If Kafka or Redis does not
+        answer, only log that; the next owner may then read some records again.
+        """
         if not await self.commit_once(partitions, is_last=True):
             await asyncio.gather(
                 *(served.processor.on_commit_rejected() for one in partitions for served in one.ranges.served.values())

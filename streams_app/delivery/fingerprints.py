@@ -66,7 +66,7 @@ def followed_by(kept: Sequence[Fingerprint], record: Any) -> tuple[Fingerprint, 
 
 
 def thinned(kept: Sequence[Fingerprint], near: int = MAX_NEAR, spread: int = SPREAD) -> tuple[Fingerprint, ...]:
-    """Reduce fingerprints to the newest ``near``, the oldest, and a few in between: the older, the fewer.
+    """Drop some older fingerprints, so that they get sparser with age; the newest ``near`` and the oldest are always kept.
 
     Args:
         kept: Fingerprints in the order of their offsets; at least one.
@@ -84,7 +84,7 @@ def thinned(kept: Sequence[Fingerprint], near: int = MAX_NEAR, spread: int = SPR
 
 
 def up_to(kept: Iterable[Fingerprint], below: int) -> tuple[Fingerprint, ...]:
-    """Return the fingerprints of records below an offset."""
+    """Return the fingerprints of records whose offset is lower than ``below``."""
     return tuple(one for one in kept if one.offset < below)
 
 

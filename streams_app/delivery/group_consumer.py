@@ -83,7 +83,7 @@ class GroupConsumer(Protocol):
         """Return the first offset and the last stable offset of a partition's log, in this order."""
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:
-        """Return an offset at or below all records with a timestamp >= ``time_ms``; the end of the log if there are none."""
+        """Return an offset from which to read all records with timestamps >= ``time_ms``; the end of the log if there are none."""
 
     async def checksum_at(self, tp: TP, offset: int) -> int:
         """Return the checksum of the record at an offset, see :func:`streams_app.delivery.fingerprints.checksum_of`.
@@ -133,7 +133,7 @@ class NotOwnerError(Exception):
 
 
 class InDoubtError(TryAgainError):
-    """The broker did not answer a commit. While this member stays in the group, the broker may still apply it after a newer one."""
+    """The broker did not answer a commit, which may still take effect after a newer commit while this member stays in the group."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,9 @@ def offsets_of(committed: PartitionCommit, names: Iterable[str]) -> dict[str, Of
         names: Names of this worker's processors.
 
     Returns:
-        Offset and metadata by name, for all names in the commit. A processor whose name is missing is new. If the commit has no
-        metadata, the committed offset for each of ``names``.
+        Offset and metadata by name. If the commit has metadata, the result contains all names in the metadata, also those that
+        are not in ``names``; a processor whose name is missing is new. If the commit has no metadata, the result contains each of
+        ``names`` with the committed offset.
     """
     in_metadata = offsets_in(committed)
     return dict.fromkeys(names, OffsetAndMetadata(committed.offset)) if in_metadata is None else in_metadata

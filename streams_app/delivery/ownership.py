@@ -89,7 +89,8 @@ class Ownership:
 
         Args:
             tps: Partitions to release.
-            seconds: Timeout; None for ``release_seconds`` of the configuration.
+            seconds: Timeout, including the last commit; None for ``release_seconds`` of the configuration. After it, processors
+                continue to end in the background, and the last commit is omitted.
         """
         seconds = self._config.release_seconds if seconds is None else seconds
         given = list(tps)
@@ -204,7 +205,7 @@ class Ownership:
         self._claim_soon(tp, partition.member.generation, delay_seconds=delay_seconds, was_reset=cause.cause == RESET)
 
     def fatal(self, error: BaseException) -> None:
-        """Handle a fatal error: for the group of the folds, end the process; for any other group, recreate its client."""
+        """Handle a fatal error: end the process if the consumer group runs folds, else recreate the Kafka client of the group."""
         self._config.on_fatal(error)
 
     def on_progress(self, partition: Partition) -> None:
@@ -387,8 +388,8 @@ class OwnershipConfig:
         release_seconds: Timeout of a revocation, including its last commit. The group waits for this member up to the rebalance
             timeout, then removes the member.
         reclaim_seconds: Grace period for running work of a partition that this process claims again; 0 for none.
-        on_doubt: Called if a commit had no answer, so that this member must leave its group and join as a new one; None if a late
-            commit is harmless.
+        on_doubt: Called if a commit had no answer; makes this member leave its group and join as a new one. None if a late commit
+            is harmless.
         on_went_back: Called with the name of a processor and the number of records that the broker lost after the processor had
             read them.
         about: Key under which the status stores why this group is not ready.

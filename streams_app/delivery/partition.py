@@ -42,7 +42,7 @@ class Owner(Protocol):
         """Stop reading the partition, and claim it again after a backoff; the log shows ``cause``."""
 
     def fatal(self, error: BaseException) -> None:
-        """Handle a fatal error: for the group of the folds, end the process; for any other group, recreate its client."""
+        """Handle a fatal error: end the process if the consumer group runs folds, else recreate the Kafka client of the group."""
 
     def on_progress(self, partition: Partition) -> None:
         """Record that processors have applied delivered records; resume a paused reader if no delivered record waits."""
@@ -91,13 +91,13 @@ class Partition:
         return f"<Partition {self.tp} generation={self.member.generation}>"
 
     def tick(self, now_ms: int) -> None:
-        """Call :meth:`.Processor.tick` of the processors, unless the partition is being released."""
+        """Call :meth:`.Processor.tick` of all processors of the partition; no effect while it is being released."""
         if not self.is_over:
             for served in self.ranges.served.values():
                 served.processor.tick(now_ms)
 
     def add_fingerprint(self, batch: Batch) -> None:
-        """Add the fingerprint of a batch's last record to :attr:`read`, unless a fingerprint of that or a later record is there."""
+        """Add the fingerprint of a batch's last record to :attr:`read`; no effect if the record is not newer than those in it."""
         if batch.records and (not self.read or self.read[-1].offset < batch.records[-1].offset):
             self.read = fingerprints.followed_by(self.read, batch.records[-1])
 
@@ -153,12 +153,12 @@ class Partition:
     # ---- reports of processors, through their claims
 
     def resync(self, cause: str, why: str, script: str) -> None:
-        """Claim the partition again, unless it is being released."""
+        """Claim the partition again after a backoff; no effect while the partition is being released."""
         if not self.is_over:
             self._owner.resync(self, ResyncCause(cause, why or cause, script))
 
     def fatal(self, error: BaseException) -> None:
-        """Handle a fatal error: for the group of the folds, end the process; for any other group, recreate its client."""
+        """Handle a fatal error: end the process if the consumer group runs folds, else recreate the Kafka client of the group."""
         self._owner.fatal(error)
 
     def on_progress(self) -> None:
@@ -211,7 +211,7 @@ class Partition:
         return committed is not None and committed.metadata != ""
 
     async def offset_at(self, time_ms: int) -> int:
-        """Return an offset at or below all records with a timestamp >= ``time_ms``; the end of the log if there are none."""
+        """Return an offset from which to read all records with timestamps >= ``time_ms``; the end of the log if there are none."""
         return await self._group_consumer.offset_at(self.tp, time_ms)
 
     def reader_view(self) -> ReaderView:

@@ -41,7 +41,10 @@ class PartitionOffsets:
             self.by_name[name] = self.by_name[name]._replace(offset=common)
 
     async def low(self, served: Mapping[str, ServedProcessor]) -> PartitionCommit | None:
-        """Ask all processors for their low watermarks, and return the next commit; None if a processor has no state yet."""
+        """Raise the offsets to the current low watermarks of the processors, and return the next commit.
+
+        Return None if a processor has no state yet, so that nothing is to be committed for the partition.
+        """
         lows: dict[str, OffsetAndMetadata] = {}
         for name, one in served.items():
             position = await one.processor.position_to_commit()
@@ -64,7 +67,7 @@ class FirstCommitBarrier:
         self._known.set()
 
     def expect(self, names: Collection[str]) -> None:
-        """Set the processors whose initial offset is not known yet."""
+        """Set the names of the new processors for whose initial offsets the first commits wait."""
         self._awaited = set(names)
         if self._awaited:
             self._known.clear()

@@ -64,7 +64,7 @@ class Processor(Protocol):
         """
 
     def tick(self, now_ms: int) -> None:
-        """Run or request the work that is due. Called every ``worker.tick``, and once soon after the claim.
+        """Do the work that is due, or start a task for it. Called every ``worker.tick``, and once soon after the claim.
 
         Args:
             now_ms: Time of the trusted clock.

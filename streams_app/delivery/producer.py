@@ -42,4 +42,4 @@ class Producer(Protocol):
     """Produces records and waits for their acknowledgement, with a deadline."""
 
     async def send(self, records: Sequence[OutgoingRecord]) -> Outcomes:
-        """Send records; return an outcome for each: None if the broker has acknowledged it, else the error."""
+        """Send records; return an outcome for each, in the same order: None if the broker has acknowledged it, else the error."""

@@ -62,7 +62,7 @@ class PartitionReleases:
             await self._commits.commit_last([partition])
 
     def shorten_deadline(self, tp: TP, seconds: float) -> None:
-        """Reduce the grace period of processors that are ending to ``seconds`` from now."""
+        """Reduce the grace period of a partition's ending processors to ``seconds`` from now; no effect if none is ending."""
         if (release := self._releasing.get(tp)) is not None:
             release.partition.shorten_deadline(seconds)
 

@@ -1,4 +1,4 @@
-"""Compares the wall clock with that of Redis, and reports differences."""
+"""Compares the wall clock with Redis ``TIME``, and reports when they differ by more than 5 s."""
 
 from __future__ import annotations
 
