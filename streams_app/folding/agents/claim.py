@@ -53,10 +53,12 @@ async def check_log(shard: Shard, claim: Claim) -> None:
 
 
 async def initial_position(shard: Shard, claim: Claim) -> OffsetAndMetadata:
-    """Determine, commit and return the offset at which a fold begins, if the last commit has no position of the fold.
+    """Determine where a fold begins that has no position in the last commit; commit this offset and return it.
 
-    This is the low watermark in Redis. If Redis has no state, it is the end of the log for ``start = "latest"`` in a partition that
-    existed when the fold first started, and otherwise the first offset of the log.
+    The offset is the low watermark in Redis or, if Redis has no state, the first offset of the log.
+
+    If Redis has no state and the fold has ``start = "latest"``, the result of :func:`partitions_at_first_start` is the metadata of
+    the offset. If the partition already existed at the first start, the offset is the end of the log.
     """
     # Kafka may have deleted the commit while Redis still has the state. Then the watermark in Redis is correct.
     low = await shard.store.watermark()
@@ -98,7 +100,10 @@ async def apply_log_bounds(shard: Shard, emitter: Emitter, claim: Claim, begin: 
 
 
 async def lost_by_broker(shard: Shard, claim: Claim) -> int | None:
-    """Return the first offset to fold again because the broker has lost folded events; None if it has lost none."""
+    """Check whether the broker has lost folded events, and return the first offset to fold again; None if it has lost none.
+
+    If it has lost some, the position of the fold in the next commit is lowered to that offset.
+    """
     folded = shard.fence if shard.in_progress is None else shard.in_progress.to
     kept = shard.log
     # A state without fingerprints has only an offset. The end that a broker returns may be too low, see apply_log_bounds().

@@ -1,4 +1,7 @@
-"""What the processors of all folds in a worker share: clients, clock and settings. Also reports rejected and misrouted events."""
+"""What the processors of all folds in a worker share: clients, clock and settings. Also reports rejected and misrouted events.
+
+An event is misrouted if its record key is not its group key.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +59,12 @@ class FoldContext:
     event_contexts: EventContexts = field(default_factory=EventContexts)
 
     def observe_shards(self, assigned: Collection[TP]) -> None:
-        """Update the snapshots of shards and the gauges of folds; drop snapshots and samples of partitions not in ``assigned``.
+        """Update the snapshots of shards and the gauges of folds.
+
+        The snapshots and the sampled groups (:class:`.GroupSample`) of other partitions than the assigned ones are dropped.
 
         Args:
-            assigned: Partitions of the last assignment.
+            assigned: Partitions that the consumer group last assigned to this worker.
         """
         monotonic_ms = self.clock.monotonic_ms()
         self.claimed_shards.update(assigned, self.clock.now_ms(), monotonic_ms)
@@ -68,7 +73,7 @@ class FoldContext:
             statistics.keep(assigned)
 
     def dead_letter_sender_of(self, fold: Fold, source: TP) -> DeadLetterSender:
-        """Create the sender of rejected events of a fold and a source partition to the dead-letter topic of the fold."""
+        """Create the sender of a fold's dead letters, which are events of one source partition that the fold rejects."""
         component = RejectingComponent("fold", fold.name, self.settings.app_id, fold.dead_letters)
         return DeadLetterSender(component, source, self.producer, self.clock, self.metrics.rejected)
 
@@ -87,7 +92,7 @@ logger = logging.getLogger(__name__)
 
 
 def report_misrouted_events(name: str, faults: RangeFaults, tp: TP, metrics: Metrics) -> None:
-    """Count the events of a range whose record key is not their group key; log a warning if they are the first of their fold."""
+    """Count the events of a range whose record key is not their group key; log a warning at the first call for each fold."""
     if metrics.is_first_misrouted(name):
         logger.warning(
             "record keys of events differ from their group keys: a group may be split over partitions and its records come "

@@ -1,8 +1,8 @@
 """Emission of due groups: seals them into the outbox, sends their records, and removes acknowledged records.
 
-A record stays in the outbox until the broker has acknowledged it. After a crash between send and finish, the next owner finds it
-there and sends it again under the same id: a duplicate, rather than a lost record. If the broker rejects a record as too large,
-the record becomes a dead letter, so that it does not block its shard.
+A record stays in the outbox until the broker has acknowledged it. After a crash between acknowledgement and removal, the next owner
+finds the record there and sends it again under the same id: a duplicate, rather than a lost record. If the broker rejects a record
+as too large, the record becomes a dead letter, so that it does not block its shard.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ SEND_LIMIT = 2_000
 
 @dataclass(slots=True)
 class EmissionPass:
-    """The result of one pass of the emission.
+    """What one pass of the emission has done; a pass is one call of :meth:`Emitter.emit_due_once`.
 
     Attributes:
-        records: Number of records that the broker has acknowledged and that were removed from the outbox.
+        records: Number of sealed groups whose records the broker has acknowledged, and which were removed from the outbox.
         sealed: Number of groups that were sealed.
-        more: Whether more groups are due or more records wait in the outbox, so that the next pass should follow at once.
+        more: Whether more groups are due, or the outbox is not empty, so that the next pass should begin at once.
         failed: The first error of the producer; None if there was none. Records that were not acknowledged are sent again.
     """
 
@@ -87,10 +87,14 @@ class Emitter:
     """Whether the last pass was made before its tick, because a group was due."""
 
     async def wait_for_next_pass(self, last: EmissionPass) -> None:
-        """Wait for the next tick, which sets :attr:`ticked`, or until the first open group becomes due, whichever is earlier.
+        """Wait until :meth:`emit_due_once` should be called again: at the next tick, or when the first open group becomes due.
 
-        Only a tick ends the wait if the last pass sealed a group, if the last wait ended without a tick, or if the first group is
-        already due. So there is one pass per tick under load, and a group that becomes due after a silence is emitted at once.
+        A tick is the periodic call of :meth:`.FoldProcessor.tick`, which sets :attr:`ticked`. The wait lasts until the tick if the
+        last pass sealed a group, if the wait before ended without a tick, or if the first group is already due. So there is one
+        pass per tick under load, and a group that becomes due after a silence is emitted without waiting for the tick.
+
+        Args:
+            last: Result of the last pass.
         """
         seconds = None if last.sealed or self.was_early else self._seconds_to_due()
         self.was_early = False
@@ -108,10 +112,12 @@ class Emitter:
         return wait_ms / 1000 if wait_ms >= 0 else None
 
     async def emit_due_once(self) -> EmissionPass:
-        """Seal due groups while the records in the outbox are sent, then send the newly sealed ones, unless more groups are due.
+        """Send the records in the outbox and, at the same time, seal due groups; then send the records of the sealed groups.
 
-        If the last send failed, or the definition of the fold has changed, the outbox is sent first, and nothing is sealed unless
-        that succeeds. After a change, all groups of the former definition are emitted, and the new definition is stored.
+        If more groups are due, or the producer has failed, the records of the newly sealed groups are left to the next pass.
+
+        If the last send failed, or the definition of the fold has changed, the outbox is sent first. If that fails, nothing is
+        sealed. After a change, all groups of the former definition are emitted, and the new definition is stored.
 
         Raises:
             ConnectionError: The definition has changed, and the producer failed to send the groups of the former one.
@@ -163,11 +169,13 @@ class Emitter:
     async def seal_ahead(self) -> bool:
         """Seal due groups before a chunk of a backlog is folded, so that the folding script need not close them.
 
+        If the last send failed, or the definition of the fold has changed, nothing is sealed.
+
         Returns:
             Whether any group was sealed.
 
         Raises:
-            FencedError: The shard must be claimed again.
+            FencedError: The shard must be claimed again, for example because the reply of Redis was lost.
         """
         if self.is_failing or self.shard.definition.has_changed:
             return False

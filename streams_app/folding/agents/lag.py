@@ -34,7 +34,10 @@ By then, the broker has returned a newer end offset.
 
 @dataclass(slots=True)
 class PartitionEnds:
-    """Keeps, for each partition, the higher one of the end offset that the broker returned and the one in the last fetch reply."""
+    """Keeps the last known end offset of each partition.
+
+    It is known from two sources, the broker's answers to queries and its replies to fetches; the higher value counts.
+    """
 
     _read: dict[TP, tuple[int, int]] = field(default_factory=dict)
 
@@ -44,7 +47,7 @@ class PartitionEnds:
         """Return the latest known end offset of each partition in ``asked``.
 
         Args:
-            asked: End offsets that the broker returned last.
+            asked: End offset of each partition, as the broker last returned it to a query.
             read: End offset in the last fetch reply of each partition; None for a partition that this worker does not read.
             now_ms: Monotonic clock, in ms.
             is_answering: Whether the broker answers, so that ``asked`` is recent.
@@ -108,7 +111,7 @@ class StoredFences:
         self._redis: Redis | None = None
 
     async def ask_once(self, tps: Collection[TP]) -> None:
-        """Read from Redis into the attributes: the fences of all folds in these partitions, and whether Redis accepts writes.
+        """Query Redis for the fences of all folds in these partitions, and for whether it accepts writes; update the attributes.
 
         Raises:
             RedisError, OSError: Redis does not answer, or is a replica.

@@ -86,7 +86,7 @@ class FoldProcessor:
         return self._queue.records_above(self.shard.fence)
 
     async def claim(self, claim: Claim) -> int:
-        """Take over the shard, start the tasks that fold and emit, and return the offset from which to deliver."""
+        """Take over the shard, start the tasks that fold and emit, and return the first offset to deliver, which is fence + 1."""
         self._report_progress, self.emitter.view = claim.on_progress, claim.reader_view
         shard, status = self.shard, self._context.status
         await check_log(shard, claim)
@@ -112,7 +112,7 @@ class FoldProcessor:
         self._queue.add(batch)
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the low watermark of the shard in Redis, and the metadata of its position; None if Redis has no state."""
+        """Return the low watermark of the shard in Redis, with the metadata of the claimed position; None if Redis has no state."""
         low = await self.shard.store.watermark()
         return None if low is None else OffsetAndMetadata(low, self._metadata)
 
@@ -308,16 +308,18 @@ class BatchQueue:
         return sum(len(batch.records) for batch in batches) - folded
 
     async def first(self, is_part: Callable[[int], bool]) -> Batch | None:
-        """Wait for the first range; return it, joined with the ranges before it that were too short.
+        """Wait until a range is queued; return the range to fold next, or None if it is too short to be folded yet.
 
         If another owner has folded only some groups of a range, the rest must be folded up to the same end. Otherwise the events
-        would get other scores, and events of groups that are already folded might be skipped.
+        would get other scores, and events of groups that are already folded might be skipped. So a range that ends earlier is too
+        short. Call :meth:`done` before the next call.
 
         Args:
-            is_part: Returns whether a range with this last offset is too short: it ends before the range of the other owner.
+            is_part: Takes the last offset of a range, and returns whether the range is too short.
 
         Returns:
-            The joined range; None if it is still too short, so that the next call joins it with the next range.
+            The first range of the queue, joined with those before it that were too short. None if the joined range is too short,
+            too; the next call joins it with the next range.
         """
         while not self._batches:
             self._arrived.clear()
@@ -327,7 +329,7 @@ class BatchQueue:
         return None if self._begun is not None else batch
 
     def done(self) -> None:
-        """Remove the first range from the queue, after :meth:`first` has returned."""
+        """Remove the first range from the queue; called after each call of :meth:`first`. Do nothing if the queue is empty."""
         if self._batches:
             self._batches.popleft()
 

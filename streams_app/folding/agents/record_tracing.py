@@ -98,7 +98,7 @@ class RecordTracing:
         self._output = output
 
     def collected(self, events: Iterable[Event], records: Sequence[Any]) -> Iterable[Event]:
-        """Iterate over the events of a range; store the trace context of an event, if it is sampled, before the event is yielded.
+        """Return the events of a range unchanged; before an event of a sampled trace is yielded, its trace context is stored.
 
         Args:
             events: The events, in offset order.

@@ -47,10 +47,10 @@ class RetiredFoldProcessor(Processor):
         self._task: asyncio.Task[None] | None = None
 
     async def claim(self, claim: Claim) -> int:
-        """Take over the shard and start to emit its groups, if Redis has open groups or sealed records of it.
+        """If Redis still stores open groups or sealed records of the fold, take over the shard and start to emit them.
 
         Returns:
-            ``NO_OFFSET``: no batches are requested.
+            ``NO_OFFSET`` in any case, because the processor needs no batches.
         """
         self._committed = claim.committed
         left = await self._store.left_behind()
@@ -85,7 +85,7 @@ class RetiredFoldProcessor(Processor):
 
 
 def retired_fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
-    """Create a fold that renders records as a retired fold did.
+    """Create a declaration by which the open groups of a retired fold become the same records as before.
 
     Args:
         tp: Partition of its source.

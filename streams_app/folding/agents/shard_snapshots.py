@@ -58,7 +58,7 @@ class ShardSnapshot:
         return self.last_seal.open_groups if self.last_seal else 0
 
     def overdue_ms(self, monotonic_ms: int) -> int:
-        """Return for how many ms a group has been due, or the first unacknowledged record has waited, whichever is longer.
+        """Return for how many ms the first group has been due, or the first unacknowledged record has waited, whichever is longer.
 
         The result is 0 if no group is due and no record waits.
         """
@@ -170,12 +170,12 @@ class ClaimedShards:
         self._ever: set[ShardKey] = set()
 
     def add(self, emitter: Emitter) -> None:
-        """Add the shard of an emitter after its claim."""
+        """Add the shard of an emitter, which was just claimed."""
         self._emitters[emitter.shard.key] = emitter
         self._ever.add(emitter.shard.key)
 
     def remove(self, emitter: Emitter) -> None:
-        """Remove the shard of an emitter after its release, unless another emitter has claimed the shard meanwhile."""
+        """Remove the shard of an emitter, which is released; do nothing if another emitter was added for the same shard."""
         key = emitter.shard.key
         if self._emitters.get(key) is emitter:
             del self._emitters[key]
@@ -193,7 +193,7 @@ class ClaimedShards:
         return {shard.key: shard.fence for shard in self.all()}
 
     def update(self, assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:
-        """Update :attr:`snapshots` from the claimed shards; remove those of partitions that are not assigned."""
+        """Update :attr:`snapshots` from the claimed shards, as :meth:`ShardSnapshots.update` does."""
         claimed = [(emitter.shard, emitter.acknowledged) for emitter in self._emitters.values()]
         self.snapshots.update(claimed, assigned, now_ms, monotonic_ms)
 

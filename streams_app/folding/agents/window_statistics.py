@@ -1,4 +1,4 @@
-"""Measures, by a sample of groups, how the window of a fold affects its records, and exports the results as metrics."""
+"""Estimates how the window of a fold, its quiet period and ``max_hold``, affects its records; exports the estimates as metrics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from streams_app.health.metrics import Metrics, observe_counts
 
 
 class WindowStatistics:
-    """Samples the groups of one fold in all partitions of a worker, and updates metrics. A restart loses the sample."""
+    """Samples the groups of one fold in all partitions of a worker, and exports estimates as metrics.
+
+    The sample exists only in memory: after a restart of the worker, a new one begins.
+    """
 
     def __init__(self, fold: Fold, metrics: Metrics) -> None:
         self._sample = GroupSample(Bounds.of(fold), [seconds * 1_000 for seconds in GAP_BUCKETS])
