@@ -2,13 +2,15 @@
 
 An event takes 16 bytes, 4 more in a range over 49 days, and 4 to 12 more if events are kept, close groups or set quiet periods.
 
-A group is identified by a 64-bit hash of its partition and member. The hash is Python's own hash of bytes, whose seed differs in
-each process. The chance that any two of ten million groups have the same hash is 1 in 370 000.
+A group is identified by a 64-bit hash of its partition and of its group key as Redis stores it, the *member*. The hash is Python's
+own hash of bytes, whose seed differs in each process. The chance that any two of ten million groups have the same hash is 1 in
+370 000.
 
 The columns have a fixed size from the beginning. The system allocates their memory page by page when it is written, so they grow
-without a copy. If the events do not fit, the columns keep a sample: each time they are full, they drop the half of the groups
-in whose hash the next leading bit is set, so a topic of any length takes the same memory. If a few groups have nearly all events,
-a sample would have too few groups for an estimate. Then the columns keep the beginning of the range, and only count the rest.
+without a copy. If the events do not fit, the columns keep a sample of the groups: each time they are full, they drop half of the
+groups, which are those with a 1 in the next leading bit of their hash. So a topic of any length takes the same memory. If a few
+groups have nearly all events, a sample would have too few groups for an estimate. Then the columns keep the beginning of the
+range, and only count the rest.
 """
 
 from __future__ import annotations
@@ -314,7 +316,7 @@ class Columns:
         self._numbers = numbers
 
     def forget_numbers(self) -> None:
-        """Free the numbers of name sets, except those of the first :data:`NUMBERED` events."""
+        """Free the memory of :attr:`numbers`, except that of the first :data:`NUMBERED` sorted events."""
         self._numbers = self._numbers[:NUMBERED].copy()
 
     def gaps(self) -> tuple[int, int] | None:
@@ -341,12 +343,12 @@ class Columns:
 
     @property
     def kept_bytes(self) -> NDArray[np.int64] | None:
-        """Size of each sorted event, if events are kept (``keep = "events"``); None if they are not."""
+        """Bytes that each sorted event adds to the size of its group; None unless the fold keeps events (``keep = "events"``)."""
         return (self._extras["details"] >> 1).astype(np.int64) if self._keeps_events else None
 
     @property
     def closing(self) -> NDArray[np.bool_] | None:
-        """Whether each event, in sorted order, is the last one of its group by ``close_when``; None without ``reads_details``."""
+        """Whether each sorted event closes its group by ``close_when``; None if the columns do not have ``reads_details``."""
         return (self._extras["details"] & 1).astype(bool) if "details" in self._extras else None
 
     @property
@@ -359,18 +361,19 @@ class Columns:
 
     @property
     def numbers(self) -> NDArray[np.uint32]:
-        """Number of the name set of each sorted event.
+        """The number by which :attr:`sets` identifies the changed names of each sorted event.
 
-        If no group can exceed the bound on names, only the first :data:`NUMBERED` events have a number.
+        If no group can exceed the bound on names, the array contains only the first :data:`NUMBERED` events.
         """
         return self._numbers
 
 
 def fold_to_read(fold: Fold) -> Fold:
-    """Return a copy of a fold with which the same events are decoded, so that one can tell which events set their quiet period.
+    """Return the fold with which events are decoded for :class:`Columns`, which must know the events that set their quiet period.
 
-    The default of the copy exceeds every period that an event may set, so ``shorter_ms`` is negative for events that take the
-    default.
+    If no event can set a quiet period, this is the fold itself. Otherwise it is a copy, which decodes events in the same way. The
+    default quiet period of the copy is longer than any that an event may set. So ``shorter_ms`` of a decoded event is negative if
+    the event takes the default, and only then.
     """
     rule = fold.quiet_period
     if not isinstance(rule, QuietPeriod):

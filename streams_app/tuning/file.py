@@ -109,7 +109,7 @@ class LineReader:
         on_progress(self._tally)
 
     def advice(self) -> str:
-        """Return advice for a file without any usable line."""
+        """Return the cause and the remedy, as text for an error message, if the file has no usable line."""
         if not self._tally.read:
             return "there is nothing in it"
         if self._outside_ms is not None:

@@ -60,10 +60,14 @@ class LiveMetrics:
 
 
 def live_metrics_in(page: str, fold: str) -> LiveMetrics | None:
-    """Parse a worker's metrics page for one fold; None if the page does not contain the fold.
+    """Return the metrics of one fold from what a worker serves as ``/metrics``; None if the fold does not occur there.
+
+    Args:
+        page: Body of the response, in the text format of Prometheus.
+        fold: Name of the fold.
 
     Raises:
-        ValueError: The text is not a metrics page.
+        ValueError: The text has another format.
         KeyError: A metric of the fold is missing, because the worker is of another version.
     """
     values: dict[str, float] = {}
@@ -89,7 +93,7 @@ def live_metrics_in(page: str, fold: str) -> LiveMetrics | None:
 def combined(workers: Sequence[LiveMetrics], quiet_ms: int) -> LiveMetrics:
     """Combine the metrics of several workers of a fold, which own different partitions.
 
-    The errors of the workers are independent.
+    The errors of the workers count as independent. The share and the start time are the lowest of all workers.
 
     Args:
         workers: Metrics of at least one worker.
@@ -113,9 +117,13 @@ def combined(workers: Sequence[LiveMetrics], quiet_ms: int) -> LiveMetrics:
 
 
 def live_windows(metrics: LiveMetrics, quiet_ms: int) -> tuple[int, ...]:
-    """Return candidates: the bounds of the histogram up to the first that no gap exceeds, and the configured quiet period.
+    """Return the candidate quiet periods, in ms and in rising order.
 
-    The configured quiet period is limited to the range of the bounds.
+    They are the bounds of the histogram, up to the first bound that no gap exceeds, and the configured quiet period.
+
+    Args:
+        metrics: The metrics with the histogram of gaps.
+        quiet_ms: Configured quiet period; replaced by the lowest or highest bound if it lies outside the bounds.
     """
     bounds = [int(bound) for bound, _ in metrics.gaps[:-1]]
     wanted = [bounds[0], *(bound for before, bound in pairwise(bounds) if metrics.longer(before) > 0)]

@@ -72,7 +72,7 @@ class RecordSample:
     def mean_bytes(self, instant_ms: int, prefix_bytes: int) -> float:
         """Return the mean Redis memory, in bytes, of the groups that are open at an instant.
 
-        If few of the selected groups are open then, return the mean of all their records.
+        If only few groups of the sample are open at the instant, return the mean for all records of the sample.
 
         Args:
             instant_ms: The instant, in ms after the earliest event of the range.

@@ -56,7 +56,7 @@ class NameSets:
         return len(self._ends)
 
     def numbers(self, names: Iterable[Mapping[str, Any] | int]) -> list[int]:
-        """Return the number of the set of changed names of each event.
+        """Return, for each event, the number that identifies its set of changed names. Sets that are not stored yet are added.
 
         Args:
             names: Changed names of each event, as the keys of a mapping or as a mask, see :mod:`streams_app.folding.core.names`.
@@ -106,7 +106,7 @@ class NameSets:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether the stored sets take so much that they would soon exceed :data:`MAX_BYTES` again."""
+        """Whether the stored sets take most of :data:`MAX_BYTES`, so that they would soon exceed it again."""
         return self._bytes > _CROWDED * MAX_BYTES
 
     @property
@@ -115,9 +115,9 @@ class NameSets:
 
     @property
     def may_be_counted(self) -> bool:
-        """Whether sizes may replace the sets, so that a name that occurs in several events of a group counts several times.
+        """Whether it is accurate enough to store only the sizes of the sets, which is the case if ``max_changed`` is high.
 
-        This is accurate enough if ``max_changed`` is high.
+        With sizes alone, a name that occurs in several events of a group counts several times.
         """
         return self.max_changed >= FEW_NAMES
 
@@ -127,11 +127,11 @@ class NameSets:
         return self._bytes_seen / max(1, self._names_seen)
 
     def sizes(self) -> NDArray[np.int64]:
-        """Return the size of each set, by its number."""
+        """Return the number of names in each stored set; the index is the number that identifies the set."""
         return np.diff(np.frombuffer(self._ends, np.uint32), prepend=0).astype(np.int64)
 
     def counts(self, numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
-        """Return the number of names in each of these sets, which are given by their numbers."""
+        """Return how many names each of these sets has; the sets are given by the numbers that identify them."""
         return numbers.astype(np.int64) if self.are_counted else self.sizes()[numbers]
 
     def names_of(self, number: int) -> Sequence[int]:
@@ -142,10 +142,10 @@ class NameSets:
         """Remove unused sets and duplicates.
 
         Args:
-            is_used: Whether each set is used, by its number.
+            is_used: For each set, whether it is used; the index is the number that identifies the set.
 
         Returns:
-            The new number of each used set, by its old number.
+            The new number of each used set, at the index of its old number; unused sets have the value 0.
         """
         used = np.flatnonzero(is_used)
         contents = np.frombuffer(self._contents, np.int64)[used]
@@ -171,7 +171,10 @@ class NameSets:
         self._clear_cache()
 
     def count_only(self) -> None:
-        """Replace the stored sets by their sizes."""
+        """Discard the stored sets, and identify a set by its size from now on.
+
+        Before this call, the caller must replace the numbers it has by the sizes that :meth:`sizes` returns.
+        """
         self.are_counted = True
         self._hashes, self._ends, self._contents = array("q"), array("I"), array("q")
         self._clear_cache()

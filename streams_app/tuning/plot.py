@@ -168,7 +168,7 @@ def _foot(points: Sequence[Point], canvas: Canvas, x_of: Callable[[int], float],
 
 
 def ticks_between(low_ms: int, high_ms: int) -> list[int]:
-    """Return the labelled durations of an axis: the round ones in its range, or both ends if there are fewer than two."""
+    """Return the durations in ms to label on an axis: the round ones in its range, or both ends if there are fewer than two."""
     found = [tick for tick in TICKS_MS if low_ms <= tick <= high_ms]
     return found if len(found) > 1 else [low_ms, high_ms]
 

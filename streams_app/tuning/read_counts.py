@@ -47,4 +47,4 @@ class ReadCounts:
 
 
 def ignore_progress(_: ReadCounts) -> None:
-    """Ignore the progress of a read."""
+    """Do nothing: a default for the parameter ``on_progress``, which receives the counts so far."""

@@ -155,7 +155,7 @@ def _after_closing(closing: NDArray[np.bool_], following: Positions) -> bool:
 
 
 def chained(starts: Positions, ends: Positions, following: Positions) -> list[Positions]:
-    """Return the positions at which records begin within sessions, unordered and without the beginnings of the sessions.
+    """Return the positions at which the second and later records of each session begin, unordered and in several arrays.
 
     Args:
         starts: Beginnings of the sessions that a bound may split.
