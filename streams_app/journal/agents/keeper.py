@@ -29,7 +29,7 @@ from streams_app.settings import JournalSettings
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 0.5
-"""Time between two passes of an idle keeper, and before a failed request to Redis is repeated."""
+"""Time after which an idle keeper looks for due segments again, and after which a failed request to Redis is repeated."""
 
 SLICE_SECONDS: Final = 0.5
 """Time after which a throttled keeper checks again whether the processor of a shard waits for a keeper."""
@@ -107,7 +107,7 @@ class KeeperContext:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether the processor of a shard waits for its keeper to pack a segment. Then no keeper of the worker is throttled."""
+        """Whether the processor of any shard waits until its keeper has packed a segment; then no keeper is throttled."""
         return any(keeper.is_behind for keeper in self.running)
 
 

@@ -151,7 +151,7 @@ class JournalProcessor(Processor):
     # ---- called by the delivery layer
 
     async def claim(self, claim: Claim) -> int:
-        """Take over the shard, and start the tasks that append events and keep segments.
+        """Take over the shard, and start two tasks: one appends events, the other one runs the keeper.
 
         If retention has removed records that were not appended, a gap is appended for them.
 
@@ -277,7 +277,7 @@ class JournalProcessor(Processor):
             await schemas.prepare(self._values.framed_parts(batch.records[:MAX_CHUNK_EVENTS]), self)
 
     async def _check_state(self, claim: Claim, shard: JournalShard) -> None:
-        """Advance the clock of a shard that has caught up, close its day if it is over, and check that Redis has the claimed state.
+        """Advance the clock of a shard that has caught up, close a segment whose day is over, and check the state in Redis.
 
         Raises:
             FencedError: Another worker has claimed the shard, or Redis has lost writes.

@@ -22,7 +22,7 @@ PAUSE_FACTOR: Final = 40
 """While folds have a backlog, the pause after an append is 40 times as long as the append, so that journals use little time."""
 
 PAUSE_SECONDS: Final = 1.0
-"""Maximum pause after an append. During a pause, the processor neither closes a day that is over nor checks its claim."""
+"""Maximum pause after an append. During a pause, the processor neither closes a segment after its day nor checks its claim."""
 
 LIMIT_MS: Final = 15 * 60_000
 """Maximum time for which one backlog of the folds limits journals.

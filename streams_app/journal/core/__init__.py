@@ -1,1 +1,1 @@
-"""Decides where the events of a journal are stored and encodes them, without I/O and clocks (pure)."""
+"""Decides in which segment a journal stores each event, and encodes the events, without I/O and clocks (pure)."""

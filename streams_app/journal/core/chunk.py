@@ -1,4 +1,4 @@
-"""Divides a range of records into chunks, each of which one script appends to one segment (pure)."""
+"""Divides a range of records into chunks; one script call appends a chunk to one segment (pure)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class OpenSegment(NamedTuple):
 
 @dataclass(slots=True)
 class JournalChunk:
-    """Records that one script appends to one segment.
+    """The records of consecutive offsets that one script call appends to one segment.
 
     Attributes:
         to: Last offset that the chunk covers. Offsets without a record between two chunks belong to the second one.

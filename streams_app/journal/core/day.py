@@ -43,8 +43,8 @@ def ends(day: str, received_bytes: int, clock_ms: int, limit_bytes: int) -> bool
 
     Args:
         day: UTC day of the segment.
-        received_bytes: Received bytes of the segment.
+        received_bytes: Bytes of keys, values and headers that the segment has received.
         clock_ms: The clock of the shard after the next event.
-        limit_bytes: Maximum received bytes of a segment.
+        limit_bytes: Number of received bytes at which a segment ends.
     """
     return received_bytes >= limit_bytes or day_of(clock_ms) > day

@@ -23,7 +23,7 @@ PAUSE_MS: Final = 10_000
 
 
 class EntryDecoder:
-    """Decodes the entries of one journal; to be used on one event loop."""
+    """Decodes the framed values of entries of one journal; to be used on one event loop."""
 
     def __init__(self, settings: Settings, journal: JournalSettings, clock: Clock) -> None:
         """Create a decoder, without connecting.
