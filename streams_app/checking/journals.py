@@ -20,7 +20,7 @@ MAX_PERCENT: Final = 80
 
 
 async def journal_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
-    """Check whether Redis has enough memory for the journals, and whether the source topics of the journals retain enough.
+    """Check whether Redis has enough memory for the journals, and whether their source topics retain events as long as they do.
 
     Args:
         settings: Settings of the application.

@@ -19,7 +19,10 @@ LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 async def kafka_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Check whether the broker answers, the topics exist, and the sources of folds retain enough. Create no topic."""
+    """Check whether the broker answers, the topics exist, and sources of folds retain events longer than ``max_hold``.
+
+    No topic is created. If the broker does not answer, :attr:`.Finding.is_away` of the last finding is set.
+    """
     kafka = settings.kafka
     hosts = [server.strip().rsplit(":", 1)[0].strip("[]") for server in kafka.bootstrap_servers.split(",")]
     if kafka.security_protocol == "PLAINTEXT" and any(host not in LOOPBACK for host in hosts):

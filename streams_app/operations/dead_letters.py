@@ -52,7 +52,7 @@ class DeadLetterTopic:
         return sum(self.ends[tp] - begin for tp, begin in self.begins.items())
 
     async def batches(self) -> AsyncIterator[list[ListedDeadLetter]]:
-        """Yield all dead letters and receipts in batches, ordered within each partition. A batch may be empty.
+        """Yield all dead letters, and receipts of replays, in batches, ordered by offset within a partition. A batch may be empty.
 
         Each call reads the topic again, from :attr:`begins` to :attr:`ends`.
 

@@ -1,4 +1,4 @@
-"""Reads the raw events of a folded record from a journal with the same source and key."""
+"""Reads the events of a folded record, as received, from a journal that has the same source and key as the fold."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class FoldedTopics:
     @classmethod
     @asynccontextmanager
     async def opened(cls, settings: Settings, declared: ReadStoreSettings) -> AsyncIterator[Self]:
-        """Connect to Kafka for the ``async with`` block.
+        """Return a reader that is connected to Kafka, for an ``async with`` block.
 
         Raises:
             ConfigurationError: A topic does not exist.

@@ -81,7 +81,7 @@ def group_text(member: bytes) -> str:
 
 @asynccontextmanager
 async def redis_of(settings: Settings) -> AsyncIterator[Redis]:
-    """Connect to Redis for one command.
+    """Return a client of the application's Redis for one command, as an ``async with`` block that closes the client.
 
     Raises:
         TryAgainError: Redis does not answer.

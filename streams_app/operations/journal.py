@@ -25,8 +25,8 @@ from streams_app.settings import JournalSettings, Settings
 DAY_EXAMPLE: Final = "2026-08-20"
 
 MAX_CLAIMS: Final = 5
-"""Number of successive claims of a partition after which the command gives up, if after each of them a worker claims the partition
-back before a segment is removed."""
+"""Maximum number of successive claims of a partition by the command. It gives up if a worker claims the partition back each time
+before a segment is removed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,11 @@ class JournalComparison:
 async def verify_journal(settings: Settings, journal: JournalSettings, on_progress: Progress) -> JournalComparison:
     """Decode all blocks of a journal, and compare their events with those that Kafka still has.
 
+    Args:
+        settings: Settings of the application.
+        journal: The journal.
+        on_progress: Called with a message, the number of segments that were compared, and their total.
+
     Raises:
         TryAgainError: Redis, Kafka or the schema registry does not answer.
         ConfigurationError: Kafka denies reading the topic, or the package of a format is not installed.

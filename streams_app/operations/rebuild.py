@@ -147,7 +147,7 @@ class Rebuild:
         await with_retries(lambda: self._new.set_checkpoint(tp, offset, self._clock.now_ms()))
 
     async def _read(self, topics: FoldedTopics, log_bounds: Mapping[TP, tuple[int, int]]) -> None:
-        """Apply the records of the folded topics, up to the current ends, to the new store."""
+        """Apply the records of the folds' output topics, up to their current ends, to the new store."""
         ranges = {tp: (self._stands[tp], end) for tp, (_, end) in log_bounds.items() if tp in self._stands}
         total, done = left_of(log_bounds, self._stands), 0
         async for part in topics.read(ranges, self._former):
