@@ -71,7 +71,7 @@ _BATCH: Final = """
     SELECT fold, group_key, versions, {columns} FROM jsonb_populate_recordset(NULL::{table}, $6::jsonb)"""
 _BEFORE: Final = """
     SELECT cell.given, cell.stored, cell.is_same
-    FROM batch LEFT JOIN {table} AS found USING (fold, group_key),
+    FROM batch$ LEFT JOIN {table} AS found USING (fold, group_key),
         LATERAL unnest(ARRAY[{given}], ARRAY[{stored}], ARRAY[{is_same}]) AS cell (given, stored, is_same)
     WHERE cell.given IS NOT NULL"""
 # Selects the columns for which the batch has a newer version than the row.
@@ -95,7 +95,7 @@ BEYOND: Final = "AND group_key > $3"
 
 READ: Final = """
 SELECT fold, group_key, versions::text, {values}
-FROM unnest($1::text[], $2::text[]) AS given (fold, group_key) JOIN {table} USING (fold, group_key)
+FROM unnest($1::text[], $2::text[]) AS given$ (fold, group_key) JOIN {table} USING (fold, group_key)
 """
 
 STORED_FORM: Final = "SELECT fold, group_key, NULL, {values} FROM jsonb_populate_recordset(NULL::{table}, $1::jsonb)"
@@ -344,9 +344,9 @@ def _layout(table: str, types: Mapping[str, ColumnType]) -> Layout:
         batch=_BATCH.format(columns=columns, table=table),
         before=_BEFORE.format(
             table=table,
-            given=", ".join(_version(column, "batch") for column in types),
+            given=", ".join(_version(column, "batch$") for column in types),
             stored=", ".join(_version(column, "found") for column in types),
-            is_same=", ".join(_is_same(column, known, "batch", "found") for column, known in types.items()),
+            is_same=", ".join(_is_same(column, known, "batch$", "found") for column, known in types.items()),
         ),
         assignments=_ASSIGNMENTS.format(
             columns=",\n        ".join(_assignment(column, known) for column, known in types.items()),

@@ -48,9 +48,9 @@ _BATCH: Final = """
     SELECT fold, group_key, name, value::jsonb AS value, version
     FROM unnest($6::text[], $7::text[], $8::text[], $9::text[], $10::bigint[]) AS given (fold, group_key, name, value, version)"""
 _BEFORE: Final = f"""
-    SELECT batch.version AS given, found.version AS stored,
-        {is_same_value("found.value", "batch.value", as_text=True)} AS is_same
-    FROM batch LEFT JOIN {{table}} AS found USING (fold, group_key, name)"""
+    SELECT batch$.version AS given, found.version AS stored,
+        {is_same_value("found.value", "batch$.value", as_text=True)} AS is_same
+    FROM batch$ LEFT JOIN {{table}} AS found USING (fold, group_key, name)"""
 _ASSIGNMENTS: Final = f"""
         version = excluded.version,
         (value, updated_ms) = (
@@ -76,32 +76,32 @@ BEYOND: Final = "AND (group_key, name) > ($3, $4)"
 
 READ: Final = """
 SELECT fold, group_key, name, version, value::text
-FROM unnest($1::text[], $2::text[], $3::text[]) AS given (fold, group_key, name) JOIN {table} USING (fold, group_key, name)
+FROM unnest($1::text[], $2::text[], $3::text[]) AS given$ (fold, group_key, name) JOIN {table} USING (fold, group_key, name)
 """
 
 NAMES: Final = """
-SELECT fold, group_key, name FROM unnest($1::text[], $2::text[]) AS given (fold, group_key) JOIN {table} USING (fold, group_key)
+SELECT fold, group_key, name FROM unnest($1::text[], $2::text[]) AS given$ (fold, group_key) JOIN {table} USING (fold, group_key)
 """
 
 STORED_FORM: Final = "SELECT value::jsonb::text FROM unnest($1::text[]) WITH ORDINALITY AS given (value, place) ORDER BY place"
 
 REPAIR: Final = """
-WITH given AS MATERIALIZED (
+WITH given$ AS MATERIALIZED (
     SELECT fold, group_key, name, value::jsonb AS value, version, found
     FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[])
         AS given (fold, group_key, name, value, version, found)
-), changed AS (
-    UPDATE {table} AS stored SET value = given.value, version = given.version, updated_ms = $7::bigint
-    FROM given
-    WHERE (stored.fold, stored.group_key, stored.name, stored.version) = (given.fold, given.group_key, given.name, given.found)
+), changed$ AS (
+    UPDATE {table} AS stored SET value = given$.value, version = given$.version, updated_ms = $7::bigint
+    FROM given$
+    WHERE (stored.fold, stored.group_key, stored.name, stored.version) = (given$.fold, given$.group_key, given$.name, given$.found)
     RETURNING 1
-), added AS (
+), added$ AS (
     INSERT INTO {table} (fold, group_key, name, value, version, updated_ms)
-    SELECT fold, group_key, name, value, version, $7::bigint FROM given WHERE found IS NULL ORDER BY fold, group_key, name
+    SELECT fold, group_key, name, value, version, $7::bigint FROM given$ WHERE found IS NULL ORDER BY fold, group_key, name
     ON CONFLICT (fold, group_key, name) DO NOTHING
     RETURNING 1
 )
-SELECT (SELECT count(*) FROM changed) + (SELECT count(*) FROM added)
+SELECT (SELECT count(*) FROM changed$) + (SELECT count(*) FROM added$)
 """
 
 

@@ -8,37 +8,38 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# ``written_checkpoint`` writes the checkpoint. If the stored checkpoint is neither $4 nor $5, it returns no row, and nothing is
+# Names of queries end with $, because no table in the settings can have such a name.
+# ``written_checkpoint$`` writes the checkpoint. If the stored checkpoint is neither $4 nor $5, it returns no row, and nothing is
 # written. Its row lock also makes another transaction of the same partition wait until this one has ended.
-# ``before`` reads the versions at the start of the statement, which the counts are based on. ``stored``, in the upsert of a layout,
+# ``before$`` reads the versions at the start of the statement, for the counts. ``stored``, in the upsert of a layout,
 # is the row at the moment of writing. So the guard holds even if another transaction writes meanwhile; only the counts may then be
 # slightly wrong.
 # Rows are locked in the order of their key, so that two workers never deadlock.
 _STATEMENT = """
-WITH batch AS MATERIALIZED ({batch}
-), written_checkpoint AS (
+WITH batch$ AS MATERIALIZED ({batch}
+), written_checkpoint$ AS (
     INSERT INTO {progress} AS stored (topic, partition, next_offset, updated_ms)
     SELECT $2::text, $3::integer, $5::bigint, $1::bigint
     WHERE $4::bigint IS NULL OR EXISTS (SELECT FROM {progress} WHERE topic = $2 AND partition = $3)
     ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
     WHERE stored.next_offset IN ($4, $5)
     RETURNING next_offset
-), before AS MATERIALIZED ({before}
-), upserted AS (
+), before$ AS MATERIALIZED ({before}
+), upserted$ AS (
     INSERT INTO {table} AS stored ({columns})
-    SELECT {values} FROM batch
-    WHERE EXISTS (SELECT FROM written_checkpoint)
+    SELECT {values} FROM batch$
+    WHERE EXISTS (SELECT FROM written_checkpoint$)
     ORDER BY {key}
     ON CONFLICT ({key}) DO UPDATE SET {assignments}
     WHERE {is_newer}
 )
 SELECT
-    EXISTS (SELECT FROM written_checkpoint) AS is_checkpoint_written,
+    EXISTS (SELECT FROM written_checkpoint$) AS is_checkpoint_written,
     (SELECT next_offset FROM {progress} WHERE topic = $2 AND partition = $3) AS found,
     count(*) FILTER (WHERE {is_written}) AS written,
     count(*) FILTER (WHERE given < stored OR given = stored AND NOT is_same) AS stale,
     count(*) FILTER (WHERE given >= stored AND is_same) AS unchanged
-FROM before
+FROM before$
 """
 
 
@@ -51,7 +52,7 @@ class Layout(NamedTuple):
     Attributes:
         key: Columns of the primary key, as SQL.
         columns: All columns that are written, as SQL.
-        values: SQL expressions of the values of these columns, for a row of the query ``batch``.
+        values: SQL expressions of the values of these columns, for a row of the query ``batch$``.
         batch: Query that returns the rows to be written.
         before: Query that returns a row for each cell of the batch, with the columns ``given``, the version of the change;
             ``stored``, the stored version, or NULL if the cell is not stored; and ``is_same``, whether the stored value equals the

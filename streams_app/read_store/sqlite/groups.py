@@ -60,8 +60,8 @@ FOUND: Final = """
 SELECT name, upper(type), "notnull", dflt_value IS NOT NULL OR hidden > 1, hidden > 1 FROM pragma_table_xinfo(?) ORDER BY cid
 """
 SELECT: Final = """
-WITH asked (fold, group_key) AS (VALUES {keys}) SELECT fold, group_key, updated_ms, versions, {columns}
-FROM asked JOIN {table} USING (fold, group_key)
+WITH asked$ (fold, group_key) AS (VALUES {keys}) SELECT fold, group_key, updated_ms, versions, {columns}
+FROM asked$ JOIN {table} USING (fold, group_key)
 """
 UPSERT: Final = """
 INSERT INTO {table} (fold, group_key, updated_ms, versions, {columns}) VALUES {rows} ON CONFLICT (fold, group_key)

@@ -12,7 +12,8 @@ from streams_app.operations.repairing import repaired
 from streams_app.read_store.core.comparing import differences
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText, StoredCell, Value
 from streams_app.read_store.core.store import Counts, Repair
-from tests.integration.conftest import of_groups
+from streams_app.read_store.registry import open_store
+from tests.integration.conftest import of_groups, of_sql
 from tests.integration.stores import ODD_NAME, Postgres, SqlHarness, StoreHarness, write
 
 LIKES, SHARES, OTHER = Cell("f", "a", "likes"), Cell("f", "a", "shares"), Cell("g", "a", "likes")
@@ -42,6 +43,23 @@ async def test_missing_cell_is_omitted_and_a_cell_without_a_value_is_present(har
     assert {LIKES: StoredCell(3, None)} == await harness.store.read([LIKES, SHARES])
     assert [(LIKES, StoredCell(3, None))] == await harness.store.cells("f", None, 9)
     assert {} == await harness.store.read([])
+
+
+@of_sql
+@pytest.mark.parametrize("table", ["batch", "before", "upserted", "written_checkpoint", "given", "changed", "added", "asked"])
+async def test_table_may_have_the_name_of_anything_in_the_statements(bare: SqlHarness, table: str) -> None:
+    store = open_store(bare.settings.model_copy(update={"table": table}))
+    bare.opened.append(store)
+    await store.initialise()
+    counts = [await write(store, [CellChange(LIKES, version, version)], version, 0) for version in (1, 2)]
+    repaired_cells = await store.repair([Repair(CellChange(LIKES, 3, 7), 2), Repair(CellChange(SHARES, 3, 8), None)], 100)
+    found = await store.read([LIKES, SHARES])
+    names = await store.names([("f", "a")])
+    await bare.close()
+
+    assert ([Counts(written=1)] * 2, 2) == (counts, repaired_cells)
+    assert {LIKES: 7, SHARES: 8} == {cell: int(str(stored.value)) for cell, stored in found.items()}
+    assert {LIKES, SHARES} == set(names)
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\0", "\ud800", "x" * 600, "y" * 40_000])

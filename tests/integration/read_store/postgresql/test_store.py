@@ -96,7 +96,7 @@ async def test_store_resumes_once_its_server_returns_and_a_batch_is_one_statemen
 
     assert (Counts(written=500), {P0: 2}) == (counts, progress)
     # Of the third batch: the second one never arrived.
-    assert 2 == log.count("WITH batch AS MATERIALIZED")
+    assert 2 == log.count("WITH batch$ AS MATERIALIZED")
     assert 4 == log.count("INSERT INTO")
 
 
