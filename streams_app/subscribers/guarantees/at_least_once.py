@@ -61,7 +61,10 @@ class AtLeastOnceGuarantee(Guarantee):
         self._has_ended = asyncio.Event()
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> Takeover:
-        """Take over the log of former owners. If the last claim was not released, every unfinished event becomes a suspect."""
+        """Take over the attempt log of former owners.
+
+        If the last claim was not released, every unfinished event becomes a suspect.
+        """
         log, tracker = self._log, self._partition.tracker
         found = await log.claim(REDIS_SECONDS)
         if found.pop(CLAIMED, None) is not None:
@@ -211,7 +214,7 @@ class AtLeastOnceGuarantee(Guarantee):
     # ---- the end of events
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
-        """Reset the crash count of suspects that have ended."""
+        """Reset the crash count of each suspect whose attempt has ended without being cancelled."""
         for event in [
             one.in_flight_event
             for one in attempts
@@ -227,11 +230,11 @@ class AtLeastOnceGuarantee(Guarantee):
         return True
 
     def put_off(self, event: InFlightEvent) -> None:
-        """Record that an event waits for its next attempt."""
+        """Record in the attempt log that an event waits for its next attempt."""
         self._log.keep(event.offset, AttemptEntry(event.attempts, event.crash_count, event.due_ms))
 
     def finish(self, offsets: Sequence[int]) -> None:
-        """Mark events as finished, and schedule the removal of their entries."""
+        """Mark events as finished, and schedule the removal of their entries from the attempt log."""
         self._partition.tracker.finish_all(offsets)
         self._log.drop(offsets)
 
@@ -244,7 +247,10 @@ class AtLeastOnceGuarantee(Guarantee):
         """Do nothing: the low watermark is written to Redis only with each commit."""
 
     def sample_wait(self) -> str | None:
-        """Return what writes have waited for since the previous sample; only suspects wait for a write."""
+        """Return what writes to Redis have waited for since the previous call, see :meth:`.AttemptLog.sample_wait`.
+
+        Only the attempts of suspects wait for a write; other attempts start without it.
+        """
         return self._log.sample_wait()
 
     def position_to_commit(self) -> OffsetAndMetadata:
@@ -264,14 +270,14 @@ class AtLeastOnceGuarantee(Guarantee):
     # ---- the end of the claim
 
     def stop(self) -> None:
-        """Withdraw the attempts of suspects that Redis has not stored."""
+        """Withdraw those attempts of suspects that wait until Redis has stored them."""
         withdrawn = [attempt for attempt in self._partition.running if attempt.is_unrecorded]
         for attempt in withdrawn:
             attempt.outcome = AttemptOutcome.CANCELLED
         self._partition.context.dispatcher.withdrawn(withdrawn)
 
     async def close(self, tasks: Collection[asyncio.Task[None]]) -> None:
-        """End the tasks, and write the last entries, so that interrupted attempts do not count as crashes."""
+        """Cancel the tasks of the claim, and write the last entries, so that interrupted attempts do not count as crashes."""
         await cancel_all(tasks)
         self._partition.context.crash_isolation.end(self)
         # If the event that crashed the former process has not been found, the next owner has to continue the isolation.

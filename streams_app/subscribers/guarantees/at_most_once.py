@@ -25,7 +25,7 @@ start. They suffice for any event."""
 
 
 class BeginCommits:
-    """Commits the begins of events before they start, in the metadata of the commit.
+    """Before events start, commits to Kafka that they begin: the metadata of the commit lists them as begun.
 
     Attributes:
         is_full: Whether the metadata has no room to list further events as begun.
@@ -38,7 +38,10 @@ class BeginCommits:
         self._partition = partition
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
-        """Take the next events, or only the lowest unfinished one while the metadata is full, because its end frees space."""
+        """Take the next events from the queue.
+
+        While the metadata is full, take at most the lowest unfinished event, because its end frees space.
+        """
         if self.is_full:
             if not self._fits(MAX_METADATA_BYTES - 2 * LOWEST_BYTES):
                 return queue.take_offset(self._partition.tracker.low, request.now_ms)

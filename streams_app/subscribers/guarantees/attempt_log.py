@@ -30,7 +30,7 @@ stream of short attempts, only some attempts are written, because writing each o
 
 
 class AttemptLog:
-    """Writes the attempts of one partition to Redis, as one entry for each event that runs or waits."""
+    """Writes the attempts of one partition to Redis, as one entry for each event that runs or waits for its next attempt."""
 
     def __init__(
         self, store: SubscriberStore, progress: OffsetAndMetadata, now_ms: Callable[[], int], running: Collection[Attempt] = ()
@@ -60,7 +60,9 @@ class AttemptLog:
         self._backoff = ReportedBackoff(first_seconds=0.1, longest_seconds=5.0)
 
     async def claim(self, seconds: float) -> dict[int, AttemptEntry]:
-        """Take over the log of former owners; return its entries by offset, or none if Redis does not answer within ``seconds``.
+        """Take over the attempt log of former owners, and return its entries by offset.
+
+        If Redis does not answer within ``seconds``, return an empty dict: attempts are counted from 1 again.
 
         Raises:
             FencedError: Another owner has claimed the partition.
@@ -73,11 +75,11 @@ class AttemptLog:
             return {}
 
     def sample_wait(self) -> str | None:
-        """Return what writes have waited for since the previous sample, as a label of the metric ``streams_app_waiting_for``.
+        """Return what writes have waited for since the previous call, as a label of the metric ``streams_app_waiting_for``.
 
         Returns:
             ``redis-memory`` if a write failed because Redis is full. ``redis`` if a write failed for another reason, or a request
-            has had no reply since the previous sample. None if no write has waited.
+            has had no reply since the previous call. None if no write has waited.
         """
         fault = self._fault
         if not self._backoff.failures:
@@ -87,7 +89,7 @@ class AttemptLog:
         return fault or ("redis" if is_stalled else None)
 
     def keep(self, offset: int, entry: AttemptEntry) -> None:
-        """Schedule a write of the log entry at ``offset``, whose event runs or waits for its next attempt."""
+        """Schedule a write of the entry of the event at ``offset``, which runs or waits for its next attempt."""
         if self._is_idle:
             self._is_awaited.set()
         self._want(offset, entry)
@@ -99,17 +101,17 @@ class AttemptLog:
             self._changed.set()
 
     def schedule_progress(self, position: OffsetAndMetadata) -> None:
-        """Schedule a write of the position to Redis, because Kafka may remove the commit after its retention."""
+        """If the position has changed, schedule a write of it to Redis, because Kafka may remove its commit after the retention."""
         if position != self._progress:
             self._progress = position
             self._changed.set()
 
     def schedule_write(self) -> None:
-        """Schedule a write, because attempts are about to start."""
+        """Schedule a write, because attempts are about to start; the write itself finds those that have started."""
         self._changed.set()
 
     def drop(self, offsets: Iterable[int]) -> None:
-        """Schedule the removal of the entries of finished events."""
+        """Schedule the removal of the entries of finished events, given their offsets."""
         wanted = self._wanted
         if dropped := [offset for offset in offsets if offset in wanted]:
             for offset in dropped:
@@ -118,7 +120,11 @@ class AttemptLog:
             self._changed.set()
 
     async def written(self, offsets: Sequence[int], seconds: float) -> None:
-        """Wait until the entries of events are written, for at most ``seconds``; return at once while writes fail."""
+        """Wait until Redis has the scheduled entries of the events at ``offsets``.
+
+        After ``seconds``, log a warning and return. While writes fail, return at once. In both cases, the caller continues without
+        the entries.
+        """
         if self._backoff.failures:
             return
         try:
@@ -134,7 +140,7 @@ class AttemptLog:
             )  # fmt: skip
 
     async def forever(self) -> None:
-        """Write changes until the task is cancelled, one script at a time.
+        """Write scheduled changes to Redis until the task is cancelled, one script at a time.
 
         Raises:
             FencedError: Another owner has claimed the partition.
@@ -164,7 +170,10 @@ class AttemptLog:
         self._is_awaited.clear()
 
     async def write_within(self, seconds: float) -> None:
-        """Write changes within ``seconds``, or log that they are unwritten and keep them. :meth:`forever` must not run."""
+        """Write the scheduled changes once; :meth:`forever` must not run.
+
+        If the write fails or takes more than ``seconds``, log this, and keep the changes for the next write.
+        """
         try:
             async with asyncio.timeout(seconds):
                 self._changed.clear()

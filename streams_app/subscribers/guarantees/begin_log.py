@@ -37,7 +37,7 @@ class Starter(Protocol):
         """Start attempts that are recorded as begun."""
 
     def withdrawn(self, attempts: list[Attempt]) -> None:
-        """Receive attempts that do not start: finish the events of duplicates, and requeue the events of cancelled attempts."""
+        """Handle attempts that do not start, see :meth:`.Dispatcher.withdrawn`."""
 
 
 class BeginLog:
@@ -114,7 +114,10 @@ class BeginLog:
         return kept
 
     async def write_progress(self) -> None:
-        """Write the low watermark and its metadata to Redis, without outcomes; do nothing while no progress may be written.
+        """Write the low watermark and its metadata to Redis, without outcomes.
+
+        While ids that Redis has lost are read back from the log, do nothing, because a low watermark in Redis implies that Redis
+        has the ids of all events below it.
 
         Raises:
             FencedError: As in :meth:`forever`.
@@ -124,7 +127,7 @@ class BeginLog:
             await self._store.end((), (), *progress)
 
     def sample_wait(self) -> str | None:
-        """Return what writes have waited for since the previous sample, as a label of the metric ``streams_app_waiting_for``.
+        """Return what writes have waited for since the previous call, as a label of the metric ``streams_app_waiting_for``.
 
         Returns:
             ``redis``, ``redis-memory`` or ``broker``; None if no write has waited.
@@ -139,7 +142,7 @@ class BeginLog:
     # ---- scheduling of writes
 
     def schedule_ids(self, ids: Iterable[tuple[int, str]]) -> None:
-        """Schedule a write of event ids that Redis has lost; no attempt begins before they are written."""
+        """Schedule a write of event ids that Redis has lost, each with its offset; no attempt begins before they are written."""
         self._ids += ids
         self._changed.set()
 
@@ -149,13 +152,13 @@ class BeginLog:
         self._changed.set()
 
     def keep(self, offset: int, entry: AttemptEntry) -> None:
-        """Schedule a write of the log entry at ``offset``, whose event waits for its next attempt."""
+        """Schedule a write of the entry of the event at ``offset``, which waits for its next attempt."""
         self._entries[offset] = entry
         self._changed.set()
         self._schedule_commit()
 
     def drop(self, offsets: Iterable[int]) -> None:
-        """Schedule the removal of the entries of finished events."""
+        """Schedule the removal of the entries of finished events, given their offsets."""
         stored, entries = self._stored, self._entries
         if dropped := [offset for offset in offsets if offset in stored or offset in entries]:
             entries.update(dict.fromkeys(dropped))
@@ -172,13 +175,16 @@ class BeginLog:
         self._changed.set()
 
     def stop(self) -> None:
-        """Start no more attempts; those that are being recorded as begun are withdrawn after the reply of Redis."""
+        """Start no more attempts.
+
+        Attempts whose write is only scheduled are withdrawn now. Those in the current write are withdrawn after the reply of Redis.
+        """
         self._is_stopped = True
         new, self._new = self._new, []
         self._withdraw([attempt for attempt, _ in new])
 
     def schedule_progress(self, low: int) -> None:
-        """Schedule a write of the progress if the low watermark has risen since the last write."""
+        """If the low watermark ``low`` is higher than at the last write, schedule a write of it and its metadata."""
         if low > self._written_low:
             self._is_behind = True
             self._changed.set()
@@ -226,9 +232,10 @@ class BeginLog:
                 raise
 
     async def current_write_ended(self, seconds: float) -> None:
-        """Wait until the call of :meth:`write_once` that is running now has ended, for at most ``seconds``.
+        """If :meth:`write_once` is running, wait until this call has ended, for at most ``seconds``.
 
-        The attempts that it records as begun have then started, or were withdrawn.
+        The attempts that the call records as begun have then started, or were withdrawn. After ``seconds``, log this and return:
+        these attempts do not start.
         """
         try:
             async with asyncio.timeout(seconds), self._writing:

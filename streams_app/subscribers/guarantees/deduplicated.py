@@ -44,7 +44,10 @@ LATE: Final = "its function succeeded after its worker had lost the partition"
 
 
 class DeduplicatedGuarantee(Guarantee):
-    """Delivery guarantee that runs each event id once unless Redis loses data, and with ``commits`` each record at most once."""
+    """Delivery guarantee under which no event id runs twice unless Redis loses data.
+
+    With :class:`.BeginCommits`, no record runs twice even then.
+    """
 
     def __init__(self, partition: SubscriberPartition, commits: BeginCommits | None = None) -> None:
         """Create the guarantee of a claimed partition.
@@ -136,7 +139,10 @@ class DeduplicatedGuarantee(Guarantee):
         return dead_lettering(event, "interrupted", INTERRUPTED)
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
-        """Take the next events; while the commit has no room for more begins, only the one whose end makes room."""
+        """Take the next events from the queue.
+
+        While the commit metadata has no room to list more events as begun, take at most the lowest unfinished event.
+        """
         return queue.take(request) if self._commits is None else self._commits.may_start(queue, request)
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
@@ -154,10 +160,10 @@ class DeduplicatedGuarantee(Guarantee):
     # ---- the end of events
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
-        """Count duplicates. Remember each event that has succeeded until its outcome is written, and committed if begins are.
+        """Count duplicates, and remember each event that has succeeded until its outcome is stored.
 
-        If an event succeeds only after :meth:`close`, or another owner takes over before its outcome is written, a dead letter
-        ``finished-late`` is sent.
+        The outcome is stored in Redis and, with commits of begins, also in a commit. If another owner takes over before, or if the
+        event succeeds only after :meth:`close`, a dead letter ``finished-late`` is sent.
         """
         for attempt in attempts:
             if attempt.outcome is AttemptOutcome.DUPLICATE:
@@ -190,7 +196,7 @@ class DeduplicatedGuarantee(Guarantee):
         self._log.keep(event.offset, AttemptEntry(event.attempts, event.crash_count, event.due_ms))
 
     def finish(self, offsets: Sequence[int]) -> None:
-        """Mark events as finished, and schedule the removal of their entries."""
+        """Mark events as finished, and schedule the removal of their entries from Redis."""
         self._partition.tracker.finish_all(offsets)
         self._log.drop(offsets)
 
@@ -219,18 +225,23 @@ class DeduplicatedGuarantee(Guarantee):
         self._log.schedule_progress(self._partition.tracker.low)
 
     def sample_wait(self) -> str | None:
-        """Return what a start has waited for since the previous sample: a server, or room in the metadata of the commit."""
+        """Return what starts have waited for since the previous call, as a label of the metric ``streams_app_waiting_for``.
+
+        Returns:
+            The label of the begin log, see :meth:`.BeginLog.sample_wait`. ``note`` if instead the commit metadata has no room to
+            list more events as begun. None if no start has waited.
+        """
         is_full = self._commits is not None and self._commits.is_full
         return self._log.sample_wait() or ("note" if is_full else None)
 
     # ---- the end of the claim
 
     def stop(self) -> None:
-        """Withdraw the attempts that are not recorded as begun."""
+        """Start no more attempts, and withdraw those that are not recorded as begun."""
         self._log.stop()
 
     async def close(self, tasks: Collection[Task[None]]) -> None:
-        """End the tasks, and write the last outcomes.
+        """Cancel the tasks of the claim, and write the last outcomes.
 
         If another owner has claimed the partition, send a dead letter ``finished-late`` instead for each event that has succeeded,
         because that owner treats these events as interrupted.
@@ -253,7 +264,7 @@ class DeduplicatedGuarantee(Guarantee):
         self._is_closed = True
 
     async def on_commit_rejected(self) -> None:
-        """If only the commit decides, send a dead letter ``finished-late`` for each success that no commit includes.
+        """With commits of begins, send a dead letter ``finished-late`` for each event whose success no commit includes.
 
         The next owner treats these events as interrupted. Without commits of begins, that owner reads in Redis which events have
         succeeded.

@@ -65,7 +65,10 @@ class Guarantee(Protocol):
         """Return a dead letter for an event that must not start because earlier attempts were interrupted; None for others."""
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
-        """Take events that may start now from the queue, and return them; empty if none is ready, or the next one has to wait."""
+        """Remove from the queue the events that may start now, and return them.
+
+        The list is empty if no event is ready, or if the next one has to wait.
+        """
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
         """Create an attempt for each event that :meth:`may_start` returned.
@@ -98,7 +101,7 @@ class Guarantee(Protocol):
         """Record the low watermark if it has risen; called at the interval ``worker.tick``."""
 
     def sample_wait(self) -> str | None:
-        """Return what starts have waited for since the previous sample, as a label of the metric ``streams_app_waiting_for``.
+        """Return what starts have waited for since the previous call, as a label of the metric ``streams_app_waiting_for``.
 
         Returns:
             None if nothing has waited.
@@ -108,7 +111,7 @@ class Guarantee(Protocol):
         """Start no more attempts, and withdraw those that are not recorded as begun."""
 
     async def close(self, tasks: Collection[Task[None]]) -> None:
-        """End the tasks, then write what is not written yet if the servers answer in time.
+        """Cancel ``tasks``, those of :class:`Takeover`; then write what is not written yet, if the servers answer in time.
 
         Called after :meth:`stop`, when all attempts have ended or were cancelled.
         """

@@ -26,8 +26,9 @@ class IdReadback:
     async def prepare(self, claim: Claim, fence: int, watermark: int, below: int) -> int:
         """Prepare to read missing ids after a claim; return the offset at which the reader of the partition begins.
 
-        The offset is the low watermark if Redis has the ids of all events below it. Otherwise, it is an offset from which the log
-        contains all events of the time ``remember`` before the watermark, or the beginning of the log if that is higher.
+        If Redis has the ids of all events below the low watermark, the offset is the low watermark. Otherwise, it is so low
+        that the reader receives all events that are at most ``remember`` older than the event at the watermark, as far as the log
+        still contains them.
 
         Args:
             claim: Claim of the partition, which gives the bounds of its log and finds offsets by time.

@@ -95,8 +95,8 @@ async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) ->
         - Redis has no position, as at the first start.
         - The position is beyond the end of the log, and the broker is the embedded one, which stores no commit metadata: it has
           lost its log and its commits together.
-        - The subscriber may run events twice, and its initial offset is the start of the log; and Redis does not answer, or the
-          topic has an id but the position has no valid metadata. No event is lost, but some may run a second time.
+        - The subscriber may run events twice, its initial offset is the start of the log, and one of two faults occurs: Redis does
+          not answer, or the topic has an id but the position has no valid metadata. No event is lost, but some may run twice.
 
     Raises:
         RedisError, OSError, TimeoutError: Redis does not answer, and the last case does not apply: at its initial offset, the
@@ -170,7 +170,7 @@ async def position_at(tp: TP, context: SubscriberContext, claim: Claim, position
 
 
 def metadata_of(claim: Claim, position: OffsetAndMetadata) -> OffsetMetadata | None:
-    """Decode the metadata of a commit; None if it is not valid."""
+    """Decode the metadata of a position from a commit or from Redis; None if it is not valid."""
     # A topic id identifies the log. Without one, metadata with offsets beyond the end of the log belongs to another log.
     return decoded(position.metadata, position.offset, NO_OFFSET if claim.topic_id else claim.log_bounds.end)
 
@@ -181,12 +181,15 @@ def is_of_another_log(metadata: OffsetMetadata, topic_id: str) -> bool:
 
 
 async def was_set_by_hand(claim: Claim) -> bool:
-    """Return whether an operator has set the offset with a Kafka tool; if so, no offset above it counts as finished."""
+    """Return whether an operator has set the offset with a Kafka tool; if so, no offset above it counts as finished.
+
+    Such a commit has no metadata, although the broker stores metadata.
+    """
     return claim.committed is not None and not claim.committed.metadata and await claim.broker_keeps_metadata()
 
 
 def unfinished_below(above: OffsetsAbove, low: int, begin: int) -> int:
-    """Return the number of unfinished offsets between the committed offset and the first offset of the log.
+    """Return the number of unfinished offsets from the committed one up to, but not including, the first offset of the log.
 
     Args:
         above: Finished offsets at or above the committed one.
