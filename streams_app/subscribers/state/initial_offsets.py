@@ -43,7 +43,7 @@ def initial_commit(subscriber: str, offset: int, topic_id: str) -> PartitionComm
 
 
 def how_to_set_offsets(subscriber: str) -> str:
-    """Return instructions for an operator whose consumer group has no commit that lists the begun events."""
+    """Return instructions for an operator: how to set the offsets of a subscriber without a commit that lists its begun events."""
     return (
         "streams-app topics create where it is new or its topic has new partitions, else streams-app reset --subscriber "
         f"{subscriber} --at ...; while no worker runs it"
@@ -95,7 +95,7 @@ def were_added(missing: Iterable[TP], commits: Iterable[TP]) -> bool:
 
 
 async def commits_at(settings: Settings, one: Subscription, at: At, replays_at: At = "latest") -> dict[TP, PartitionCommit]:
-    """Return the commits with which a subscriber begins at given positions.
+    """Return, for each partition, the commit with which a subscriber begins at a given position.
 
     Args:
         settings: Settings of the application.

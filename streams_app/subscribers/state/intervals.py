@@ -26,7 +26,7 @@ def merged(runs: Iterable[Interval]) -> list[Interval]:
 
 
 class IntervalSet:
-    """A set of offsets. Its memory grows with the number of gaps: millions of consecutive offsets are one interval."""
+    """A set of offsets, stored as intervals, so that millions of consecutive offsets need as little memory as one."""
 
     def __init__(self, runs: Iterable[Interval] = ()) -> None:
         """Create a set from ascending intervals that do not touch each other."""

@@ -58,7 +58,7 @@ class SubscriberKeys:
 
         Args:
             now_ms: Wall clock.
-            remember_ms: How long ids are remembered; 0: no ids are stored.
+            remember_ms: How long ids are remembered; 0: no ids are stored, and the list is empty.
         """
         if not remember_ms:
             return []

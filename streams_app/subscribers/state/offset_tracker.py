@@ -111,11 +111,11 @@ class OffsetTracker:
         return offset < self.low or offset in self._recorded or (offset < self.end and offset not in self._unfinished)
 
     def begin(self, offset: int) -> bool:
-        """Mark an offset as begun; return False if it is not an unfinished offset that was read."""
+        """Mark an offset as begun, and return True. If it was not read or is finished, change nothing and return False."""
         return self.begin_all((offset,)) == [offset]
 
     def begin_all(self, offsets: Iterable[int]) -> list[int]:
-        """Mark those offsets as begun that were read and are unfinished, and return them."""
+        """Mark offsets as begun, and return those that were marked. Offsets that were not read or were finished are ignored."""
         begun = [offset for offset in offsets if offset in self._unfinished]
         self._begun.update(begun)
         return begun
@@ -126,11 +126,11 @@ class OffsetTracker:
             self._begun.discard(offset)
 
     def finish(self, offset: int) -> bool:
-        """Mark an offset as finished; return False if it is not an unfinished offset that was read."""
+        """Mark an offset as finished, and return True. If it was not read or is already finished, return False."""
         return self.finish_all((offset,)) == [offset]
 
     def finish_all(self, offsets: Iterable[int]) -> list[int]:
-        """Mark those offsets as finished that were read and are unfinished, and return them."""
+        """Mark offsets as finished, and return those that were marked. Offsets that were not read or were finished are ignored."""
         unfinished = self._unfinished
         # All values are None: a missing offset returns the default, which is not None.
         finished = [offset for offset in offsets if unfinished.pop(offset, False) is None]

@@ -128,7 +128,7 @@ class SubscriberStore:
             self._asking = 0
 
     def sample_stalled(self) -> bool:
-        """Return whether one and the same request has been without an answer since the previous sample."""
+        """Return whether the request that waited for an answer at the previous call is still waiting."""
         before, self._sampled = self._sampled, self._asking
         return bool(self._asking) and self._asking == before
 

@@ -46,7 +46,12 @@ class LeaseGrant(NamedTuple):
 
 
 def bucket_of(rate: Rate, workers: int = 1) -> TokenBucket:
-    """Return the fill rate and the capacity of the token bucket of one worker, if ``workers`` workers share a rate equally."""
+    """Return the fill rate and the capacity of the token bucket of one worker.
+
+    Args:
+        rate: Rate of the whole application.
+        workers: Number of workers that share the rate equally.
+    """
     every_us = rate.period_ms * 1_000 * workers / rate.count
     return TokenBucket(every_us, max(every_us, FULL_US))
 
