@@ -119,7 +119,7 @@ class SubscriberRuntime(NamedTuple):
     Attributes:
         dispatcher: Owns the executor slots.
         subscriber_metrics: Metrics of the subscriber.
-        ownership: Claims partitions for the consumer.
+        ownership: Claims and releases the partitions that Kafka assigns to the consumer.
     """
 
     dispatcher: Dispatcher
@@ -222,7 +222,13 @@ def assemble_subscriber(
 
 
 def remark_with(fault: str | None, name: str, text: str | None) -> str | None:
-    """Combine the fault of the consumer and a remark about the subscriber into one text; None if there is neither."""
+    """Combine the fault of a subscriber's consumer and a remark about the subscriber into one text; None if there is neither.
+
+    Args:
+        fault: The last error of the consumer, see :attr:`.OutageReporter.fault`; None: the consumer works.
+        name: Name of the subscriber.
+        text: The remark, see :func:`.status_remark`.
+    """
     waits = None if fault is None else f"subscriber {name} waits: {fault}"
     return "; ".join(filter(None, [waits, text])) or None
 

@@ -1,4 +1,4 @@
-"""Describes the subscribers of an application in its AsyncAPI document and on the page of a worker (pure)."""
+"""Describes the subscribers of an application in its AsyncAPI document and at ``/events`` of a worker (pure)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def status_entry(now: SubscriberStatus, finished: Mapping[str, int]) -> dict[str
 def events_page(
     app_id: str, catalogue: Catalogue, subscriptions: Sequence[Subscription], here: Mapping[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the events and subscribers of an application as a JSON object, with the status of those that run in this worker.
+    """Return the JSON object of ``/events``: all events and subscribers, and the status of those subscribers that run here.
 
     Args:
         app_id: Id of the application.

@@ -1,4 +1,4 @@
-"""Runs the lifespan of the catalogue and the publisher that all functions of a process share."""
+"""Enters and exits what all functions of a process share: the lifespan of the catalogue, and the publisher of their events."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class LifespanHost:
         await asyncio.wrap_future(self._living)
 
     async def enter_unless(self, stop: asyncio.Event) -> bool:
-        """Enter the lifespan, and return True; if ``stop`` is set before it is entered, cancel it and return False.
+        """Enter the lifespan and the publisher, and return True.
 
-        Entering may take as long as a database is unavailable. A cancelled lifespan is not awaited, because it may block its event
-        loop.
+        If ``stop`` is set before both are entered, cancel the lifespan and return False: entering may take as long as a database is
+        unavailable. A cancelled lifespan is not awaited, because it may block its event loop.
         """
         entering, stopping = asyncio.ensure_future(self.__aenter__()), asyncio.ensure_future(stop.wait())
         try:

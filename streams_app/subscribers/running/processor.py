@@ -91,7 +91,7 @@ class SubscriberProcessor(Processor):
     def in_flight(self) -> int:
         """Number of unfinished events, plus number of event ids that are not written to Redis yet.
 
-        Each of the two numbers counts as 0 unless it is so large that the reader has to pause.
+        Each of the two numbers counts as 0 while it does not require a pause of the reader.
         """
         if not self._partition.is_claimed:
             return 0
@@ -126,7 +126,7 @@ class SubscriberProcessor(Processor):
         return taken.begin
 
     def deliver(self, batch: Batch) -> None:
-        """Queue the events of the next range."""
+        """Queue the unfinished events of the next batch, and start those that may start now."""
         partition = self._partition
         self._guarantee.on_batch(batch)
         partition.add_fingerprint(batch)
@@ -164,7 +164,7 @@ class SubscriberProcessor(Processor):
         return self._guarantee.position_to_commit() if self._partition.is_claimed else None
 
     def tick(self, now_ms: int) -> None:
-        """Start retries that are due, and record the low watermark."""
+        """Start retries that are due, and let the guarantee record the low watermark."""
         self._context.dispatcher.kick()
         if self._tasks:
             self._guarantee.on_tick()

@@ -125,7 +125,7 @@ class Subscribers:
         await asyncio.gather(*(agent.run(stop) for agent in self._agents.values()))
 
     def page(self) -> dict[str, Any]:
-        """Return all events and subscribers as a JSON object, with the status of those subscribers that run in this worker.
+        """Return the JSON object of ``/events``: all events and subscribers, and the status of those that run in this worker.
 
         May be called from any thread.
         """
