@@ -1,4 +1,4 @@
-"""The one check of Kafka before a worker starts.
+"""Checks, before a worker starts, that Kafka has all that the workload of the worker requires.
 
 This module stands alone because commands use topics and rights without this check.
 """

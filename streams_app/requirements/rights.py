@@ -11,7 +11,7 @@ from streams_app.subscribers.declaration.replayed_event import replay_topic
 
 
 def rights_of(workload: Workload, topics: Sequence[Topic]) -> list[RequiredRight]:
-    """Return the Kafka rights that a workload needs, and the right to describe each of the topics."""
+    """Return the rights that a workload needs in Kafka: on topics, on consumer groups, and to describe the given topics."""
     found = [*_of_folds(workload), *_of_stores(workload), *_of_subscribers(workload), *_of_views(workload), *_of_journals(workload)]
     used = {one.name for one in found if one.kind == TOPIC}
     return found + [RequiredRight(Right.DESCRIBE, TOPIC, topic.name, topic.role) for topic in topics if topic.name not in used]

@@ -29,7 +29,9 @@ class Workload(NamedTuple):
     subscriptions: Sequence[Subscription] = ()
 
     def with_subscribers(self, names: Collection[str] | None = None) -> Workload:
-        """Return this workload with all events of the catalogue and enabled subscribers; without a catalogue, return it unchanged.
+        """Return a copy of this workload with all events of the catalogue, and with enabled subscribers.
+
+        If the settings name no catalogue, return the workload unchanged.
 
         Args:
             names: Names of the subscribers; None: all enabled ones.
@@ -47,12 +49,12 @@ class Workload(NamedTuple):
 
 
 def without_subscribers(settings: Settings) -> Workload:
-    """Return all folds, read stores, live views of topics and journals of the settings."""
+    """Return a workload with the folds, read stores and journals of the settings, and with their live views of topics."""
     return Workload(settings, settings.folds, settings.read_stores, settings.live_of_topics, settings.journals)
 
 
 def declared(settings: Settings) -> Workload:
-    """Return all that the settings and the catalogue declare, including subscribers that are not enabled.
+    """Return a workload with all that the settings and the catalogue declare, including subscribers that are not enabled.
 
     Raises:
         ConfigurationError: The catalogue cannot be imported, or contradicts the settings.
@@ -64,7 +66,7 @@ def declared(settings: Settings) -> Workload:
 
 
 def enabled_subscriptions(settings: Settings) -> list[Subscription]:
-    """Return the enabled subscribers; none without a catalogue.
+    """Return the enabled subscribers; an empty list if the settings name no catalogue.
 
     Raises:
         ConfigurationError: The catalogue cannot be imported, or contradicts the settings.
