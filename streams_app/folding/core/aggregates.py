@@ -90,7 +90,10 @@ class Aggregates:
                 _check(self.by_name.get(name, self.others), name, value)
 
     def begun(self, names: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of a run that has only one event so far, by changed name; :meth:`join` adds those of later events."""
+        """Return the values of a new run by changed name, from ``names``, the values of its first event.
+
+        :meth:`join` adds the values of later events.
+        """
         found: dict[str, Any] = {}
         self.join(found, names)
         return found

@@ -26,8 +26,8 @@ class ContentBound(NamedTuple):
     of ``fold.lua``, and of the reason in records.
 
     Attributes:
-        counts: Unit that is counted, in the singular; with an ``s``, also the name of the column of ``groups list`` that contains
-            the count.
+        counts: What is counted: ``event``, ``name`` or ``byte``. ``streams-app groups list`` shows the count in the column
+            ``events``, ``names`` or ``bytes``.
         is_before: Whether the group closes before the event that would exceed the bound. If False, the group closes after the event
             that reaches the bound, and still contains this event.
     """
@@ -86,7 +86,7 @@ class Bounds:
 
     @classmethod
     def of(cls, fold: Fold) -> Bounds:
-        """Create the bounds from the settings of a declared fold."""
+        """Create the bounds of a declared fold from its settings."""
         contents = {name: getattr(fold, name) for name in CONTENT_BOUNDS}
         contents["max_bytes"] *= fold.keeps_events
         return cls(
@@ -109,7 +109,9 @@ class Bounds:
     # ---- contents
 
     def exceeded_by(self, names: int, kept: int = 0) -> str | None:
-        """Return the bound that an event would make its group exceed, so that the group closes before the event; else None.
+        """Return the bound, ``max_changed`` or ``max_bytes``, that a group would exceed with its next event; None if there is none.
+
+        If there is one, the group closes before the event.
 
         Args:
             names: Number of changed names that the group would have with the event.
@@ -120,7 +122,7 @@ class Bounds:
         return "max_changed" if names > self.max_changed else None
 
     def reached_by(self, events: int, *, closes: bool = False) -> str | None:
-        """Return the reason why a group closes right after an event; None if it stays open.
+        """Return the reason why a group closes right after an event, ``closed`` or ``max_events``; None if it stays open.
 
         Args:
             events: Number of events of the group, including this event.
@@ -129,11 +131,11 @@ class Bounds:
         return CLOSED if closes else "max_events" if self.max_events and events >= self.max_events else None
 
     def events_left(self, events: int) -> int | None:
-        """Return how many more events a group with ``events`` events may have; None without ``max_events``."""
+        """Return how many events a group may still receive if it has ``events`` now; None if the fold has no ``max_events``."""
         return self.max_events - events if self.max_events else None
 
     def keeps_open(self, lasted_ms: int, events: int, names: int, kept: int = 0) -> bool:
-        """Return whether neither the duration nor the content of a group closes it.
+        """Return whether a group stays open, because neither ``max_hold`` nor a bound on its content closes it.
 
         Args:
             lasted_ms: Score of the last event minus score of the first one.
@@ -146,7 +148,7 @@ class Bounds:
 
     @property
     def may_close_often(self) -> bool:
-        """Whether the bounds on its contents may close a busy group several times within one fetch."""
+        """Whether the bounds on the content of groups are so low that a busy group may close several times within one fetch."""
         return self.max_events > 0 or (self.max_bytes < FEW_BYTES if self.max_bytes else self.max_changed < FEW_NAMES)
 
     # ---- time

@@ -78,7 +78,7 @@ def run_of(event: ScoredEvent, stamp_ms: int, score_ms: int, aggregates: Aggrega
 
 
 def extend(run: GroupRun, event: ScoredEvent, stamp_ms: int, score_ms: int, aggregates: Aggregates | None) -> None:
-    """Add the next event of the same group to a run; the other arguments are those of :func:`run_of`."""
+    """Add the next event of the same group to ``run``, which is modified; the other arguments are those of :func:`run_of`."""
     run.last_offset, run.last_score, run.closes, run.shorter_ms = event.offset, score_ms, event.closes, event.shorter_ms
     run.events += 1
     run.low_ms, run.high_ms = min(run.low_ms, stamp_ms), max(run.high_ms, stamp_ms)

@@ -52,12 +52,12 @@ class SampledGroup(msgspec.Struct, gc=False):
         last_offset: Offset of its last counted event.
         last_score: Score of that event, in ms.
         records: Number of records that the group would have had if only silence closed groups.
-        closed_ms: Time at which the group last closed, in ms; None if no check is due, because no record of the group was
-            acknowledged, or the check was made since.
-        closed_offset: Last offset of its last record.
-        is_reopened: Whether the group has counted events after its last record, but the time of the first of them is unknown: they
-            were counted before the record was acknowledged, or are in one run with earlier events. The check then waits for the
-            next record, which contains this time.
+        closed_ms: Time at which the group last closed, in ms. None if no check is due: since the last check, no record of the
+            group was acknowledged.
+        closed_offset: Last offset of its last acknowledged record.
+        is_reopened: Whether the group has events after its last acknowledged record, but the time of the first of them is unknown.
+            Either they were counted before that record was acknowledged, or they are in one run with earlier events. The check
+            then waits for the next record, which contains this time.
     """
 
     last_offset: int = NEVER
@@ -74,8 +74,8 @@ class GroupSample:
 
     Attributes:
         bounds: Bounds of the fold.
-        bounds_ms: Upper bounds of the buckets in ms, inclusive. The first is :data:`.PAUSE_MS`, because shorter gaps are not
-            distinguished.
+        bounds_ms: Upper bounds of the histogram buckets in ms, inclusive. The first is :data:`.PAUSE_MS`, because shorter gaps are
+            not distinguished.
         max_groups: Maximum number of groups in the sample.
         weight: Number of groups that each group of the sample stands for.
     """
@@ -100,7 +100,7 @@ class GroupSample:
 
     @property
     def error(self) -> float:
-        """Return the relative standard error of the total of :attr:`SampledGroup.records`; 0 if all groups are sampled.
+        """Return the relative standard error of the estimated sum of :attr:`SampledGroup.records`; 0 if all groups are sampled.
 
         It is the error of a sum over groups that are chosen with equal probability (Horvitz and Thompson).
         """
@@ -307,8 +307,8 @@ class Buckets:
 
         Args:
             record: The record, emitted now.
-            now_ms: Wall clock.
-            bounds_ms: Upper bounds of the buckets, inclusive.
+            now_ms: Wall clock, in ms.
+            bounds_ms: Upper bounds of the buckets in ms, inclusive.
             weight: Number of groups that the group of the record stands for.
         """
         events = record.events
@@ -342,6 +342,6 @@ class ObservedGroups:
 
     @classmethod
     def nothing(cls, bounds: int) -> ObservedGroups:
-        """Return observations of no group, with histograms of ``bounds`` bucket bounds."""
+        """Return observations in which every count is 0; ``bounds`` is the number of upper bounds of histogram buckets."""
         empty = [0] * (bounds + 1)
         return cls(Buckets(empty), Buckets(empty.copy()))

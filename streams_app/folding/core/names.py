@@ -1,4 +1,4 @@
-"""Compact sets of changed names without values (pure). Few sets differ, so thousands of groups in memory share them.
+"""Compact sets of changed names without values (pure). Most groups have equal sets, so thousands of groups share one object.
 
 While events are folded, a set is a *mask*: an integer with one bit per name, so that one instruction joins two sets. Only the first
 :data:`MASKED_NAMES` names that this process reads get a bit. A set with any other name is a mapping, which is slower.
@@ -52,12 +52,18 @@ class NameSet(dict[str, bytes]):
 
 
 class Cache(dict[_Key, _Value]):
-    """Cache of a value per set of names, cleared when its weight exceeds :data:`CACHED_TOTAL`."""
+    """Cache with one value for each set of names; cleared when the total weight of the sets exceeds :data:`CACHED_TOTAL`.
+
+    :data:`CACHED_TOTAL` also defines the weight of a set.
+    """
 
     weight = 0
 
     def add(self, key: _Key, names: Collection[str], value: _Value) -> _Value:
-        """Cache ``value`` under ``key`` unless ``names`` has more than :data:`CACHED_NAMES` names; return ``value``."""
+        """Cache ``value``, which belongs to the set ``names``, under ``key``; return ``value``.
+
+        It is not cached if the set has more than :data:`CACHED_NAMES` names.
+        """
         if len(names) <= CACHED_NAMES:
             weight = sum(map(len, names)) + NAME_WEIGHT * (len(names) + 1)
             self.weight += weight

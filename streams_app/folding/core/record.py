@@ -76,8 +76,8 @@ class RecordShape:
     def from_text(cls, text: str) -> RecordShape:
         """Parse the result of :meth:`to_text`.
 
-        A text that an older version has stored contains no origins. Its shape differs from that of every declared fold, so that
-        the definition counts as changed.
+        A text that an older version has stored lacks :attr:`group_from` and :attr:`changed_from`. Its shape differs from that of
+        every declared fold, so that the definition counts as changed.
         """
         fold, group_fields, changed, keep, *origins = orjson.loads(text)
         group_from, changed_from, *fields = origins or (UNKNOWN, UNKNOWN)

@@ -127,9 +127,14 @@ class ShardClock:
     # ---- emission
 
     def observe_fetch(self, fence: int, view: ReaderView, now_ms: int) -> bool:
-        """Take note of the last fetch; return whether it is recent and shows that all events up to the end of the log are folded.
+        """Return whether the last fetch is recent and shows that all events up to the end of the log are folded.
 
         If so, the time of that fetch becomes :attr:`caught_up_at_ms` and :attr:`folded_until_ms`.
+
+        Args:
+            fence: Highest offset folded.
+            view: State of the reader after the fetch.
+            now_ms: Wall clock, in ms.
         """
         if not is_caught_up(fence, view, now_ms):
             return False
@@ -151,7 +156,12 @@ class ShardClock:
     def quiet_groups_close(self, clock_ms: int, now_ms: int) -> bool:
         """Return whether silence closes groups.
 
-        With ``sessions``, it always does. With ``merge``, it does if the clock lags ``now_ms`` by less than the quiet period.
+        With ``sessions``, it always does. With ``merge``, it does only while the partition clock lags the wall clock by less than
+        the quiet period.
+
+        Args:
+            clock_ms: Partition clock, in ms.
+            now_ms: Wall clock, in ms.
         """
         return self._sessions or now_ms - clock_ms < self._quiet_ms
 

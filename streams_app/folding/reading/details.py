@@ -1,4 +1,7 @@
-"""Reads what some folds need besides group and changed names: events to keep, their quiet periods, closing events (pure)."""
+"""Reads what some folds need of an event besides its group and changed names (pure).
+
+This is the JSON to keep, the quiet period that the event sets, and whether the event closes its group.
+"""
 
 from __future__ import annotations
 

@@ -131,11 +131,17 @@ class EventReader:
         self._known_names: set[str] = set()
 
     def framed_parts(self, records: Sequence[KeyedValue]) -> Iterator[bytes | None]:
-        """Return the record keys and values whose schemas must be fetched first; none unless :attr:`reads_frames`."""
+        """Return the record keys and values whose schemas must be fetched before :meth:`events`.
+
+        There are none if :attr:`reads_frames` is False.
+        """
         return iter(())
 
     def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> DecodedRange:
-        """Read a range of records at once, and return its events and rejected events; for the arguments see :meth:`events`."""
+        """Read a range of records at once; return its events, its rejected events and the number of misrouted ones.
+
+        For the arguments, see :meth:`events`.
+        """
         found = DecodedRange()
         found.events = [event_of(event) for event in self.events(records, decoded, found)]
         return found

@@ -29,7 +29,7 @@ def target_of(headers: Sequence[tuple[str, bytes]]) -> bytes | None:
 
 
 class RoutedRange:
-    """A range of records, from which each fold of the source reads all records except those replayed for another fold."""
+    """A range of records of a source; each fold reads those that are not replayed for another fold or application."""
 
     def __init__(self, app_id: str, folds: Sequence[str], records: list[Any], decoded: list[Any] | None) -> None:
         """Store the records, and check once whether any of them has headers.
@@ -47,12 +47,15 @@ class RoutedRange:
         self._has_headers = any(map(_HEADERS, records))
 
     def records_for(self, fold: str, faults: RangeFaults) -> tuple[list[Any], list[Any] | None]:
-        """Return the records that a fold reads, and their decoded values or, if the range is not decoded, None.
+        """Return the records of the range that a fold reads.
 
         Args:
             fold: Name of the fold.
-            faults: If the fold is the first one of the source, receives the events that are replayed for folds that no longer
-                exist, as rejected events.
+            faults: Only if the fold is the first one of the source, the events that are replayed for folds that no longer exist
+                are added to it as rejected events.
+
+        Returns:
+            The records, and the decoded value of each; None instead of the values if the range was not decoded.
         """
         records, decoded = self._records, self._decoded
         if not self._has_headers:

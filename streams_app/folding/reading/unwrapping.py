@@ -36,7 +36,11 @@ class FormatReader(EventReader):
         self._has_fields = not callable(fold.group_key) and not self._is_by_key
 
     def framed_parts(self, records: Sequence[KeyedValue]) -> Iterator[bytes | None]:
-        """Return record keys and values whose schemas must be fetched first; a fold may use the record key as the group key."""
+        """Return the record keys and values whose schemas must be fetched before :meth:`events`.
+
+        Keys are included with every format, because a key may be the group key, and is compared with it. If :attr:`reads_frames` is
+        False, the result is empty.
+        """
         return chain((record.key for record in records), self._values.framed_parts(records)) if self.reads_frames else iter(())
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
