@@ -19,8 +19,8 @@ class Outbox:
     """Queue of the sealed groups that are to be sent, in the order of sealing, or of first offsets if they were read from Redis.
 
     Attributes:
-        is_exact: Whether Redis contains exactly these entries. False from the call of a script that may change the outbox until its
-            reply; if the reply is lost, until the outbox is read again.
+        is_exact: Whether Redis contains exactly these entries. False while a script that may change the outbox runs. If the reply
+            of the script is lost, it remains False until the outbox is read from Redis again.
     """
 
     def __init__(self) -> None:
@@ -47,18 +47,18 @@ class Outbox:
         return list(islice(self._entries, most))
 
     def ranges(self, sent: Sequence[SealedGroup]) -> list[tuple[int, int, int]]:
-        """Return ranges of first offsets by which Redis can remove the sent entries: they contain no other entry.
+        """Combine sent entries to ranges of first offsets, as :meth:`.ShardStore.finish` takes them. No range has another entry.
 
         Returns:
-            For each range the lowest first offset, the highest first offset, and the number of sent entries. If :attr:`is_exact` is
-            False, each entry is a range of its own.
+            For each range the lowest and the highest first offset, both inclusive, and the number of sent entries. If
+            :attr:`is_exact` is False, each entry is a range of its own.
         """
         if not self.is_exact:
             return [(entry.first_offset, entry.first_offset, 1) for entry in sent]
         return ranges_of(sent, self._entries)
 
     def remove(self, sent: Sequence[SealedGroup]) -> None:
-        """Remove entries, usually the first ones, after Redis has removed them."""
+        """Remove these entries, which are usually the first ones; called after Redis has removed them."""
         entries = self._entries
         for entry in sent:
             if not entries or entries[0] is not entry:
@@ -69,7 +69,7 @@ class Outbox:
         self._left.set()
 
     async def room(self, seconds: float) -> None:
-        """Wait until an entry is removed, but at most ``seconds``."""
+        """Wait until :meth:`remove` is called, so that there is room again, or until ``seconds`` have passed."""
         self._left.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -77,14 +77,14 @@ class Outbox:
 
 
 def ranges_of(sent: Sequence[SealedGroup], pending: Iterable[SealedGroup]) -> list[tuple[int, int, int]]:
-    """Return the longest ranges of first offsets by which Redis can remove the sent entries: they contain no other pending entry.
+    """Combine sent entries to as few ranges of first offsets as possible, none of which contains another pending entry.
 
     Args:
         sent: Entries that the broker has acknowledged.
         pending: All entries of the outbox; the sent ones may be among them.
 
     Returns:
-        For each range the lowest first offset, the highest first offset, and the number of sent entries.
+        For each range the lowest and the highest first offset, both inclusive, and the number of sent entries.
     """
     gone = sorted(map(_FIRST_OFFSET, sent))
     others = sorted(set(map(_FIRST_OFFSET, pending)).difference(gone))

@@ -25,9 +25,9 @@ class FoldStep(NamedTuple):
     """The result of :meth:`.Shard.fold_once`, which folds some groups of a chunk.
 
     Attributes:
-        outcome: ``DONE`` (the chunk is folded), ``MORE`` (call again), or ``FULL`` (nothing was folded, because the
-            outbox is full or the definition of the fold has changed; call again after the outbox was sent, and the groups of the
-            former definition were emitted).
+        outcome: ``DONE``: the chunk is folded. ``MORE``: some groups are not folded yet; call again. ``FULL``: nothing was folded,
+            because the outbox is full or the definition of the fold has changed; call again once the outbox was sent and, after a
+            change, the groups of the former definition were emitted.
         sealed: Number of records that went into the outbox.
     """
 
@@ -64,7 +64,7 @@ class ChunkProgress:
         self._apart: dict[bytes, list[GroupRun]] = {}
 
     def next_groups(self, most: int, packing: GroupPacker, silent_from_ms: int) -> tuple[PackedGroups, bool]:
-        """Return the next groups of the chunk, packed for ``fold.lua``, and whether they are the last ones.
+        """Return the next groups of the chunk, packed for ``fold.lua``, and whether they are the last ones of the chunk.
 
         Args:
             most: Maximum number of groups.
@@ -77,7 +77,7 @@ class ChunkProgress:
         return groups, self._at + len(groups.values) // 3 == len(self._members)
 
     def detail(self, groups: Mapping[bytes, OpenGroup | None], bounds: Bounds) -> None:
-        """Split the runs of these groups where a bound closes the group; :meth:`next_groups` returns the split runs from now on.
+        """Split the runs of some groups wherever a bound closes the group; :meth:`next_groups` then returns the split runs.
 
         Args:
             groups: The open group of each group, as Redis has stored it, by group key; None for a group that is not open.
@@ -99,7 +99,7 @@ class ChunkProgress:
         self._apart |= apart
 
     def restart(self) -> None:
-        """Restart at the first group; called if no range is in progress in Redis."""
+        """Continue with the first group of the chunk; called if no range is in progress in Redis."""
         self.cursor, self._at = b"", 0
 
     def advance_to(self, cursor: bytes) -> None:

@@ -166,7 +166,9 @@ class Shard:
             self.log = followed_by(self.log, record)
 
     def begin(self, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> ChunkProgress:
-        """Create the progress of a chunk, to be passed to :meth:`fold_once` until the chunk is folded.
+        """Return the progress of a chunk; pass it to :meth:`fold_once` until the chunk is folded.
+
+        If another owner has folded some groups of the chunk, the progress begins after them.
 
         Args:
             chunk: A chunk that :meth:`chunks` has yielded.
@@ -230,16 +232,20 @@ class Shard:
     # ---- emission
 
     def observe_fetch(self, view: ReaderView, now_ms: int) -> bool:
-        """Take note of the last fetch; return whether it is recent and shows that all events up to the end of the log are folded.
+        """Return whether the last fetch is recent and shows that all events up to the end of the log are folded.
 
         If so, :attr:`clock` stores the time of that fetch. If the shard is not claimed, the fetch is ignored: the result is False.
+
+        Args:
+            view: State of the reader after the fetch.
+            now_ms: Wall clock, in ms.
         """
         return self.is_claimed and self.clock.observe_fetch(self.fence, view, now_ms)
 
     async def seal(
         self, now_ms: int, *, folded_until_ms: int | None, everything: bool = False, is_redis_full: bool = False
     ) -> SealedGroups | None:
-        """Seal due groups by one script call, which moves them into the outbox.
+        """Seal due groups by one script call, which moves them into the outbox. Also flush or drop groups on request.
 
         Args:
             now_ms: Wall clock, in ms.
@@ -363,8 +369,8 @@ class Definition:
     Attributes:
         present: This worker's definition.
         stored: The definition under which the groups were folded.
-        functions_disagree: Whether only some groups of a range were folded, and this worker reads other groups or events from its
-            records than the worker that folded them, for example because a function of the user has changed.
+        functions_disagree: Whether another worker has folded some groups of a range from which this worker reads other groups or
+            events, for example because a function of the user has changed.
     """
 
     present: RecordShape

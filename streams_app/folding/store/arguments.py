@@ -61,7 +61,8 @@ class GroupPacker:
     ) -> PackedGroups:
         """Pack the first groups of ``members`` as arguments of one script call.
 
-        At least one group is packed. Once the packed groups have :data:`MAX_PARTS` parts, no further one is added.
+        At least one group is packed. Once the packed groups have :data:`MAX_PARTS` parts, no further one is added. A part is one
+        item of a packed run, such as a changed name; :data:`BYTES_OF_A_PART` bytes of values count as one part, too.
 
         Args:
             chunk: The chunk.

@@ -44,7 +44,7 @@ class DropRequest:
 
 
 class DroppedGroup(NamedTuple):
-    """A group that the owner of its shard has dropped, with the request.
+    """A group that the owner of its shard has dropped, with the request to drop it.
 
     Attributes:
         member: Group key as bytes, see :func:`streams_app.codec.member_of`.

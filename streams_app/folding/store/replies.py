@@ -141,7 +141,15 @@ class SealedGroups:
     dropped: list[DroppedGroup] = field(default_factory=list)
 
     def next_due_ms(self, quiet_ms: int, hold_ms: int) -> int | None:
-        """Return when the first open group is due if no more events arrive, in ms by the partition clock; None if none is open."""
+        """Return when the first open group is due, if no more events arrive; None if no group is open.
+
+        Args:
+            quiet_ms: Quiet period, in ms.
+            hold_ms: Maximum time for which a group is open, in ms.
+
+        Returns:
+            Time of the partition clock, in ms.
+        """
         if self.oldest_score_ms is None or self.oldest_opened_ms is None:
             return None
         return min(self.oldest_score_ms + quiet_ms, self.oldest_opened_ms + hold_ms)

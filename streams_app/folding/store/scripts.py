@@ -14,12 +14,15 @@ SCRIPTS: Final = ("claim", "define", "finish", "fold", "outbox", "rewind", "seal
 
 
 def script_text(name: str) -> str:
-    """Return the text of ``lua/<name>.lua``, without the files that it includes."""
+    """Return the text of ``lua/<name>.lua`` in this folder, in which include lines are not replaced yet."""
     return (files("streams_app.folding.store") / "lua" / f"{name}.lua").read_text("utf-8")
 
 
 def with_included(text: str) -> str:
-    """Return the text of a script with its include lines replaced by the included files."""
+    """Return the text of a script in which each line ``-- include FILE`` is replaced by that file, recursively.
+
+    The file is searched for in ``delivery/lua``, then in ``lua/shared``.
+    """
     return scripts.with_included(text, lambda name: script_text(f"shared/{name}"))
 
 

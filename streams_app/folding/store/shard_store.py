@@ -1,4 +1,6 @@
-"""The state of a shard in Redis: one method for each script, and two that read keys directly. Processors use keys only here.
+"""The state of a shard in Redis: one method for each script, and two that read keys directly.
+
+Processors access the keys of their shards only through this module.
 
 Each script is atomic on one shard. If its reply is ``refused``, :class:`.FencedError` is raised: this process is no longer the
 owner, or the state in Redis is not what it expects. The shard must then be claimed again.
@@ -45,7 +47,7 @@ class ShardStore:
     async def claim(
         self, token: str, begin: int | None, epoch: bytes, definition: str, owner: str = "", topics: str = "", topic_id: str = ""
     ) -> ClaimReply | None:
-        """Make the holder of ``token`` the owner of the shard; return the state, which is created if there is none.
+        """Make the holder of ``token`` the owner of the shard; return the state of the shard, which is created if there is none.
 
         Args:
             token: Random token that identifies this claim.
@@ -154,12 +156,12 @@ class ShardStore:
         )
 
     async def finish(self, token: str, ranges: Sequence[tuple[int, int, int]]) -> int:
-        """Remove acknowledged records from the outbox; return how many are left.
+        """Remove acknowledged records from the outbox; return how many records the outbox has afterwards.
 
         Args:
             token: Token of the owner.
-            ranges: Ranges of acknowledged records: for each the lowest and the highest first offset, and the number of records from
-                the one to the other. A range that has another number of records in Redis is not removed.
+            ranges: Ranges of acknowledged records: for each the lowest and the highest first offset, both inclusive, and the number
+                of records in the range. A range that has another number of records in Redis is not removed.
 
         Raises:
             FencedError: Another worker owns the shard.
@@ -184,7 +186,11 @@ class ShardStore:
         return found.decode() if found else ""
 
     async def left_behind(self) -> tuple[str, str] | None:
-        """Return definition and topics of the fold, both as JSON, if open groups or sealed records are stored; otherwise None."""
+        """Return the stored definition and topics of the fold; None if neither open groups nor sealed records are stored.
+
+        Returns:
+            The definition as JSON, and a JSON array of output topic and dead-letter topic.
+        """
         keys = self.keys
         stored: Any = await self.redis.hmget(keys.meta, ["definition", "topics", "fence"])
         if not all(stored) or not any([await self.redis.zcard(key) for key in (keys.first, keys.outbox)]):
