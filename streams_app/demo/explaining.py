@@ -46,7 +46,7 @@ async def explained(settings: Settings, record: Mapping[str, Any]) -> Explanatio
         record: The folded record.
 
     Returns:
-        The events as lines for display, and a sentence for each difference between them and the record.
+        Lines for display, with the first of the raw events, and a sentence for each difference between them and the record.
 
     Raises:
         TryAgainError: Redis does not answer.
@@ -60,7 +60,13 @@ async def explained(settings: Settings, record: Mapping[str, Any]) -> Explanatio
 
 
 def lines_of(record: Mapping[str, Any], key: str, taken: list[RawEvent]) -> list[str]:
-    """Return lines for display: the number of raw events of a folded record, and the first raw events (pure)."""
+    """Return lines for display: the number of raw events of a folded record, and the first raw events (pure).
+
+    Args:
+        record: The folded record.
+        key: Group key of the record, as text for display.
+        taken: The raw events in the journal that became part of the record.
+    """
     lines = [f"one record         {record['fold']['id']} of {key}: the journal has {counted(len(taken), 'raw event')} of it"]
     lines += [
         f"                   {one.entry.partition}-{one.entry.offset}  changed {', '.join(map(shown, one.changed or ()))}"
@@ -70,7 +76,13 @@ def lines_of(record: Mapping[str, Any], key: str, taken: list[RawEvent]) -> list
 
 
 def differences(record: Mapping[str, Any], names: list[str], taken: list[RawEvent]) -> list[str]:
-    """Return a sentence for each difference between a folded record and its raw events (pure)."""
+    """Return a sentence for each difference between a folded record and its raw events (pure).
+
+    Args:
+        record: The folded record.
+        names: The changed names in the record.
+        taken: The raw events in the journal that became part of the record.
+    """
     fold = record["fold"]
     faults = []
     if len(taken) != fold["events"]:

@@ -81,9 +81,10 @@ class FirstEvents:
         self._file.close()
 
     def lines(self) -> list[str]:
-        """Copy the files to :data:`FOLDER`; return lines with the folding ratio of some quiet periods, and a ``tune`` command.
+        """Copy the files to :data:`FOLDER`; return lines for display: the folding ratio of some quiet periods, a ``tune`` command.
 
-        Without usable events, nothing is copied, and no lines are returned.
+        Without usable events, nothing is copied, and no lines are returned. If the files cannot be copied, a line with the error
+        replaces the command.
         """
         self.close()
         shares = self._shares()

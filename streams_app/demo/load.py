@@ -52,9 +52,16 @@ class LoadEvents(Protocol):
 
 
 class Load:
-    """Generates updates of the metrics of posts, of ``groups`` accounts in total, and on average ``rate`` updates per second."""
+    """Generates an endless load of updates, each of which reports new metrics of a post of an account."""
 
     def __init__(self, *, groups: int, rate: float, seed: int = 20210801) -> None:
+        """Create the generator of a load.
+
+        Args:
+            groups: Number of accounts.
+            rate: Mean number of updates per second.
+            seed: Seed of the random numbers; equal seeds give equal loads.
+        """
         self._random = random.Random(seed)  # not for security
         self._groups = groups
         self._bursts_per_ms = rate * (1 - HOT_SHARE) / BURST_MEAN / (1 - SILENT_PART) / 1000
@@ -71,7 +78,10 @@ class Load:
         return False
 
     def until(self, now_ms: float) -> list[Update]:
-        """Return the next updates in order, up to the time ``now_ms``. The updates do not depend on how often this is called."""
+        """Return the next updates in order, up to the time ``now_ms``, in ms since the beginning of the load.
+
+        The updates do not depend on how often this is called.
+        """
         while self._next_burst_ms <= now_ms or self._next_hot_ms <= now_ms:
             if self._next_burst_ms <= self._next_hot_ms:
                 self._burst(self._next_burst_ms)

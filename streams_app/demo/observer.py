@@ -105,7 +105,19 @@ class Observer:
 
 @dataclass(frozen=True, slots=True)
 class WorkerGauges:
-    """Those metrics of the worker that the demo shows or checks."""
+    """Those metrics of the worker that the demo shows or checks; a metric that is missing counts as 0.
+
+    Attributes:
+        open_groups: Number of groups that are not emitted yet.
+        lag_events: Number of events that are not folded yet.
+        values_written: Number of values written to the read store.
+        values_unchanged: Number of values that equalled those in the read store.
+        read_store_lag: Number of folded records that the read store has not processed yet.
+        recomputed: Number of folded records that the subscriber has handled.
+        retried: Number of attempts of the subscriber that failed and were retried.
+        journaled: Number of events in the journal.
+        journal_bytes: Size of the journal in Redis, in bytes.
+    """
 
     open_groups: int = 0
     lag_events: int = 0

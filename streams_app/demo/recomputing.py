@@ -40,7 +40,7 @@ class RecomputedRecord(msgspec.Struct, frozen=True):
 
 
 class ServiceBusyError(Exception):
-    """The service that computes the score is busy."""
+    """The simulated service that computes the score is busy, so that the attempt is retried."""
 
 
 class RecomputeResult(NamedTuple):
@@ -113,7 +113,11 @@ def undone(records: Collection[str], expected: Mapping[tuple[str, str], int | fl
     retry=Retries(attempts=8, first="200ms"),
 )
 def recompute(event: Received[RecomputedRecord]) -> None:
-    """Recompute the demo's score of an account and store it. An older version never overwrites a newer one."""
+    """Recompute the score of an account from the write database and store it; an older version never overwrites a newer one.
+
+    Raises:
+        ServiceBusyError: The simulated service is busy, as it is for the first attempt of some records.
+    """
     is_busy = event.attempt == 1 and crc32(event.id.encode()) % BUSY_EVERY == 0
     with connected(Path(os.environ[DEMO_FOLDER])) as connection:
         if not is_busy:

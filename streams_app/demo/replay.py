@@ -61,7 +61,7 @@ class EventReplay:
         return self._next is None
 
     def until(self, now_ms: float) -> list[Update]:
-        """Return the next updates in the order of the file, up to the time ``now_ms``."""
+        """Return the next updates in the order of the file, up to the time ``now_ms``, in ms since the beginning of the load."""
         given = []
         while self._next is not None and self._next.at_ms <= now_ms:
             given.append(self._next)

@@ -62,7 +62,19 @@ CONSUMERS: Final = """\
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of ``streams-app demo``. A value of 0 for ``seconds`` or ``events`` means no limit."""
+    """Options of ``streams-app demo``.
+
+    Attributes:
+        seconds: Length of the load; 0: no limit.
+        events: Maximum number of events of the load; 0: no limit.
+        rate: Mean number of events per second; of a file, for events without a time.
+        groups: Number of accounts, if the load is generated.
+        bootstrap: Address of the user's broker; None: an embedded broker is started.
+        redis: URL of the user's Redis; None: an embedded Redis is started.
+        replay: File of JSON lines whose events are produced; None: the load is generated.
+        group_key: Group key of the fold.
+        changed: Field with the changed names.
+    """
 
     seconds: float
     events: int
@@ -349,7 +361,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interruption:
-    """Handles the signals to this process during the demo. Only the main thread may use it."""
+    """Handles SIGINT, SIGTERM and SIGHUP to this process during the demo. Only the main thread may use this object."""
 
     def __init__(self) -> None:
         self._listener: Callable[[int], object] | None = None
@@ -357,7 +369,10 @@ class Interruption:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Handle signals during the ``with`` block. Without a listener, the first signal raises ``KeyboardInterrupt``."""
+        """Handle signals during the ``with`` block, and restore the former handlers after it.
+
+        If there is no listener, the first signal raises ``KeyboardInterrupt``, and later ones are ignored.
+        """
         before = {number: signal.signal(number, self._handle) for number in SIGNALS}
         try:
             yield

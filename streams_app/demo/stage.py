@@ -148,7 +148,7 @@ def servers(bootstrap: str | None, redis_url: str | None, folder: Path) -> Itera
 
 
 def demo_fold(*, group_key: str, changed: str) -> Fold:
-    """Return the fold of the demo, by which events can be checked before any server is started.
+    """Return the fold of the demo. It needs no server, so events can be checked by it before any is started.
 
     Raises:
         ConfigurationError: A fold cannot have this group key or changed field.
@@ -218,10 +218,10 @@ class DemoProcess:
         self.url = ""
 
     async def ready(self, clock: Clock) -> None:
-        """Wait until the process is ready.
+        """Wait until the process is ready: it listens, and a worker has claimed its partitions.
 
         Raises:
-            InternalError: The process ended or was not ready in time. The message has the end of the log.
+            InternalError: The process ended, or was not ready within :data:`READY_MS`. The message has the end of the log.
         """
         deadline_ms = clock.monotonic_ms() + READY_MS
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
@@ -238,7 +238,7 @@ class DemoProcess:
             raise InternalError(f"the {self._name} ended; its log ends with:\n{self._child.log_tail()}")
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Send SIGTERM, and wait for the end of the process: up to 22 s, or up to 3 s with ``at_once``."""
+        """Send SIGTERM, and wait for the end of the process: up to 22 s, or up to 3 s with ``at_once``; then kill it."""
         self._child.stop(STOP_AT_ONCE_SECONDS if at_once else STOP_GRACEFULLY_SECONDS)
 
     def _is_listening(self) -> bool:
