@@ -203,7 +203,11 @@ class Components:
         return None if self.stopping.is_set() else TryAgainError(f"the task {task.get_name()!r} was cancelled")
 
     async def stop(self) -> None:
-        """Stop all components; this takes a few seconds after the running functions of subscribers have completed."""
+        """Stop all components, then close all connections.
+
+        Running functions of subscribers may complete within ``worker.grace``. What still runs
+        :data:`COMPONENTS_STOP_SECONDS` after that is cancelled.
+        """
         self.watchdog.stop()
         self.stopping.set()
         if others := [task for task in self.tasks if task is not self.heartbeat]:

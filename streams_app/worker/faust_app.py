@@ -52,7 +52,7 @@ class NoProducerStrategy(BootStrategy):
 
 
 class FoldingApp(faust.App):
-    """A Faust application whose consumer delivers batches and whose offsets are low watermarks."""
+    """A Faust application whose consumer delivers batches, and whose committed offsets are low watermarks."""
 
     BootStrategy = NoProducerStrategy
 
@@ -115,17 +115,21 @@ class FoldingApp(faust.App):
         """Do nothing: Faust would create folders for tables, which this application does not have."""
 
     def on_assignment(self, generation: int) -> None:
-        """Handle an assignment of partitions by Faust: claim them in the background."""
+        """Start to claim the partitions that a rebalance has assigned; the claims run in the background.
+
+        Args:
+            generation: Generation of the consumer group in which the partitions are assigned.
+        """
         self.components.producer.clear_faults()
         self.status.clear("start")
         self.ownership.assigned(generation)
 
     async def on_revoke(self, tps: Iterable[TP]) -> None:
-        """Handle a revocation of partitions: commit and release them."""
+        """Commit and release the partitions that a rebalance revokes."""
         await self.ownership.revoked(tps)
 
     def in_flight(self) -> int:
-        """Return the number of records in memory that are not folded yet, without those of stuck partitions."""
+        """Return the number of records in memory that are not folded yet, see :meth:`.Ownership.in_flight`."""
         return self.ownership.in_flight()
 
     def on_fatal(self, error: BaseException) -> None:

@@ -48,9 +48,9 @@ def everything(settings: Settings) -> Selection:
 
 
 def select(settings: Settings, names: Collection[str]) -> Selection:
-    """Find read stores, subscribers, live views and journals by name.
+    """Select the components of a worker without folds: the read stores, subscribers, live views and journals with these names.
 
-    Without names, select all enabled subscribers, all live views of topics and all journals, but no read store.
+    If ``names`` is empty, select all enabled subscribers, all live views of topics and all journals, but no read store.
 
     Raises:
         ConfigurationError: A name is unknown, a subscriber is not enabled, or no component is selected.

@@ -104,10 +104,12 @@ class Watchdog:
         self._transactions = OpenTransactions(metrics, status)
 
     def watch(self, group: str, ownership: Ownership, *, is_essential: bool = False) -> None:
-        """Watch the progress and the open transactions of a consumer group of this process; may be called at any time.
+        """Add a consumer group of this process. From now on, its progress and its open transactions are watched.
+
+        May be called before or after :meth:`start`.
 
         Args:
-            group: Short name of the group.
+            group: Name of the group in logs and reasons, such as ``journal.accounts``.
             ownership: Ownership of the group's partitions in this process.
             is_essential: Whether the process also ends if a partition of the group stays unclaimed, or makes no progress while
                 Kafka is down. In other groups, the claim is retried without limit, and the worker continues.
@@ -116,18 +118,20 @@ class Watchdog:
         self.watch_transactions(group, ownership)
 
     def watch_transactions(self, group: str, ownership: Ownership) -> None:
-        """From now on, watch the partitions of a consumer group for open transactions that hide records, and report them.
+        """Add a consumer group of this process. From now on, open transactions that hide records from it are reported.
 
         May be called before or after :meth:`start`.
 
         Args:
-            group: Short name of the group.
+            group: Name of the group in logs and reasons, such as ``read-store.accounts``.
             ownership: Ownership of the group's partitions in this process.
         """
         self._readers.append((group, ownership))
 
     def start(self, folding: FoldingState | None = None) -> None:
-        """Start the thread that watches Kafka, Redis, the added groups and the lag of folds. At first, the servers count as up.
+        """Start the thread that watches Kafka, Redis, the added consumer groups and the lag of folds.
+
+        At first, Kafka and Redis count as up.
 
         Args:
             folding: The folds of the worker; None without folds.
