@@ -70,7 +70,10 @@ Read = dict[TP, ReaderPosition]
 
 
 async def log_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Compare ids and content of topics with stored positions. If Kafka or Redis does not answer, yield at most a warning."""
+    """Compare topics with the positions that components have stored: yield topics that were created again, and truncated logs.
+
+    If Kafka or Redis does not answer, at most a warning is yielded.
+    """
     try:
         readers = await _readers(settings)
         topics = sorted({tp.topic for read in readers.values() for tp in read})

@@ -1,7 +1,7 @@
 """Compares the JSON schema of a fold's records with the payload type of a subscriber (pure); reads no records.
 
-A mismatch is reported only if no record can have the required type. If some records can have the type, it depends on the events
-whether they do.
+A mismatch is reported only if no record can have the required type. Nothing is reported if some records may have it, because their
+types depend on the events.
 """
 
 from __future__ import annotations

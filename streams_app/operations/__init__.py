@@ -1,1 +1,5 @@
-"""Queries and actions for operators, outside a worker: they read Redis and Kafka, and request changes from the owner of a shard."""
+"""Functions of the commands for operators, which run outside a worker.
+
+Queries read Redis and Kafka. Some actions request a change from the owner of a shard; others, such as resets, change the state
+themselves.
+"""

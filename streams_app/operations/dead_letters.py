@@ -1,7 +1,7 @@
 """Reads a dead-letter topic up to the end that it had when the command began; writes nothing.
 
-The end offsets are read once. Until the fault is fixed, workers write new dead letters for replayed events, and a reader without a
-fixed end would never finish.
+The end offsets are read once. As long as the replayed events are rejected again, workers write new dead letters for them, and a
+reader without a fixed end would never finish.
 """
 
 from __future__ import annotations

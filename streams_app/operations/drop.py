@@ -1,6 +1,6 @@
 """Drops an open group without emitting a record.
 
-The command writes a request into Redis, and the owner of the shard drops the group with its next seal: see
+``streams-app groups drop`` writes a request into Redis, and the owner of the shard drops the group with its next seal, see also
 :mod:`streams_app.operations.flush`. The request names the first offset of the group. If the group closes before the owner reads
 the request, a later group with the same key is not dropped.
 """

@@ -65,12 +65,15 @@ def size_of(ranges: Ranges) -> int:
 
 
 def first_of(ranges: Ranges, max_offsets: int) -> dict[TP, tuple[int, int]]:
-    """Shorten each range to its first offsets: at most ``max_offsets`` in total, in equal shares (pure)."""
+    """Shorten the range of each partition to its first offsets (pure).
+
+    The partitions share ``max_offsets`` equally; what a shorter range leaves is given to the others.
+    """
     return {tp: (ranges[tp][0], ranges[tp][0] + share) for tp, share in _shares(ranges, max_offsets).items()}
 
 
 def last_of(ranges: Ranges, max_offsets: int) -> dict[TP, tuple[int, int]]:
-    """Shorten each range to its last offsets: at most ``max_offsets`` in total, in equal shares (pure)."""
+    """Shorten the range of each partition to its last offsets, as :func:`first_of` does to its first ones (pure)."""
     return {tp: (ranges[tp][1] - share, ranges[tp][1]) for tp, share in _shares(ranges, max_offsets).items()}
 
 

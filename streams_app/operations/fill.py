@@ -1,8 +1,8 @@
 """Fills a read store with groups that have not changed since their fold began, so that no folded record names them.
 
-Each input line is a JSON object with a group and some of its names, like a folded record. Their current values are read from the
-value source of the store, and written with a version below that of every record. So a value that a worker writes always wins, no
-matter which of the two is written first.
+Each input line is a JSON object with a group and some of its names, like a folded record. The current values of these names are
+read from the value source of the store, and written with a version below that of every record. So a value that a worker writes
+always wins, no matter which of the two is written first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Requests that open groups are emitted now; the owner of their shard emits them with its next seal.
 
-The command only writes a request into Redis, because only the owner of a shard may emit, under its token and fence. If no worker
-runs, the next one that claims the partition carries out the request.
+``streams-app groups flush`` only writes a request into Redis, because only the owner of a shard may emit, under its token and
+fence. If no worker runs, the next one that claims the partition carries out the request.
 """
 
 from __future__ import annotations

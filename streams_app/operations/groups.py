@@ -1,4 +1,4 @@
-"""Lists the open groups, for the page ``/groups`` and the command ``streams-app groups list``.
+"""Lists the open groups, for the HTTP page ``/groups`` of a worker and the command ``streams-app groups list``.
 
 Redis is read in bounded batches, without changing anything. Event processing does not use this module.
 """
@@ -47,7 +47,7 @@ SORTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class StoredShard:
-    """A shard that has state in Redis, with its clock and fence."""
+    """A shard that has state in Redis, with its clock, and with its fence, the highest folded offset."""
 
     app_id: str
     fold: Fold

@@ -1,4 +1,4 @@
-"""Imports past events into the source of a live view, with their own timestamps.
+"""Imports past events from a file into the source topic of a live view, with their own timestamps.
 
 The imported events are records in the source topic: they survive a loss of Redis, later removals apply to them, and every other
 consumer of the topic reads them as well. The file is read twice, so that nothing is sent before every line has been checked.

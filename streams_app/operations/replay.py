@@ -196,7 +196,7 @@ class DeadLetterReplay:
         self._producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-replay")
 
     def stop(self) -> None:
-        """End the replay after the batch in progress, so that its receipt is written."""
+        """Make :meth:`run` return after the batch in progress, whose receipts are still written."""
         self.done.is_stopped = True
 
     async def run(self) -> None:

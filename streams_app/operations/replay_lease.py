@@ -83,14 +83,14 @@ class ReplayLease:
         raise TryAgainError(_in_use_text(found, left_ms))
 
     async def renew_forever(self) -> None:
-        """Renew the lease until cancelled."""
+        """Renew the lease at intervals until cancelled. Failures are ignored here: :meth:`require` raises them before a send."""
         while True:
             await asyncio.sleep(self._seconds / RENEWALS)
             with suppress(*REDIS_ERRORS):  # ignored here: `require` raises the error before events are sent
                 await self._lock.reacquire()
 
     async def release(self) -> None:
-        """Release the lease, so that the next replay can begin at once."""
+        """Release the lease, so that the next replay can begin at once. If Redis does not answer, the lease expires later."""
         with suppress(*REDIS_ERRORS):  # without Redis it expires; the lease of another replay is not touched
             await self._lock.release()
 

@@ -71,7 +71,7 @@ class StoreReplay:
         self._resets: Mapping[str, int] = {}
 
     def stop(self) -> None:
-        """End the replay after the batch in progress."""
+        """Make :meth:`run` return after the batch in progress."""
         self.done.is_stopped = True
 
     async def run(self) -> None:

@@ -85,7 +85,7 @@ def escaped(key: bytes) -> bytes:
 def position(key: bytes, offset: int) -> bytes:
     """Return the position from which to read those blocks of a key that have rows at or after an offset.
 
-    It sorts after the key's blocks with a lower last offset, and before the other blocks of the key.
+    The position sorts after the key's blocks with a lower last offset, and before the other blocks of the key.
     """
     return escaped(key) + _OFFSET.pack(offset)
 

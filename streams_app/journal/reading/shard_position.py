@@ -26,7 +26,10 @@ INLINE_BYTES: Final = 50_000
 
 
 class MissingOffsets(NamedTuple):
-    """A range of offsets that the journal does not have, with the cause, which is a key of :data:`.entries.REASONS`."""
+    """The offsets from ``first`` to ``last``, both included, which the journal does not have.
+
+    The cause ``why`` is a key of :data:`.entries.REASONS`.
+    """
 
     first: int
     last: int
@@ -105,7 +108,7 @@ class ShardPosition:
             self.is_followed = True
 
     def begin(self, offset: int) -> None:
-        """Start reading after this offset. Cursors contain the partition from now on."""
+        """Move the position: reading continues after ``offset``, and cursors contain the partition from now on."""
         self.offset, self.since_ms, self.is_followed, self.is_named = offset, None, True, True
 
     def take(self, keys: Sequence[bytes], replies: Sequence[Reply]) -> MergedReplies:
