@@ -40,7 +40,8 @@ class Topic:
 
     Attributes:
         name: Name of the topic.
-        role: Use of the topic: ``source``, ``output``, ``dead letters``, ``events`` or ``put back``.
+        role: Use of the topic: ``source``, ``output``, ``dead letters``, ``events``, or ``put back`` for the topic of replayed
+            dead letters.
         users: Names of the folds, read stores, events, subscribers, live views and journals that use it.
     """
 

@@ -27,7 +27,7 @@ _Line: TypeAlias = list[tuple[OutgoingRecord, asyncio.Future[BaseException | Non
 class CoalescingProducer:
     """Producer that combines records of concurrent sends into larger requests of an :class:`AckedProducer`.
 
-    A partition that cannot be written does not delay such requests to other partitions.
+    A partition that cannot be written does not delay the combined requests to other partitions.
     """
 
     def __init__(self, producer: AckedProducer, send_seconds: float) -> None:
@@ -57,8 +57,9 @@ class CoalescingProducer:
     async def send(self, records: Sequence[OutgoingRecord]) -> Outcomes:
         """Send records and return an outcome for each: None if the broker has acknowledged the record, else the error.
 
-        A call with a single record whose partition is known shares a request with other such calls. Otherwise, the records of the
-        call are sent by themselves.
+        If the call has a single record whose partition is known, it shares a request with other such calls. Otherwise, its
+        records are sent at once, apart from those of other calls. After ``send_seconds`` without an acknowledgement, the outcome
+        is a ``KafkaTimeoutError``, although the record may still be appended.
         """
         tp = self._producer.next_partition(records[0]) if len(records) == 1 else None
         if tp is None:

@@ -1,4 +1,4 @@
-"""The thread in which the aiokafka consumer of Faust runs; it returns one batch with its range per partition."""
+"""The thread in which Faust's aiokafka consumer runs. A fetch in it returns one batch, with its range, for each partition."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class FoldingThread(AIOKafkaConsumerThread):
             self.thread_loop.call_soon_threadsafe(notify_waiters, self._consumer)
 
     async def run(self, work: Callable[[aiokafka.AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine in this thread and await its result, for at most :data:`.queries.CALL_SECONDS`.
+        """Run a coroutine in this thread and await its result, for at most :data:`.requests.CALL_SECONDS`.
 
         The method queue of Faust's thread is not used, because its two workers may be busy with a fetch and a slow commit.
 

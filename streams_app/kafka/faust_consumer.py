@@ -1,4 +1,4 @@
-"""The group member of the folds, on Faust's consumer."""
+"""The member of the consumer group of folds, which reads through Faust's consumer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FaustGroupConsumer(KafkaRequests):
 
     @property
     def client(self) -> aiokafka.AIOKafkaConsumer | None:
-        """The aiokafka consumer that Faust's consumer uses."""
+        """The aiokafka consumer that Faust's consumer uses; None before it is created."""
         return self._consumer().thread.client
 
     def assignment(self) -> set[TP]:

@@ -262,7 +262,7 @@ class GroupMember(KafkaRequests, ConsumerRebalanceListener):
             notify_waiters(consumer)
 
     async def unread_ranges(self, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
-        """Return the position and the high watermark of each partition.
+        """Return the position and the high watermark of each partition; the offsets between them are not read yet.
 
         Args:
             positions: Position of each partition. A negative position is replaced by the committed offset, or by the first offset
@@ -314,9 +314,10 @@ async def wait(stop: asyncio.Event, seconds: float) -> None:
 
 
 async def attempt(call: Coroutine[Any, Any, Any], seconds: float, what: str) -> None:
-    """Await ``call`` for at most ``seconds``. Log its failure at debug level, and return normally.
+    """Await ``call`` for at most ``seconds``. If it fails or takes longer, log that at debug level, and return normally.
 
-    Closing a client cancels tasks that other code awaits. So only a cancellation of the caller is raised, not one within ``call``.
+    A cancellation within ``call`` also counts as a failure, because closing a client cancels tasks that other code awaits. A
+    cancellation of the caller is raised.
 
     Args:
         call: The step.

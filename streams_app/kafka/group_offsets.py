@@ -26,7 +26,9 @@ COMMITS_SECONDS = 15.0
 
 @asynccontextmanager
 async def in_group(kafka: KafkaSettings, group: str) -> AsyncIterator[AIOKafkaConsumer]:
-    """Connect a consumer that does not join its group; it can commit while the group has no members.
+    """Connect a consumer that can commit while the group has no members; stop it at the end of the ``async with`` block.
+
+    The consumer does not join the group.
 
     Raises:
         TryAgainError: The broker cannot be reached.

@@ -48,7 +48,7 @@ async def committed_of(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> dict[TP
 
 
 async def unread_ranges_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
-    """Return the position and the high watermark of each partition.
+    """Return the position and the high watermark of each partition; the offsets between them are not read yet.
 
     Args:
         consumer: A connected consumer.

@@ -139,8 +139,8 @@ def rejected_text(kafka: KafkaSettings, error: BaseException) -> tuple[str, bool
     """Explain why the broker may have rejected the token.
 
     Returns:
-        The explanation, which contains the setting to check and the claims of the token; and whether the settings are wrong. They
-        count as wrong unless the token has expired: a retry may then obtain a new one.
+        The explanation, which contains the setting to check and the claims of the token; and whether the settings are wrong. If
+        the token has expired, the second value is False, because a retry may obtain a new token; otherwise it is True.
 
     Raises:
         TokenUnavailableError: The provider returned no usable token.

@@ -47,7 +47,13 @@ class TopicReader(NamedTuple):
 
 
 def hidden_text(tp: TP, offsets: int, stable: int) -> str:
-    """Describe the records that an open transaction hides, for messages."""
+    """Return a text for messages, which says how many offsets an open transaction hides, and from which offset on.
+
+    Args:
+        tp: The partition.
+        offsets: Number of hidden offsets.
+        stable: First hidden offset: the last stable offset of the partition.
+    """
     return f"an open transaction hides {counted(offsets, 'offset')} of {tp} from offset {stable} on"
 
 

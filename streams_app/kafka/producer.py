@@ -70,12 +70,15 @@ class AckedProducer:
         await asyncio.gather(*(topic.stop() for topic in topics.values()))
 
     def clear_faults(self) -> None:
-        """Clear the reported faults of all topics; a send that fails later reports its fault again."""
+        """Report that none of the topics has a fault; a send that fails later reports the fault of its topic again."""
         for topic in self._topics.values():
             topic.clear_faults()
 
     def next_partition(self, record: OutgoingRecord) -> TP | None:
-        """Return the partition for a record; None before the first send to its topic, or if the topic does not exist."""
+        """Return the partition to which a record would be sent; None if the number of partitions of its topic is not known yet.
+
+        That number is known after a send to the topic, until a send fails.
+        """
         topic = self._topics.get(record.topic)
         partition = None if topic is None else topic.next_partition(record)
         return None if partition is None else TP(record.topic, partition)

@@ -43,7 +43,7 @@ class KafkaRequests(ABC):
     @property
     @abstractmethod
     def client(self) -> AIOKafkaConsumer | None:
-        """The aiokafka consumer; None if there is none. The state of the consumer may be read from any thread."""
+        """The current aiokafka consumer; None while there is none. The state of the consumer may be read from any thread."""
 
     @abstractmethod
     async def _asked(self, question: Callable[[AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
@@ -120,7 +120,7 @@ class KafkaRequests(ABC):
         return await self._asked(lambda consumer: incarnations(consumer._client, topic))
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:
-        """Return an offset at or below all records with a timestamp >= ``time_ms``; the end of the log if there are none."""
+        """Return an offset from which to read all records with timestamps >= ``time_ms``; the end of the log if there are none."""
         key = TopicPartition(*tp)
 
         async def ask(consumer: AIOKafkaConsumer) -> int:

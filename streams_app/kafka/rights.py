@@ -130,7 +130,10 @@ async def rights_on_topics(client: Client, topics: Sequence[str]) -> dict[str, G
 
 
 async def rights_on_groups(client: AIOKafkaAdminClient, groups: Sequence[str]) -> dict[str, Granted]:
-    """Return the rights of this user on each group; None if they are unknown. Groups without members or commits are included."""
+    """Return the rights of this user on each group, by the name of the group; None if they are unknown.
+
+    Groups without members or commits are included.
+    """
     return dict(zip(groups, await asyncio.gather(*(_on_group(client, group) for group in groups)), strict=True))
 
 

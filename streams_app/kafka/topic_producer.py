@@ -102,7 +102,9 @@ class TopicProducer:
         self._turn = 0
 
     def next_partition(self, record: OutgoingRecord) -> int | None:
-        """Return the partition for a record; None before a send has queried the broker.
+        """Return the partition to which a record would be sent; None if the number of partitions is not known yet.
+
+        A send asks the broker for that number; after a failed send, it is unknown until the next one.
 
         Records with neither a partition nor a key go to the partitions in rotation; each call advances the rotation.
         """
@@ -141,7 +143,7 @@ class TopicProducer:
         return list(outcomes)  # a copy, because late acknowledgements still change the list
 
     def clear_faults(self) -> None:
-        """Clear the fault of the topic; a failing send reports it again."""
+        """Report that the topic has no fault; a send that fails later reports one again."""
         self._failing_partitions.clear()
         self._report_fault(self._topic, None)
 

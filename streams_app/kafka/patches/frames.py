@@ -161,9 +161,9 @@ class Frames(asyncio.BufferedProtocol):
 class ReceivingLoop(asyncio.SelectorEventLoop):
     """Event loop that receives replies for aiokafka by :class:`Frames`, with as few calls of the operating system as possible.
 
-    After each of these calls, the thread of the loop waits for Python's global lock, which folding occupies. On connections with
-    TLS, asyncio itself receives replies. uvloop would be faster, but a worker that ended while a thread ran uvloop crashed with a
-    segmentation fault.
+    After each of these calls, the thread of the loop waits for Python's global interpreter lock (GIL), which folding often holds.
+    On connections with TLS, asyncio itself receives replies. uvloop would be faster, but a worker that ended while a thread ran
+    uvloop crashed with a segmentation fault.
     """
 
     def __init__(self) -> None:

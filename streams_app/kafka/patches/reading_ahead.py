@@ -19,5 +19,5 @@ Most replies are smaller: a reply for four partitions, with the default of at mo
 
 
 def read_ahead() -> None:
-    """Patch the connections of this process to pause reading only above 8 MB. Further calls have no effect."""
+    """Patch the connections of this process to pause reading only once 8 MB are buffered. Further calls have no effect."""
     conn.READER_LIMIT = READER_BYTES
