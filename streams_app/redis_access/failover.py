@@ -52,7 +52,11 @@ class PrimaryRetry(Retry):
         is_retryable: Callable[[Exception], bool] | None = None,
         with_failure_count: bool = False,
     ) -> T:
-        """Call ``do`` until it succeeds, it fails with an error that is not retried, or no retries are left."""
+        """Call ``do`` until it succeeds; raise its error if that error is not retried, or no retries are left.
+
+        ``fail`` is called after each error that can be retried, before the next attempt; redis-py closes the connection in it. For
+        the other arguments, see :meth:`redis.asyncio.retry.Retry.call_with_retry`.
+        """
         return await super().call_with_retry(do, fail, is_retryable or _is_retryable, with_failure_count)
 
 
@@ -63,8 +67,9 @@ def _is_retryable(error: Exception) -> bool:
 class FailoverCluster(RedisCluster):
     """Cluster client that survives failovers and restarts of all nodes.
 
-    It asks the configured nodes for the nodes of the cluster, too, not only those that it has discovered before. It discovers the
-    nodes again when a command fails because a primary has changed. Errors within redis-py are raised as lost connections.
+    To discover the nodes of the cluster, it queries both the configured nodes and those that it discovered before. If a command
+    fails because a primary has changed, it discovers the nodes again before the next command. Internal errors of redis-py, which
+    occur while nodes change, are raised as the error of a lost connection.
     """
 
     def __init__(self, nodes: list[ClusterNode], **options: Any) -> None:
@@ -79,7 +84,7 @@ class FailoverCluster(RedisCluster):
         self._configured = [(node.host, node.port) for node in nodes]
 
     async def initialize(self, additional_startup_nodes_info: Any = None, last_failed_node_name: Any = None) -> FailoverCluster:
-        """Discover the nodes, unless the client knows them already."""
+        """Discover the nodes if the client does not know them, or if an error has shown that they may have changed."""
         nodes = [*(additional_startup_nodes_info or ()), *self._configured]
         with self.rediscovering_nodes():
             await super().initialize(nodes, last_failed_node_name)
@@ -97,11 +102,11 @@ class FailoverCluster(RedisCluster):
 
     @contextmanager
     def rediscovering_nodes(self) -> Iterator[None]:
-        """Discover the nodes again before the next command after an error that a change of the cluster may have caused.
+        """Run a command in the ``with`` block. After an error that a change of the cluster may cause, discover the nodes again.
 
-        A command for all primaries has no key. So a former primary that is a replica now rejects it instead of naming the new one,
-        and redis-py would send it there again each time. Internal errors of the cluster client become the error of a lost
-        connection.
+        They are discovered before the next command. The error is raised; an internal error of the cluster client is raised as the
+        error of a lost connection. redis-py would not always discover the nodes: a command for all primaries has no key, so a
+        former primary that is a replica now rejects it without naming the new one, and would receive it again each time.
         """
         try:
             yield
