@@ -132,7 +132,7 @@ class MissingTopics:
         """Record which source topics are missing; call this only while the broker answers.
 
         Returns:
-            The source topics that exist again, and those that count as deleted for good.
+            The source topics that were missing at the previous call and exist again, and those that count as deleted for good.
         """
         restored = sorted(self._since_ms.keys() - set(missing))
         self._since_ms = {name: self._since_ms.get(name, now_ms) for name in sorted(missing)}

@@ -1,7 +1,7 @@
 """The HTTP server of a worker: ``/metrics``, ``/health/…``, ``/groups``, ``/events`` and other pages, on a separate thread.
 
-The thread answers even if the main loop hangs, which is when operators need it; only ``/groups`` waits for that loop. It listens on
-loopback by default. With ``http.token_file``, all pages except health require ``Authorization: Bearer …``.
+The thread answers even if the main loop hangs, which is when operators need it; only ``/groups`` waits for that loop. The server
+listens on loopback by default. With ``http.token_file``, all pages except health require ``Authorization: Bearer …``.
 """
 
 from __future__ import annotations

@@ -178,7 +178,15 @@ class Metrics:
         self.log_went_back_events.labels(name=name).inc(events)
 
     def emitted(self, fold: str, reason: str, records: int, events: int, monotonic_ms: int) -> None:
-        """Count folded records that the broker has acknowledged, and the events in them; update the folding ratios."""
+        """Count folded records that the broker has acknowledged, and the events in them; update the folding ratios.
+
+        Args:
+            fold: Name of the fold.
+            reason: Why the groups of these records closed, a label of the metric.
+            records: Number of folded records.
+            events: Number of events in them.
+            monotonic_ms: Time of the monotonic clock.
+        """
         emitted, folded = self._emitted.get(fold, (0, 0))
         self._emitted[fold] = emitted, folded = emitted + records, folded + events
         self.records_emitted.labels(fold=fold, reason=reason).inc(records)
@@ -187,12 +195,12 @@ class Metrics:
         self._hours.setdefault(fold, LastHour()).add(monotonic_ms, records, events)
 
     def update(self, monotonic_ms: int) -> None:
-        """Set the folding ratio of the last hour for each fold, which changes even without events."""
+        """Set the folding ratio of the last hour for each fold. A timer calls it, because it changes even without events."""
         for fold, hour in self._hours.items():
             self.folding_ratio_last_hour.labels(fold=fold).set(hour.ratio(monotonic_ms))
 
     def rejected(self, fold: str, reason: Reason) -> None:
-        """Count an event that became a dead letter."""
+        """Count an event of a fold that became a dead letter, for the metric and for :meth:`rejected_since`."""
         self.dead_letters.labels(fold=fold, reason=reason).inc()
         self._rejected.setdefault(fold, Tally())[reason] += 1
 

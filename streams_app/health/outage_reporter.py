@@ -23,14 +23,18 @@ MAX_RETRY_WAIT_MS: Final = 1_000
 
 
 class OutageReporter:
-    """Reports outages of one dependency; an outage ends once the dependency works for every user that had a failure."""
+    """Reports outages of one dependency; an outage ends once the dependency works for every caller that had a failure.
+
+    A caller is whatever uses the dependency on its own, for example a processor, which passes itself as ``who``. None stands for
+    the only caller.
+    """
 
     def __init__(self, what: str, on_change: Callable[[bool], None] = lambda _: None, clock: Clock | None = None) -> None:
         """Create a reporter without an outage.
 
         Args:
             what: Name of the dependency, for messages.
-            on_change: Called with False after each failure, and with True after each success that leaves no failed user.
+            on_change: Called with False after each failure, and with True after each success that leaves no failed caller.
             clock: Clock that measures the duration of an outage; None: the clock of this machine.
         """
         self._what = what
@@ -53,7 +57,7 @@ class OutageReporter:
         return self._fault is not None and self._is_for_operator
 
     def failed(self, error: BaseException, who: Hashable = None) -> int:
-        """Record a failure of the user ``who``. Log the error if it has changed, or was last logged ten minutes ago.
+        """Record a failure of the caller ``who``. Log the error if it has changed, or was last logged ten minutes ago.
 
         Returns:
             Time in ms for which ``who`` has to wait: 200 at first, doubled with each consecutive failure, at most 10 000.
@@ -84,7 +88,7 @@ class OutageReporter:
 
         Args:
             step: The step; it must be safe to repeat, because a failed call may have taken effect.
-            who: The user of the dependency.
+            who: The caller that uses the dependency.
             errors: Errors of the dependency; any other error ends the retries.
             on_failure: Called after each failure; if it returns True, the next attempt follows without a wait.
         """
@@ -100,7 +104,7 @@ class OutageReporter:
                 return
 
     def succeeded(self, who: Hashable = None) -> None:
-        """Record a success of the user ``who``. If no user with a failure is left, log that the outage is over."""
+        """Record a success of the caller ``who``. If no caller with a failure is left, log that the outage is over."""
         self.forget(who)
         if self._waiting:
             return
@@ -110,5 +114,5 @@ class OutageReporter:
             self._fault = None
 
     def forget(self, who: Hashable) -> None:
-        """Remove a user that no longer needs the dependency; this does not count as a success."""
+        """Remove a caller that no longer needs the dependency; this does not count as a success."""
         self._waiting.pop(who, None)

@@ -1,4 +1,4 @@
-"""Detects components that have pending work but make no progress; a stall without a known pause ends the process.
+"""Detects components that have pending work but make no progress. If no known pause explains such a stall, the process ends.
 
 A client can stop consuming silently, and a loop can hang. So the watchdog, which does not depend on clients and loops, periodically
 reads the progress of each partition of a group, and of the processors' own work.
@@ -67,7 +67,7 @@ class StallDetector:
     def slow(self, now_ms: int) -> Progress | None:
         """Return the progress of a component that has stalled for half of :attr:`stuck_ms`; None if none has.
 
-        So a stall is reported before the process ends.
+        The caller reports it, so that operators know of a stall before the process ends.
         """
         return self._still_for(self.stuck_ms // 2, now_ms)
 
