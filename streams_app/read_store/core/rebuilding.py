@@ -127,7 +127,7 @@ def settings_of_new(declared: ReadStoreSettings) -> ReadStoreSettings:
 
 
 def behind(old: Mapping[TP, int], new: Mapping[TP, int], recreated: Collection[TP]) -> set[TP]:
-    """Find the partitions for which the new store has less checkpoint than the current one (pure).
+    """Find the partitions for which the new store has a lower checkpoint than the current one (pure).
 
     The partitions in ``recreated`` are ignored. A partition that only the current store has is also ignored, because it belongs to
     a fold that was removed from the settings.
@@ -138,7 +138,7 @@ def behind(old: Mapping[TP, int], new: Mapping[TP, int], recreated: Collection[T
 def check_table_names(declared: ReadStoreSettings, tables: Collection[str]) -> None:
     """Check that no table outside this store has the name of the new or the former table.
 
-    A table belongs to this store if there is also a progress table with its name and the suffix ``_progress``.
+    A table belongs to this store if there is also a checkpoint table with its name and the suffix ``_progress``.
 
     Args:
         declared: Settings of the current store.

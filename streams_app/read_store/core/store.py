@@ -30,8 +30,8 @@ class CheckpointStep(NamedTuple):
 
     Attributes:
         tp: Partition of an output topic.
-        after: Progress that the store must have before the transaction; None means that it must have none for this partition.
-        to: Progress after the transaction: the next offset to be read.
+        after: Checkpoint that the store must have before the transaction. None means that it must have none for this partition.
+        to: Checkpoint after the transaction: the next offset to be read.
     """
 
     tp: TP

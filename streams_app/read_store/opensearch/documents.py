@@ -55,7 +55,7 @@ _BY_VALUE: Final = [
     for kind, mapping in (("long", _DOUBLE), ("double", _DOUBLE), ("boolean", _TEXT), ("string", _TEXT))
 ]
 
-PROGRESS: Final = {
+CHECKPOINTS: Final = {
     "dynamic": False, "properties": {"topic": _KEYWORD, "partition": _LONG, "next_offset": _LONG, "updated_ms": _LONG},
 }  # fmt: skip
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from streams_app.errors import ConfigurationError
 from streams_app.read_store.opensearch.connection import FaultError, OpenSearchClient
-from streams_app.read_store.opensearch.documents import MAX_DEPTH, PROGRESS, Shape
+from streams_app.read_store.opensearch.documents import CHECKPOINTS, MAX_DEPTH, Shape
 
 FIRST: Final = "000001"
 ALREADY_EXISTS: Final = "resource_already_exists_exception"
@@ -58,7 +58,7 @@ class Indices:
         self._section = section
         self._script = f"/_scripts/{shape.script_name}"
         self._template = f"/_index_template/{table}"
-        self._aliases: dict[str, Mapping[str, Any]] = {table: shape.mapping, f"{table}-progress": PROGRESS}
+        self._aliases: dict[str, Mapping[str, Any]] = {table: shape.mapping, f"{table}-progress": CHECKPOINTS}
         self._written = write_alias(table, shape.name)
 
     async def missing(self) -> list[str]:

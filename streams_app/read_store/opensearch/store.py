@@ -76,7 +76,7 @@ class OpenSearchStore:
             )
         self._name = settings.name
         self._table = settings.table
-        self._progress = f"{settings.table}-progress"
+        self._checkpoint_alias = f"{settings.table}-progress"
         self._written = write_alias(settings.table, settings.shape)
         self._shape = Shape(settings.shape, settings.columns)
         self._client = OpenSearchClient(settings)
@@ -115,12 +115,12 @@ class OpenSearchStore:
             raise self._away(fault)
         # The document never exists, so nothing is written.
         nothing = {"scripted_upsert": True, "upsert": {}, "script": {"source": "ctx.op = 'none'"}}
-        await self._ask("POST", f"/{self._progress}/_update/{quote(item.id, safe='')}", nothing, _ALIAS)
+        await self._ask("POST", f"/{self._checkpoint_alias}/_update/{quote(item.id, safe='')}", nothing, _ALIAS)
 
     async def checkpoints(self) -> dict[TP, int]:
         """Return the next offset to be read of each partition that was ever synced, see :meth:`.ReadStore.checkpoints`."""
-        await self._ask("POST", f"/{self._progress}/_refresh")
-        found = await self._ask("POST", f"/{self._progress}/_search", {"size": MAX_PARTITIONS}, _WHOLE)
+        await self._ask("POST", f"/{self._checkpoint_alias}/_refresh")
+        found = await self._ask("POST", f"/{self._checkpoint_alias}/_search", {"size": MAX_PARTITIONS}, _WHOLE)
         rows = [hit["_source"] for hit in found["hits"]["hits"]]
         return {TP(row["topic"], row["partition"]): row["next_offset"] for row in rows}
 
@@ -190,7 +190,7 @@ class OpenSearchStore:
 
     async def set_checkpoint(self, tp: TP, offset: int, now_ms: int) -> None:
         """Set the checkpoint of a partition without checking the stored one."""
-        await self._ask("PUT", _document(self._progress, tp), _progress(tp, offset, now_ms), _ALIAS)
+        await self._ask("PUT", _document(self._checkpoint_alias, tp), _checkpoint(tp, offset, now_ms), _ALIAS)
 
     def rejection(self, change: CellChange) -> str | None:
         """Return why no document can hold a change, for example because a name is too long, or None if a document can."""
@@ -238,7 +238,7 @@ class OpenSearchStore:
         """
         found: dict[str, Any] | None
         try:
-            found = await self._ask("GET", _document(self._progress, step.tp))
+            found = await self._ask("GET", _document(self._checkpoint_alias, step.tp))
         except FaultError as error:
             if error.fault.status != HTTPStatus.NOT_FOUND or error.fault.kind:
                 raise
@@ -247,11 +247,11 @@ class OpenSearchStore:
         if offset not in (step.after, step.to):
             raise CheckpointError(self._client.what, step.tp, offset, step.after)
         if found is None:
-            return self._progress, {"require_alias": "true", "op_type": "create"}, offset
+            return self._checkpoint_alias, {"require_alias": "true", "op_type": "create"}, offset
         return found["_index"], {"if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}, offset
 
     async def _write_checkpoint(self, step: CheckpointStep, index: str, condition: Mapping[str, str | int], now_ms: int) -> None:
-        body = _progress(step.tp, step.to, now_ms)
+        body = _checkpoint(step.tp, step.to, now_ms)
         try:
             await self._ask("PUT", _document(index, step.tp), body, condition)
         except FaultError as error:
@@ -388,7 +388,7 @@ def _document(index: str, tp: TP) -> str:
     return f"/{index}/_doc/{quote(document_id((tp.topic, tp.partition)), safe='')}"
 
 
-def _progress(tp: TP, offset: int, now_ms: int) -> dict[str, str | int]:
+def _checkpoint(tp: TP, offset: int, now_ms: int) -> dict[str, str | int]:
     return {"topic": tp.topic, "partition": tp.partition, "next_offset": offset, "updated_ms": now_ms}
 
 

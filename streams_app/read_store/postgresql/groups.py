@@ -34,7 +34,7 @@ from streams_app.read_store.core.store import CheckpointStep, Counts, NotStorabl
 from streams_app.read_store.core.values import json_text, json_value, possible, text_fault
 from streams_app.read_store.postgresql.connection import Connection
 from streams_app.read_store.postgresql.errors import REJECTIONS, bisecting_rejected, rejecting_all, trial_or_commit
-from streams_app.read_store.postgresql.store import KEYS, LOCK, PROGRESS_COLUMNS, PostgresStore, key_fault
+from streams_app.read_store.postgresql.store import CHECKPOINT_COLUMNS, KEYS, LOCK, PostgresStore, key_fault
 from streams_app.read_store.postgresql.version_guard import (
     Layout,
     apply_statement,
@@ -223,8 +223,8 @@ class PostgresGroupStore(PostgresStore):
         return await self._pool.call(run)
 
     def _tables(self) -> list[tuple[str, dict[str, str], str]]:
-        """Return name, columns and primary key of the progress table, whose columns do not depend on the settings."""
-        return [(f"{self._settings.table}_progress", PROGRESS_COLUMNS, "topic, partition")]
+        """Return name, columns and primary key of the checkpoint table, whose columns do not depend on the settings."""
+        return [(f"{self._settings.table}_progress", CHECKPOINT_COLUMNS, "topic, partition")]
 
     async def _initialise(self, connection: Connection) -> list[str]:
         table = self._settings.table
@@ -266,7 +266,9 @@ class PostgresGroupStore(PostgresStore):
             init = f"streams-app read-store init --store {self._settings.name}"
             raise TryAgainError(f"{self._pool.what}: no table {self._settings.table}; run `{init}`")
         if types != self._types:
-            self._apply_sql = apply_statement(self._names["table"], self._names["progress"], _layout(self._names["table"], types))
+            self._apply_sql = apply_statement(
+                self._names["table"], self._names["checkpoints"], _layout(self._names["table"], types)
+            )
         self._types = types
         return types
 

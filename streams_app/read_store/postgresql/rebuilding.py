@@ -1,4 +1,4 @@
-"""Rebuilding in PostgreSQL: one transaction renames the current and the new table, and the progress table of each.
+"""Rebuilding in PostgreSQL: one transaction renames the current and the new table, and the checkpoint table of each.
 
 Users' additions are transferred to the new table. Rights, indexes, defaults and comments are copied when it is created. Views and
 triggers belong to a table and not to its name, so the switch creates them again. An addition that cannot be transferred, such as a
@@ -23,7 +23,7 @@ from streams_app.read_store.core.rebuilding import (
 )
 from streams_app.read_store.core.store import ReadStore
 from streams_app.read_store.postgresql.connection import Connection, PostgresPool
-from streams_app.read_store.postgresql.store import LOCK, PROGRESS_COLUMNS, quoted, table_statement
+from streams_app.read_store.postgresql.store import CHECKPOINT_COLUMNS, LOCK, quoted, table_statement
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
@@ -102,8 +102,8 @@ ORDER BY 1, 2
 TAKEN: Final = """
 SELECT relname::text FROM pg_class WHERE relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass($1))
 """
-PROGRESS: Final = "SELECT topic, partition, next_offset FROM {progress}"
-DISOWN: Final = "DELETE FROM {progress} WHERE topic = $1 AND partition = $2"
+SELECT_CHECKPOINTS: Final = "SELECT topic, partition, next_offset FROM {checkpoints}"
+DISOWN: Final = "DELETE FROM {checkpoints} WHERE topic = $1 AND partition = $2"
 MAX_NAME_BYTES: Final = 63
 HOLD_SECONDS: Final = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 
@@ -205,8 +205,8 @@ class PostgresRebuilding:
                 if await _exists(connection, f"{self._table}{part}"):
                     await connection.execute(LIKE.format(new=quoted(self._new + part), table=quoted(self._table + part)))
             if await _exists(connection, self._new) and not await _exists(connection, f"{self._new}_progress"):
-                # A progress table shows that the table belongs to a store.
-                await connection.execute(table_statement(f"{self._new}_progress", PROGRESS_COLUMNS, "topic, partition"))
+                # A checkpoint table shows that the table belongs to a store.
+                await connection.execute(table_statement(f"{self._new}_progress", CHECKPOINT_COLUMNS, "topic, partition"))
             return [column for (column,) in await connection.fetch(WRITTEN, quoted(self._table))]
 
     async def _give(self, connection: Connection) -> None:
@@ -222,14 +222,14 @@ class PostgresRebuilding:
             is_new = await _exists(connection, f"{self._new}_progress")
             if not is_new and not await _exists(connection, self._table):
                 raise InternalError(f"there is neither a table {self._table} nor a new one")
-            new = await _progress(connection, self._new) if is_new else None
+            new = await _checkpoints(connection, self._new) if is_new else None
             if not self._ownership.check(new):
                 return set()
             is_there = await self._lock(connection, "ACCESS EXCLUSIVE")
-            old = await _progress(connection, self._table) if "_progress" in is_there else {}
+            old = await _checkpoints(connection, self._table) if "_progress" in is_there else {}
             if left := behind(old, new or {}, recreated):
                 return left
-            await connection.execute(DISOWN.format(progress=quoted(f"{self._new}_progress")), *OWNER)
+            await connection.execute(DISOWN.format(checkpoints=quoted(f"{self._new}_progress")), *OWNER)
             current = await self._check(connection)
             for part in PARTS:
                 await connection.execute(f"DROP TABLE IF EXISTS {quoted(self._table + FORMER_SUFFIX + part)}")
@@ -237,9 +237,9 @@ class PostgresRebuilding:
             for part in PARTS:
                 if part in is_there:
                     await connection.execute(_rename(f"{self._table}{part}", f"{self._table}{FORMER_SUFFIX}{part}"))
-                elif part and is_there:  # a progress table shows that the former table belongs to a store
+                elif part and is_there:  # a checkpoint table shows that the former table belongs to a store
                     await connection.execute(
-                        table_statement(f"{self._table}{FORMER_SUFFIX}{part}", PROGRESS_COLUMNS, "topic, partition")
+                        table_statement(f"{self._table}{FORMER_SUFFIX}{part}", CHECKPOINT_COLUMNS, "topic, partition")
                     )
                 await connection.execute(_rename(f"{self._new}{part}", f"{self._table}{part}"))
             for statement in [*renaming, *current]:
@@ -271,7 +271,7 @@ class PostgresRebuilding:
         return [name for name in names if await _exists(connection, name)]
 
     async def _lock(self, connection: Connection, mode: str) -> list[str]:
-        """Lock the current table and its progress table, if they exist; return the suffixes of those that exist."""
+        """Lock the current table and its checkpoint table, if they exist; return the suffixes of those that exist."""
         is_there = [part for part in PARTS if await _exists(connection, f"{self._table}{part}")]
         for part in is_there:
             await connection.execute(f"LOCK TABLE {quoted(self._table + part)} IN {mode} MODE")
@@ -377,6 +377,6 @@ async def _exists(connection: Connection, table: str) -> bool:
     return bool(await connection.fetchval(EXISTS, quoted(table)))
 
 
-async def _progress(connection: Connection, table: str) -> dict[TP, int]:
-    rows = await connection.fetch(PROGRESS.format(progress=quoted(f"{table}_progress")))
+async def _checkpoints(connection: Connection, table: str) -> dict[TP, int]:
+    rows = await connection.fetch(SELECT_CHECKPOINTS.format(checkpoints=quoted(f"{table}_progress")))
     return {TP(topic, partition): offset for topic, partition, offset in rows}

@@ -28,7 +28,7 @@ T = TypeVar("T")
 COLUMNS: Final = {
     "fold": "text", "group_key": "text", "name": "text", "value": "jsonb", "version": "bigint", "updated_ms": "bigint",
 }  # fmt: skip
-PROGRESS_COLUMNS: Final = {"topic": "text", "partition": "integer", "next_offset": "bigint", "updated_ms": "bigint"}
+CHECKPOINT_COLUMNS: Final = {"topic": "text", "partition": "integer", "next_offset": "bigint", "updated_ms": "bigint"}
 
 MAX_KEY_BYTES: Final = 2_600
 """Maximum size of fold, group and name together, in bytes. PostgreSQL limits the entries of an index to 2 704 bytes."""
@@ -58,11 +58,11 @@ _ASSIGNMENTS: Final = f"""
                 CASE WHEN is_same THEN stored.updated_ms ELSE excluded.updated_ms END
             FROM (SELECT {is_same_value("stored.value", "excluded.value", as_text=True)}) AS compared (is_same)
         )"""
-SET_PROGRESS: Final = """
-INSERT INTO {progress} AS stored (topic, partition, next_offset, updated_ms) VALUES ($1, $2, $3, $4)
+SET_CHECKPOINT: Final = """
+INSERT INTO {checkpoints} AS stored (topic, partition, next_offset, updated_ms) VALUES ($1, $2, $3, $4)
 ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
 """
-PROGRESS: Final = "SELECT topic, partition, next_offset FROM {progress}"
+SELECT_CHECKPOINTS: Final = "SELECT topic, partition, next_offset FROM {checkpoints}"
 NOWHERE: Final = CheckpointStep(TP("", -1), None, 0)
 COUNT_VERSIONED: Final = "SELECT count(*) FROM {table} WHERE fold = $1 AND version >= 0"
 RESET_VERSIONS: Final = "UPDATE {table} SET version = -1 WHERE fold = $1 AND version >= 0"
@@ -122,8 +122,8 @@ class PostgresStore:
             what = "(letters, digits and _; at most 45; SCHEMA.TABLE where it is in a schema)"
             raise ConfigurationError([f"{settings.section}.table: '{table}' is not a valid name of a table {what}"])
         self._settings = settings
-        self._names = {"table": quoted(table), "progress": quoted(f"{table}_progress")}
-        self._apply_sql = apply_statement(self._names["table"], self._names["progress"], _layout(self._names["table"]))
+        self._names = {"table": quoted(table), "checkpoints": quoted(f"{table}_progress")}
+        self._apply_sql = apply_statement(self._names["table"], self._names["checkpoints"], _layout(self._names["table"]))
         self._pool = PostgresPool(settings.url, settings, f"read store {settings.name}")
 
     async def initialise(self) -> list[str]:
@@ -151,7 +151,10 @@ class PostgresStore:
         """Return the next offset to be read of each partition that was ever synced, see :meth:`.ReadStore.checkpoints`."""
 
         async def read(connection: Connection) -> dict[TP, int]:
-            return {TP(topic, number): offset for topic, number, offset in await connection.fetch(PROGRESS.format(**self._names))}
+            return {
+                TP(topic, number): offset
+                for topic, number, offset in await connection.fetch(SELECT_CHECKPOINTS.format(**self._names))
+            }
 
         return await self._with_tables(read)
 
@@ -169,7 +172,7 @@ class PostgresStore:
 
     async def set_checkpoint(self, tp: TP, offset: int, now_ms: int) -> None:
         """Set the checkpoint of a partition without checking the stored one."""
-        sql = SET_PROGRESS.format(**self._names)
+        sql = SET_CHECKPOINT.format(**self._names)
         await self._with_tables(lambda connection: connection.execute(sql, *tp, offset, now_ms))
 
     def rejection(self, change: CellChange) -> str | None:
@@ -268,7 +271,7 @@ class PostgresStore:
 
     def _tables(self) -> list[tuple[str, dict[str, str], str]]:
         table = self._settings.table
-        return [(table, COLUMNS, "fold, group_key, name"), (f"{table}_progress", PROGRESS_COLUMNS, "topic, partition")]
+        return [(table, COLUMNS, "fold, group_key, name"), (f"{table}_progress", CHECKPOINT_COLUMNS, "topic, partition")]
 
     async def _initialise(self, connection: Connection) -> list[str]:
         done = []

@@ -18,9 +18,9 @@ from typing import NamedTuple
 _STATEMENT = """
 WITH batch$ AS MATERIALIZED ({batch}
 ), written_checkpoint$ AS (
-    INSERT INTO {progress} AS stored (topic, partition, next_offset, updated_ms)
+    INSERT INTO {checkpoints} AS stored (topic, partition, next_offset, updated_ms)
     SELECT $2::text, $3::integer, $5::bigint, $1::bigint
-    WHERE $4::bigint IS NULL OR EXISTS (SELECT FROM {progress} WHERE topic = $2 AND partition = $3)
+    WHERE $4::bigint IS NULL OR EXISTS (SELECT FROM {checkpoints} WHERE topic = $2 AND partition = $3)
     ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
     WHERE stored.next_offset IN ($4, $5)
     RETURNING next_offset
@@ -35,7 +35,7 @@ WITH batch$ AS MATERIALIZED ({batch}
 )
 SELECT
     EXISTS (SELECT FROM written_checkpoint$) AS is_checkpoint_written,
-    (SELECT next_offset FROM {progress} WHERE topic = $2 AND partition = $3) AS found,
+    (SELECT next_offset FROM {checkpoints} WHERE topic = $2 AND partition = $3) AS found,
     count(*) FILTER (WHERE {is_written}) AS written,
     count(*) FILTER (WHERE given < stored OR given = stored AND NOT is_same) AS stale,
     count(*) FILTER (WHERE given >= stored AND is_same) AS unchanged
@@ -70,12 +70,12 @@ class Layout(NamedTuple):
     is_newer: str
 
 
-def apply_statement(table: str, progress: str, layout: Layout) -> str:
+def apply_statement(table: str, checkpoints: str, layout: Layout) -> str:
     """Build the statement that writes a batch.
 
     Args:
         table: Name of the table, quoted.
-        progress: Name of the progress table, quoted.
+        checkpoints: Name of the checkpoint table, quoted.
         layout: The parts that depend on the layout.
 
     Returns:
@@ -83,7 +83,7 @@ def apply_statement(table: str, progress: str, layout: Layout) -> str:
         the checkpoint before the statement; and the numbers of cells ``written``, ``stale`` and ``unchanged``.
     """
     is_written = is_value_written("given", "stored", "is_same")
-    return _STATEMENT.format(table=table, progress=progress, is_written=is_written, **layout._asdict())
+    return _STATEMENT.format(table=table, checkpoints=checkpoints, is_written=is_written, **layout._asdict())
 
 
 def is_version_newer(given: str, stored: str) -> str:

@@ -32,7 +32,7 @@ from streams_app.read_store.core.merge import Cell, CellChange, StoredCell, Valu
 from streams_app.read_store.core.store import Counts, NotStorableError, Repair
 from streams_app.read_store.core.values import possible, surrogate_fault
 from streams_app.read_store.sqlite.errors import bisecting_rejected, rejecting_all
-from streams_app.read_store.sqlite.store import CREATE_PROGRESS, KEYS, PROGRESS_COLUMNS, PROGRESS_KEY, SqliteStore
+from streams_app.read_store.sqlite.store import CHECKPOINT_COLUMNS, CHECKPOINT_KEY, CREATE_CHECKPOINTS, KEYS, SqliteStore
 from streams_app.read_store.sqlite.values import sqlite_column_value
 
 T = TypeVar("T")
@@ -179,8 +179,8 @@ class SqliteGroupStore(SqliteStore):
         return await self._thread.call(run)
 
     def _tables(self) -> tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...]:
-        """Return name, CREATE statement, columns and key of the progress table, whose columns do not depend on the settings."""
-        return ((self._progress_table, CREATE_PROGRESS, PROGRESS_COLUMNS, PROGRESS_KEY),)
+        """Return name, CREATE statement, columns and key of the checkpoint table, whose columns do not depend on the settings."""
+        return ((self._checkpoint_table, CREATE_CHECKPOINTS, CHECKPOINT_COLUMNS, CHECKPOINT_KEY),)
 
     def _make(self, connection: sqlite3.Connection) -> list[str]:
         if self._read_types(connection):

@@ -1,4 +1,4 @@
-"""Rebuilding in SQLite: one transaction renames the current and the new table, and the progress table of each."""
+"""Rebuilding in SQLite: one transaction renames the current and the new table, and the checkpoint table of each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streams_app.read_store.core.rebuilding import (
 )
 from streams_app.read_store.core.store import ReadStore
 from streams_app.read_store.sqlite.connection import SqliteThread, sqlite_path
-from streams_app.read_store.sqlite.store import CREATE_PROGRESS
+from streams_app.read_store.sqlite.store import CREATE_CHECKPOINTS
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
@@ -116,7 +116,7 @@ class SqliteRebuilding:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(NAMED.sub(f'CREATE TABLE "{self._table}{NEW_SUFFIX}"', made[0], count=1))
         connection.execute(
-            CREATE_PROGRESS.format(table=f'"{self._table}{NEW_SUFFIX}_progress"')
+            CREATE_CHECKPOINTS.format(table=f'"{self._table}{NEW_SUFFIX}_progress"')
         )  # shows that it belongs to a store
         connection.execute("COMMIT")
         return [column for (column,) in connection.execute(WRITTEN, (self._table,))]
@@ -126,11 +126,11 @@ class SqliteRebuilding:
         is_there = _exists(connection, f"{self._table}{NEW_SUFFIX}")
         if not is_there and not _exists(connection, self._table):
             raise InternalError(f"there is neither a table {self._table} nor a new one")
-        new = _progress(connection, f"{self._table}{NEW_SUFFIX}")
+        new = _checkpoints(connection, f"{self._table}{NEW_SUFFIX}")
         if not self._ownership.check(new if is_there else None):
             connection.execute("ROLLBACK")
             return set()
-        left = behind(_progress(connection, self._table), new, recreated)
+        left = behind(_checkpoints(connection, self._table), new, recreated)
         if left:
             connection.execute("ROLLBACK")
             return left
@@ -147,7 +147,7 @@ class SqliteRebuilding:
             if _exists(connection, table):
                 connection.execute(f'ALTER TABLE "{table}" RENAME TO "{former}"')
             elif part and _exists(connection, f"{self._table}{FORMER_SUFFIX}"):
-                connection.execute(CREATE_PROGRESS.format(table=f'"{former}"'))  # shows that the former table belongs to a store
+                connection.execute(CREATE_CHECKPOINTS.format(table=f'"{former}"'))  # shows that the former table belongs to a store
             connection.execute(f'ALTER TABLE "{self._table}{NEW_SUFFIX}{part}" RENAME TO "{table}"')
         for sql in made:
             connection.execute(sql)
@@ -169,7 +169,7 @@ def _tables(connection: sqlite3.Connection) -> set[str]:
     return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
 
 
-def _progress(connection: sqlite3.Connection, table: str) -> dict[TP, int]:
+def _checkpoints(connection: sqlite3.Connection, table: str) -> dict[TP, int]:
     if not _exists(connection, f"{table}_progress"):
         return {}
     rows = connection.execute(f'SELECT topic, partition, next_offset FROM "{table}_progress"')

@@ -24,9 +24,9 @@ from streams_app.read_store.sqlite.errors import bisecting_rejected, rejecting_a
 from streams_app.read_store.sqlite.values import sqlite_value
 
 COLUMNS: Final = ("fold", "group_key", "name", "value", "version", "updated_ms")
-PROGRESS_COLUMNS: Final = ("topic", "partition", "next_offset", "updated_ms")
+CHECKPOINT_COLUMNS: Final = ("topic", "partition", "next_offset", "updated_ms")
 KEY: Final = ("fold", "group_key", "name")
-PROGRESS_KEY: Final = ("topic", "partition")
+CHECKPOINT_KEY: Final = ("topic", "partition")
 RESERVED: Final = "sqlite_"
 """Prefix of the names of SQLite's own tables."""
 
@@ -50,7 +50,7 @@ CREATE TABLE IF NOT EXISTS {table} (
     PRIMARY KEY (fold, group_key, name)
 ) WITHOUT ROWID
 """
-CREATE_PROGRESS: Final = """
+CREATE_CHECKPOINTS: Final = """
 CREATE TABLE IF NOT EXISTS {table} (
     topic TEXT NOT NULL, partition INTEGER NOT NULL, next_offset INTEGER NOT NULL, updated_ms INTEGER NOT NULL,
     PRIMARY KEY (topic, partition)
@@ -65,8 +65,8 @@ DO UPDATE SET value = excluded.value, version = excluded.version, updated_ms = e
 CONFIRM: Final = "UPDATE {table} SET version = ? WHERE fold = ? AND group_key = ? AND name = ?"
 COUNT_VERSIONED: Final = "SELECT COUNT(*) FROM {table} WHERE fold = ? AND version >= 0"
 RESET_VERSIONS: Final = "UPDATE {table} SET version = -1 WHERE fold = ?"
-SELECT_PROGRESS: Final = "SELECT topic, partition, next_offset FROM {table}"
-UPSERT_PROGRESS: Final = """
+SELECT_CHECKPOINTS: Final = "SELECT topic, partition, next_offset FROM {table}"
+UPSERT_CHECKPOINT: Final = """
 INSERT INTO {table} (topic, partition, next_offset, updated_ms) VALUES (?, ?, ?, ?)
 ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
 """
@@ -115,7 +115,7 @@ class SqliteStore:
             raise ConfigurationError([f"read_stores.{name}.table: '{table}' is not a valid name of a table {what}"])
         self._name = name
         self._table = table
-        self._progress_table = f"{table}_progress"
+        self._checkpoint_table = f"{table}_progress"
         self._path = sqlite_path(url, f"read_stores.{name}.url")
         self._thread = SqliteThread(self._path, f"read store {name}", prepare=_prepare)
 
@@ -255,7 +255,7 @@ class SqliteStore:
     def _tables(self) -> tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...]:
         return (
             (self._table, CREATE, COLUMNS, KEY),
-            (self._progress_table, CREATE_PROGRESS, PROGRESS_COLUMNS, PROGRESS_KEY),
+            (self._checkpoint_table, CREATE_CHECKPOINTS, CHECKPOINT_COLUMNS, CHECKPOINT_KEY),
         )
 
     def _initialise(self, connection: sqlite3.Connection) -> list[str]:
@@ -289,17 +289,17 @@ class SqliteStore:
 
     def _probe(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute(self._sql(UPSERT_PROGRESS, self._progress_table), ("", -1, 0, 0))
+        connection.execute(self._sql(UPSERT_CHECKPOINT, self._checkpoint_table), ("", -1, 0, 0))
         connection.execute("ROLLBACK")
 
     def _read_checkpoints(self, connection: sqlite3.Connection) -> dict[TP, int]:
         self._require_tables(connection)
-        rows = connection.execute(self._sql(SELECT_PROGRESS, self._progress_table)).fetchall()
+        rows = connection.execute(self._sql(SELECT_CHECKPOINTS, self._checkpoint_table)).fetchall()
         return {TP(topic, partition): next_offset for topic, partition, next_offset in rows}
 
     def _begin(self, connection: sqlite3.Connection, tp: TP, offset: int, now_ms: int) -> None:
         self._require_tables(connection)
-        connection.execute(self._sql(UPSERT_PROGRESS, self._progress_table), (*tp, offset, now_ms))
+        connection.execute(self._sql(UPSERT_CHECKPOINT, self._checkpoint_table), (*tp, offset, now_ms))
 
     def _apply(self, connection: sqlite3.Connection, changes: Sequence[CellChange], step: CheckpointStep, now_ms: int) -> Counts:
         # IMMEDIATE takes the lock before the read; otherwise another transaction could write between the read and the write.
@@ -308,7 +308,7 @@ class SqliteStore:
         if found not in (step.after, step.to):
             raise CheckpointError(f"read store {self._name} {self._path}", step.tp, found, step.after)
         counts = self._write(connection, changes, now_ms)
-        connection.execute(self._sql(UPSERT_PROGRESS, self._progress_table), (*step.tp, step.to, now_ms))
+        connection.execute(self._sql(UPSERT_CHECKPOINT, self._checkpoint_table), (*step.tp, step.to, now_ms))
         connection.execute("COMMIT")
         return counts
 

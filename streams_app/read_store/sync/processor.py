@@ -282,7 +282,7 @@ def start_offset(stored: int | None, claim: Claim) -> int:
     """Determine the offset from which a partition continues (pure).
 
     Args:
-        stored: Progress of the store; None if it has never synced the partition.
+        stored: Checkpoint of the store; None if the store has never synced the partition.
         claim: Claim of the partition.
 
     Returns:

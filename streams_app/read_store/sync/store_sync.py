@@ -50,7 +50,7 @@ class SyncResult:
         written: Number of cells that were written.
         stale: Number of cells of which the store had a newer version, or another value of the same version.
         unchanged: Number of cells that already had the value.
-        next_offset: Progress of the store after the batch.
+        next_offset: Checkpoint of the store after the batch.
         unstorable: Number of changes that the store can never hold, or for which the source fails; their records became dead
             letters.
     """
