@@ -38,7 +38,11 @@ GRACE_SECONDS: Final = 1.0
 
 
 class PythonSource:
-    """Source that calls a user's function ``current(fold, pairs)``, async or not, usually once for each fold in a batch."""
+    """Source that calls a user's function ``current(fold, pairs)``, async or not, usually once for each fold in a batch.
+
+    ``pairs`` is a list of ``(group, changed name)``. The function returns a dict of current values by pair; a pair that it
+    lacks counts as deleted.
+    """
 
     carries_values = False
 
@@ -67,7 +71,7 @@ class PythonSource:
         return found
 
     async def check(self) -> None:
-        """Call the function without pairs, once for each fold, to detect errors.
+        """Call the function with an empty list of pairs, once for each fold, to detect errors.
 
         Raises:
             TooSlowError: The function does not return in time.
@@ -105,6 +109,10 @@ class CallOutcome:
     """The result of a call of a user's function, or the exception that the function has raised.
 
     The exception is returned, not raised, so that it is not mistaken for an exception of this module.
+
+    Attributes:
+        result: What the function returned; None if it raised.
+        error: The exception; None if the function returned.
     """
 
     result: Any = None

@@ -1,7 +1,7 @@
-"""Opens the store and the source that a URL names, in the folder of its database.
+"""Opens the read store or the source that a URL names.
 
-The registry is ``settings/databases.py``. The folder of each database implements the port :class:`Database`. It is imported only if
-a URL names the database, so that only the drivers in use need to be installed.
+``settings/databases.py`` lists the databases. The package of each database implements the port :class:`Database`. The package is
+imported only if a URL names the database, so that only the drivers in use need to be installed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ MAX_NAME_LENGTH: Final = 45
 
 
 class Database(Protocol):
-    """The functions of a database's package. They open no connection, and raise ConfigurationError for unusable settings."""
+    """The functions that the package of a database has. They open no connection.
+
+    They raise :class:`~streams_app.errors.ConfigurationError` if the settings cannot be used.
+    """
 
     def open_store(self, declared: ReadStoreSettings) -> ReadableStore:
         """Return the store of ``url``, in the layout that ``shape`` names."""
@@ -33,7 +36,7 @@ class Database(Protocol):
 
         Args:
             declared: Settings of the read store, whose table is replaced at the end of the rebuild.
-            new: The new store, which replaces it.
+            new: The store that the rebuild fills, and that then replaces the declared one.
         """
 
     def open_source(self, declared: ReadStoreSettings) -> ValueSource:

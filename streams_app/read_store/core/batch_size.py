@@ -1,7 +1,8 @@
-"""The number of cells that are requested or written at once (pure).
+"""The maximum number of cells in one request to a source, or in one transaction of a store (pure).
 
-A batch that exceeds the timeout is halved, because a retry would exceed the timeout again. Batches that take less than half of the
-timeout grow by a quarter. If a store or source has a constant speed, its batches settle at a size that stays below the timeout.
+If a batch exceeds the timeout of its store or source, the next batches have at most half of its size, because a retry of the same
+batch would exceed the timeout again. If a batch of the maximum size takes less than half of the timeout, the maximum grows by a
+quarter. If a store or source has a constant speed, its batches settle at a size that stays below the timeout.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class BatchSize:
     _too_many: int = 0
 
     def exceeded(self, cells: int) -> bool:
-        """Lower the maximum size of batches to half of a batch that exceeded the timeout.
+        """Record that a batch exceeded the timeout: later batches have at most half of its size, but at least one cell.
 
         Args:
             cells: Number of cells in that batch.
@@ -41,14 +42,16 @@ class BatchSize:
         return is_first
 
     def finished(self, cells: int, took_ms: int) -> bool:
-        """Record that a batch finished within the timeout. If it was fast and had the maximum size, raise the maximum.
+        """Record that a batch finished within the timeout, and raise the maximum size of batches if this one was fast.
+
+        The maximum grows by a quarter if the batch had the maximum size and took less than half of the timeout.
 
         Args:
             cells: Number of cells in the batch.
             took_ms: Duration of the batch, in ms.
 
         Returns:
-            Whether the maximum was removed. This happens when it has grown beyond the largest batch that exceeded the timeout.
+            Whether the maximum was removed, because it has grown beyond the largest batch that exceeded the timeout.
         """
         if self.most is None or cells < self.most or 2 * took_ms >= self.timeout_ms:
             return False

@@ -12,7 +12,7 @@ from streams_app.read_store.core.merge import Cell, CellChange
 
 
 def bisect_rejected(changes: Sequence[CellChange]) -> Generator[Sequence[CellChange], str | None, dict[Cell, str]]:
-    """Bisect a batch until each rejected change is isolated. A batch is divided between rows, a single row between cells.
+    """Bisect a batch until each rejected change is isolated: first between groups, then between the cells of a single group.
 
     Args:
         changes: The batch, ordered by cell.

@@ -54,8 +54,8 @@ class SupportedTypes:
     """The types of columns that a database supports.
 
     Attributes:
-        kinds: Kind of the values of each type, by its name without a size.
-        bits: Bits of each type of integers that has fewer than 64.
+        kinds: Kind of the values of each type. A key is the name of a type without a size, such as ``numeric``.
+        bits: Number of bits of those integer types that have fewer than 64, by the name of the type.
         has_sizes: Whether the database enforces the size of a type such as ``numeric(12,2)``. Otherwise no type with a size is
             supported.
     """

@@ -1,4 +1,4 @@
-"""Differences between a store and its source (pure)."""
+"""Compares the values in a read store with the expected ones, which come from its source or from folded records (pure)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def difference(change: CellChange, stored: StoredCell | None, *, is_carried: boo
 
 
 def differences(changes: Iterable[CellChange], stored: Mapping[Cell, StoredCell], *, is_carried: bool) -> list[Difference]:
-    """Compare several cells by :func:`difference`; return the differences that were found."""
+    """Compare several cells by :func:`difference`; return a difference for each cell whose stored value is wrong."""
     found = (difference(change, stored.get(change.cell), is_carried=is_carried) for change in changes)
     return [one for one in found if one is not None]
 

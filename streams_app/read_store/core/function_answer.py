@@ -47,12 +47,13 @@ def group_of(column: str) -> Group:
 
 
 def calls_for(changes: Sequence[CellChange]) -> list[dict[Pair, CellChange]]:
-    """Distribute changes over calls of the function, usually one.
+    """Distribute changes over the calls of a user's function that request their values; usually, one call is enough.
 
-    Groups that are equal in Python, such as 1 and True, need separate calls, because a dict cannot contain both as keys.
+    Groups that are equal in Python, such as 1 and True, need separate calls, because they would be the same key in the dict that
+    the function returns.
 
     Returns:
-        For each call, its changes by group and name.
+        A dict for each call: the changes whose values it requests, each by its group and changed name.
     """
     calls: list[dict[Pair, CellChange]] = []
     columns: list[dict[Group, str]] = []
@@ -73,6 +74,10 @@ def with_answer(asked: Mapping[Pair, CellChange], answer: object) -> list[CellCh
 
     A requested pair that the answer lacks counts as deleted: its value becomes None. A key ``(group, None)`` in the answer reports
     that the whole group was deleted.
+
+    Args:
+        asked: The changes of one call, by group and changed name, see :func:`calls_for`.
+        answer: What the function returned for this call.
 
     Raises:
         BadAnswerError: The answer is not a mapping of the requested pairs to values that a store can hold.

@@ -17,7 +17,7 @@ KEY: Final = ("fold", "group_key")
 
 
 class RowKey(NamedTuple):
-    """The primary key of a table with a row per group."""
+    """The primary key of a table with a row per group: the name of the fold, and the group key as text."""
 
     fold: str
     group_key: str
@@ -30,7 +30,7 @@ class RowState:
     Attributes:
         values: Value of each column.
         versions: Version of the value of each column.
-        updated_ms: Time at which a value last changed, in ms.
+        updated_ms: Time at which a value last changed, in ms of the wall clock.
     """
 
     values: dict[str, Value] = field(default_factory=dict)

@@ -62,7 +62,7 @@ class CellChange:
 
 @dataclass(frozen=True, slots=True)
 class StoredCell:
-    """The stored version and value of a cell. A version that was reset is -1."""
+    """The stored version and value of a cell. A version that was reset is -1; the value of a deleted name is None."""
 
     version: int
     value: Value

@@ -1,4 +1,4 @@
-"""The parameters of a query for current values, and the assignment of its rows to changes (pure)."""
+"""The parameters of the SQL query of a source, and the conversion of the rows that it returns to values of changes (pure)."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ COLUMNS: Final = 3
 
 
 def typed_groups(changes: Sequence[CellChange]) -> list[Any]:
-    """Return the distinct groups of changes for a database that distinguishes numbers from text.
+    """Return the distinct groups of changes, as the parameter ``:groups`` for a database that distinguishes numbers from text.
 
-    A number is included twice, as a number and as text, so that it matches a column of either type.
+    A number is included twice, as a number and as text, so that it matches a column of either type. Any other group is included
+    once, as text.
     """
     columns = dict.fromkeys(change.cell.group_key for change in changes)
     return [group for column in columns for group in _typed(column)]
 
 
 def plain_groups(changes: Sequence[CellChange]) -> list[str]:
-    """Return the distinct groups of the changes, each as text."""
+    """Return the distinct groups of changes, each as text; the groups 7 and "7" are both the text ``7``, which is returned once."""
     return list(dict.fromkeys(_plain(change.cell.group_key) for change in changes))
 
 

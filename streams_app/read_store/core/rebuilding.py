@@ -96,15 +96,15 @@ class Rebuilding(Protocol):
         """
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
-        """Replace the current store by the new one in one atomic step, unless the new one is behind.
+        """Replace the current store by the new one in one atomic step, unless a checkpoint is lower in the new one.
 
         Args:
             recreated: Partitions whose topics were recreated. For these, the new store need not reach the checkpoint of the current
                 store.
 
         Returns:
-            The partitions for which the new store is behind; if there are any, nothing was changed. Empty if the switch is done,
-            by this call or an earlier one.
+            The partitions whose checkpoint is lower in the new store than in the current one; if there are any, nothing was
+            changed. Empty if the switch is done, by this call or an earlier one.
 
         Raises:
             OvertakenError: The new store is not the one that this rebuild prepared.
@@ -127,7 +127,7 @@ def settings_of_new(declared: ReadStoreSettings) -> ReadStoreSettings:
 
 
 def behind(old: Mapping[TP, int], new: Mapping[TP, int], recreated: Collection[TP]) -> set[TP]:
-    """Find the partitions for which the new store has a lower checkpoint than the current one (pure).
+    """Return the partitions whose checkpoint is lower in the new store than in the current one (pure).
 
     The partitions in ``recreated`` are ignored. A partition that only the current store has is also ignored, because it belongs to
     a fold that was removed from the settings.
@@ -138,7 +138,7 @@ def behind(old: Mapping[TP, int], new: Mapping[TP, int], recreated: Collection[T
 def check_table_names(declared: ReadStoreSettings, tables: Collection[str]) -> None:
     """Check that no table outside this store has the name of the new or the former table.
 
-    A table belongs to this store if there is also a checkpoint table with its name and the suffix ``_progress``.
+    A table belongs to a store if its checkpoint table exists, which has the same name with the suffix ``_progress``.
 
     Args:
         declared: Settings of the current store.

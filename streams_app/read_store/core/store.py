@@ -18,7 +18,7 @@ table; a server would truncate a longer name."""
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Number of cells by what one transaction did with their changes, as :meth:`ReadStore.apply` describes."""
+    """The result of a transaction: how many changes were written, stale or unchanged, as :meth:`ReadStore.apply` defines."""
 
     written: int = 0
     stale: int = 0
@@ -26,7 +26,7 @@ class Counts:
 
 
 class CheckpointStep(NamedTuple):
-    """The checkpoint that one transaction makes in a partition.
+    """How one transaction changes the checkpoint of a partition.
 
     Attributes:
         tp: Partition of an output topic.
@@ -40,7 +40,7 @@ class CheckpointStep(NamedTuple):
 
 
 def reset_of(fold: str) -> TP:
-    """Return the key under which a store keeps the time of the last reset of a fold, in milliseconds.
+    """Return the key under which a store keeps the time of the last reset of a fold, in ms of the wall clock.
 
     The store keeps this number like the checkpoint of a partition, although no such partition exists.
     """
@@ -48,17 +48,22 @@ def reset_of(fold: str) -> TP:
 
 
 def former_end_of(tp: TP) -> TP:
-    """Return the key under which a store keeps the offset that separates old from new records in a partition of an output topic.
+    """Return the key under which a store keeps the end offset of a partition of an output topic at the last reset of its fold.
 
-    Records below this offset were folded before the last reset of their fold. The source may have been recreated then, so their
-    versions cannot be compared with the versions of later records. The offset is the end of the log at the reset, or a lower one
-    if the broker has lost records since. The store keeps it like the checkpoint of a partition, although no such partition exists.
+    Records below this offset were folded before the reset. The source of the fold may have been recreated then, so their versions
+    cannot be compared with the versions of later records. If the broker has lost records since the reset, the offset is lowered to
+    the first lost record. The store keeps it like the checkpoint of a partition, although no such partition exists.
     """
     return TP(f"{tp.topic}@reset", tp.partition)  # no topic has such a name
 
 
 def former_ends(checkpoints: Mapping[TP, int], tps: Iterable[TP]) -> dict[TP, int]:
-    """Return, for each partition, the offset below which records are older than the last reset; 0 if there was no reset."""
+    """Return, for each partition, the offset below which records are older than the last reset; 0 if there was no reset.
+
+    Args:
+        checkpoints: The result of :meth:`ReadStore.checkpoints`.
+        tps: Partitions of output topics.
+    """
     return {tp: checkpoints.get(former_end_of(tp), 0) for tp in tps}
 
 
@@ -71,7 +76,10 @@ def replays_of(dead_letters: str) -> TP:
 
 
 class CheckpointError(TryAgainError):
-    """The checkpoint of a partition is not the one that a transaction expects. It was not changed, and must be read again."""
+    """The checkpoint of a partition is not the one that a transaction expects.
+
+    The stored checkpoint was not changed, and must be read again.
+    """
 
     def __init__(self, what: str, tp: TP, found: int | None, expected: int | None) -> None:
         """Build the message from the store, and the checkpoint that was found and expected."""
@@ -111,10 +119,10 @@ class ReadStore(Protocol):
         """
 
     async def missing(self) -> list[str]:
-        """Return the names of tables or indices that are missing, or that differ from the expected ones."""
+        """Return the names of tables or indices that are missing or differ from the expected ones; empty if there are none."""
 
     async def probe(self) -> None:
-        """Try a write that leaves the store unchanged; its tables must exist."""
+        """Try a write that leaves the store unchanged, to detect whether writes are accepted; the tables must exist."""
 
     async def checkpoints(self) -> dict[TP, int]:
         """Return the next offset to be read of each partition that was ever synced.
@@ -148,7 +156,7 @@ class ReadStore(Protocol):
         """
 
     async def set_checkpoint(self, tp: TP, offset: int, now_ms: int) -> None:
-        """Set the checkpoint of a partition without a check, even to a lower offset, such as that of a recreated topic."""
+        """Set the checkpoint of a partition, whatever the stored one is; after a topic was recreated, it becomes lower."""
 
     def rejection(self, change: CellChange) -> str | None:
         """Return the reason why the store can never hold a change, or None if it can. Do not apply a rejected change."""
@@ -220,7 +228,8 @@ class ReadableStore(ReadStore, Protocol):
         Args:
             repairs: The cells to be written.
             now_ms: Wall clock, for the column ``updated_ms``.
-            is_trial: Roll everything back, and only detect rejected cells. A store without transactions does nothing.
+            is_trial: Whether to roll everything back, and only detect rejected cells. A store without transactions then does
+                nothing.
 
         Returns:
             The number of cells that were written, or would be written; 0 for a trial of a store without transactions.
