@@ -120,7 +120,7 @@ class OpenSearchClient:
         *,
         seconds: float | None = None,
     ) -> dict[str, Any]:
-        """Send one request and return the answer.
+        """Send one request and return the answer, which is a JSON object.
 
         Args:
             method: The HTTP method.

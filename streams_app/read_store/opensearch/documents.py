@@ -129,7 +129,7 @@ class Shape:
         return [self._group(each, now_ms) for each in groups.values()]
 
     def without_fields(self, items: Sequence[DocumentRequest], now_ms: int) -> list[DocumentRequest]:
-        """Build a request for each change that stores the value in the object ``other`` instead of in a field.
+        """Split requests into one for each change. These requests store the value in the object ``other`` instead of in a field.
 
         The object is not indexed, so it accepts values that the server rejects in a field. The list is empty for the shape
         ``cells``, in which names have no fields.
@@ -158,7 +158,10 @@ class Shape:
         return f"the value {fault}" if fault else None
 
     def repairs(self, repairs: Sequence[Repair], now_ms: int) -> list[DocumentRequest]:
-        """Build requests that write those cells that have not changed since they were read, even with an older version."""
+        """Build the requests of a repair, one for each document.
+
+        A cell is written only if its version has not changed since the cell was read, even if the new version is older.
+        """
         if self.name == "cells":
             return [self._cell(change, now_ms, {"found": found}) for change, found in repairs]
         groups: dict[str, list[Repair]] = {}
@@ -223,7 +226,10 @@ class Shape:
 
 
 def document_id(parts: Sequence[str | int]) -> str:
-    """Return a unique id for a list of parts: the JSON of the list, or a hash if the JSON is too long for an id."""
+    """Return the document id for a key, given as its parts, such as fold and group key.
+
+    The id is the JSON of the list of parts, or a hash of this JSON if it is too long for an id.
+    """
     text = orjson.dumps(list(parts))
     return text.decode() if len(text) <= MAX_ID_BYTES else f"sha256:{hashlib.sha256(text).hexdigest()}"
 

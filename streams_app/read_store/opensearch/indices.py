@@ -62,7 +62,7 @@ class Indices:
         self._written = write_alias(table, shape.name)
 
     async def missing(self) -> list[str]:
-        """List scripts, templates and aliases that are missing, or differ from those that the store needs."""
+        """List the script, the template and the aliases that are missing, and aliases of an index that does not fit the store."""
         things = [f"script {self._shape.script_name}"] if await self._client.found(self._script) is None else []
         if await self._client.found(self._template) is None:
             things.append(f"index template {self._table}")
@@ -78,7 +78,8 @@ class Indices:
         """Create missing objects; return a sentence for each object, also for existing ones.
 
         Args:
-            is_rebuild: Another index will replace the current one, which may have another shape and stays unchanged.
+            is_rebuild: Whether a rebuild will replace the current index. The current index may then have another shape, and stays
+                unchanged.
 
         Raises:
             ConfigurationError: An alias of the store is the name of an index, or belongs to an index that does not fit the store.
@@ -100,7 +101,7 @@ class Indices:
         """Create an index for a part of the store, with an alias.
 
         Args:
-            part: ``<table>`` or ``<table>-progress``.
+            part: ``<table>`` for the values, or ``<table>-progress`` for the checkpoints.
             index: Name of the index.
             alias: Alias for reading. An index of ``<table>`` also gets the alias for writing.
         """
@@ -116,7 +117,7 @@ class Indices:
         return f"created {what}"
 
     async def reshape(self) -> list[str]:
-        """Replace the fields of the template if they are of another shape. Otherwise, an index would get fields of both shapes.
+        """If the template has the fields of another shape, replace them, so that the new index does not get fields of both shapes.
 
         Returns:
             A sentence if the fields were replaced; otherwise an empty list.

@@ -75,7 +75,7 @@ class OpenSearchRebuilding:
         return found
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
-        """Move the aliases to the new indices, unless these are behind; return the partitions for which they are behind."""
+        """If no checkpoint is lower in the new index, move the aliases; return the partitions whose checkpoint is lower."""
         if await self._client.found(f"/_alias/{self._table}{NEW_SUFFIX}-progress") is None:
             self._ownership.check(None)
             await self._disown()

@@ -100,7 +100,7 @@ class OpenSearchStore:
         return done
 
     async def missing(self) -> list[str]:
-        """List the scripts, templates and aliases that are missing, or differ from those that the store needs."""
+        """List the script, the template and the aliases that are missing, and aliases of an index that does not fit the store."""
         return await self._indices.missing()
 
     async def probe(self) -> None:
@@ -380,7 +380,7 @@ class OpenSearchStore:
 
 
 def rejected_cells(outcome: BulkOutcome) -> dict[Cell, str]:
-    """Return the rejected cells, each with the reason (pure)."""
+    """Return the cells of the documents that the server rejected, each with the reason (pure)."""
     return {change.cell: fault.text for item, fault in outcome.rejected for change in item.changes}
 
 

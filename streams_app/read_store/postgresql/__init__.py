@@ -22,7 +22,7 @@ def open_rebuilding(declared: ReadStoreSettings, new: ReadableStore) -> Rebuildi
 
     Args:
         declared: Settings of the read store, whose table is replaced at the end of the rebuild.
-        new: The new store, which replaces it.
+        new: The store that the rebuild fills, and that then replaces the declared one.
     """
     return PostgresRebuilding(declared, new)
 

@@ -24,7 +24,7 @@ REJECTIONS: Final = (
 async def bisecting_rejected(
     connection: Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], Awaitable[T]]
 ) -> T:
-    """Run a statement for a batch and return its result. If the server rejects the batch, bisect it.
+    """Run a statement for a batch and return its result. If the server rejects the batch, find the rejected changes.
 
     Args:
         connection: The connection of the statement, outside of a transaction.
@@ -46,7 +46,7 @@ async def bisecting_rejected(
 
 @contextmanager
 def rejecting_all(changes: Iterable[CellChange]) -> Iterator[None]:
-    """Report all changes as rejected, without bisecting, if the server rejects a value in the body of the ``with`` statement.
+    """If the server rejects a value in the body of the ``with`` statement, report all changes as rejected, without bisecting.
 
     Raises:
         NotStorableError: The server rejects a value; nothing was written.

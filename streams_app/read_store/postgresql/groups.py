@@ -156,8 +156,8 @@ class PostgresGroupStore(PostgresStore):
     def rejection(self, change: CellChange) -> str | None:
         """Return the reason why the table can never hold a change, or None if no reason is known.
 
-        Either the name has no column, the value does not fit its column, or the key is invalid. Values are checked only once the
-        types of the columns are loaded; :meth:`checkpoints`, among others, loads them.
+        A change is rejected if its name has no column, its value does not fit the column, or the key is invalid. Values are
+        checked only once the types of the columns are loaded; :meth:`checkpoints`, among others, loads them.
         """
         return rejection_of(change, self._columns, self._types) or key_fault(row_key(change))
 

@@ -157,7 +157,7 @@ class PostgresRebuilding:
         return found
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
-        """Rename the tables, unless the new table is behind; return the partitions for which it is behind."""
+        """If no checkpoint is lower in the new table, rename the tables; return the partitions whose checkpoint is lower."""
         if self._holder is not None:
             return await self._switch(self._holder, recreated)
         return await self._pool.call(lambda connection: self._switch(connection, recreated))

@@ -178,8 +178,8 @@ class PostgresStore:
     def rejection(self, change: CellChange) -> str | None:
         """Return the reason why the table can never hold a change, or None if no reason is known.
 
-        Either a text contains U+0000 or an unpaired surrogate, a number is infinite or too long, or the key is too long for an
-        index.
+        A change is rejected if a text contains U+0000 or an unpaired surrogate, a number is infinite or too long, or the key is
+        too long for an index.
         """
         if fault := key_fault(change.cell):
             return fault
@@ -321,12 +321,12 @@ class PostgresStore:
 
 
 def quoted(table: str) -> str:
-    """Quote the name of a table, and its schema if it has one. Neither may contain quotes."""
+    """Return the name of a table as a quoted SQL identifier, with its schema if the name has one. It may not contain quotes."""
     return ".".join(f'"{part}"' for part in table.split("."))
 
 
 def key_fault(key: Sequence[str]) -> str | None:
-    """Return the reason why a primary key can never be stored, or None if it can."""
+    """Return the reason why a primary key, given as the values of its columns, can never be stored, or None if it can."""
     for text in key:
         if fault := text_fault(text):
             return f"group or name {fault}"
@@ -352,7 +352,13 @@ def _column_list(columns: Mapping[str, str]) -> str:
 
 
 def table_statement(table: str, columns: Mapping[str, str], key: str) -> str:
-    """Return the statement that creates a table with a primary key; all columns but ``value`` are NOT NULL."""
+    """Return the statement that creates a table with a primary key; all columns but ``value`` are NOT NULL.
+
+    Args:
+        table: Name of the table, not quoted.
+        columns: Type of each column, by name.
+        key: Columns of the primary key, separated by commas.
+    """
     definitions = ", ".join(f"{name} {kind}{'' if name == 'value' else ' NOT NULL'}" for name, kind in columns.items())
     return CREATE.format(table=quoted(table), columns=definitions, key=key)
 

@@ -1,6 +1,7 @@
 """One SQLite connection on its own thread, for code that runs on an event loop.
 
-With its own thread instead of the shared pool, calls stay in order, and a connection is never closed while it is in use.
+Calls run in order, and the connection is never closed while it is in use. The default thread pool of an event loop would
+guarantee neither.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def sqlite_path(url: str, setting: str) -> Path:
         setting: Name of the setting, for the message.
 
     Raises:
-        ConfigurationError: The URL has another form, or names a database in memory, which every error would empty.
+        ConfigurationError: The URL has another form, or names a database in memory. Every error closes the connection, and a
+            database in memory would lose its contents then.
     """
     path = unquote(url.removeprefix(PREFIX))
     if not url.startswith(PREFIX) or not path or "?" in url or path == ":memory:":
@@ -95,7 +97,7 @@ class SqliteThread:
         executor.shutdown(wait=False)
 
     def interrupt(self) -> None:
-        """Make the running statement fail; can be called from any thread."""
+        """Make the running statement fail, if there is one; can be called from any thread."""
         connection = self._connection
         if connection is not None:
             with suppress(sqlite3.ProgrammingError):  # its own thread is closing it

@@ -20,7 +20,7 @@ REJECTIONS: Final = (sqlite3.IntegrityError, sqlite3.DataError)
 def bisecting_rejected(
     connection: sqlite3.Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], T]
 ) -> T:
-    """Write a batch with the function ``run`` and return its result. If the table rejects the batch, bisect it.
+    """Write a batch with the function ``run`` and return its result. If the table rejects the batch, find the rejected changes.
 
     Args:
         connection: A connection in a transaction, which the caller must roll back after an error.
@@ -38,7 +38,7 @@ def bisecting_rejected(
 
 @contextmanager
 def rejecting_all(changes: Iterable[CellChange]) -> Iterator[None]:
-    """Report all changes as rejected, without bisecting, if the table rejects one of them in the body of the ``with`` statement.
+    """If the table rejects a change in the body of the ``with`` statement, report all changes as rejected, without bisecting.
 
     Raises:
         NotStorableError: The table rejects a change; the caller must roll the transaction back.

@@ -77,7 +77,7 @@ class SqliteRebuilding:
         return [*found, *columns_not_copied(self._declared, added)]
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
-        """Rename the tables, unless the new table is behind; return the partitions for which it is behind.
+        """If no checkpoint is lower in the new table, rename the tables; return the partitions whose checkpoint is lower.
 
         Afterwards, users' indexes, triggers and views belong to the new table.
         """
