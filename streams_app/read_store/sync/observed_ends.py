@@ -1,4 +1,4 @@
-"""The age of the oldest record that is not synced (pure).
+"""The age of the oldest record of a partition that a store has not synced (pure).
 
 The age of a fetched record follows from its timestamp. If the store was unavailable when a partition was claimed, the records of
 the partition are not fetched, so their timestamps are unknown. Their age is then derived from the end offset of the log: a record
@@ -21,7 +21,10 @@ class ObservedEnds:
         self._observed: list[tuple[int, int]] = []
 
     def observe(self, end: int, now_ms: int) -> None:
-        """Record the current end offset of the log. If it is below the previous one, the log was replaced: drop all others."""
+        """Record the current end offset of the log.
+
+        If it is below the previous end offset, the log was replaced, so the earlier end offsets are dropped.
+        """
         if self._observed and end < self._observed[-1][0]:
             self._observed.clear()
         if not self._observed or end > self._observed[-1][0]:

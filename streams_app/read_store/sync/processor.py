@@ -61,7 +61,7 @@ class StoreProcessors(Processors):
 
     @property
     def topics(self) -> Collection[str]:
-        """Output topics to be read."""
+        """Output topics of the folds with which the store is kept in sync."""
         return self.sync.topics
 
     @property
@@ -70,7 +70,7 @@ class StoreProcessors(Processors):
         return self.sync.sync_once if self._traced is None else self._traced
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, StoreProcessor]:
-        """Create the processor of a partition; return it by the name of the store."""
+        """Create the processor of a partition; return it by the name of the store. ``committed`` has no effect."""
         return {self.sync.store_name: StoreProcessor(tp, self)}
 
     async def run_in_turn(self, processor: StoreProcessor, call: Callable[[], Awaitable[T]]) -> T:
@@ -182,7 +182,7 @@ class StoreProcessor(Processor):
         return start
 
     def deliver(self, batch: Batch) -> None:
-        """Queue the next range of records to be synced."""
+        """Queue the records of a range; they are synced after those that were queued before."""
         self.in_flight += len(batch.records)
         self._arrived.put_nowait(batch)
 

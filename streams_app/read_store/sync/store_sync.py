@@ -1,4 +1,4 @@
-"""One pass of syncing: writes the current values for a batch of folded records, and the checkpoint after the batch.
+"""Writes the current values for a batch of folded records to a store, and the checkpoint after the batch.
 
 The values are written in one transaction with the checkpoint, or in several transactions if one would exceed the timeout. Syncing
 uses the source, the store and the dead-letter topic; the agent reads the records from Kafka.
@@ -101,7 +101,7 @@ class StoreSync:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Output topics to be read."""
+        """Output topics of the folds with which the store is kept in sync."""
         return tuple(self._expected)
 
     async def checkpoints(self) -> dict[TP, int]:
@@ -133,7 +133,7 @@ class StoreSync:
         self._dead_letters.forget_below(tp)
 
     def count_removed_records(self, records: int) -> None:
-        """Count records that retention removed before they were synced."""
+        """Add to the metric of the records that retention removed before they were synced."""
         self._metrics.read_store_known_loss_records.labels(self.store_name).inc(records)
 
     async def sync_once(self, step: CheckpointStep, records: Sequence[OutputRecord]) -> SyncResult:

@@ -1,4 +1,4 @@
-"""Syncs a batch within a span, with links to the contexts of its records; used only if tracing is on."""
+"""Syncs each batch within a span that has links to the trace contexts of the records; used only if tracing is on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SyncOnce: TypeAlias = Callable[[CheckpointStep, Sequence[Any]], Awaitable[SyncRe
 
 
 def traced(sync: StoreSync, group: str, tracing: Tracing) -> SyncOnce:
-    """Wrap :meth:`.StoreSync.sync_once`, so that each attempt to sync records runs within a span of the kind CONSUMER.
+    """Return :meth:`.StoreSync.sync_once`, wrapped so that each attempt to sync records runs within a span of the kind CONSUMER.
 
     Args:
         sync: The store and its source.
