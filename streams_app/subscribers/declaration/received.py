@@ -96,7 +96,10 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
 
     @property
     def correlation_id(self) -> str:
-        """Id shared by all events that the same first event caused, directly or indirectly; for a first event, its own id."""
+        """Id shared by all events of one causal chain: by a first event, and by all that it caused directly or indirectly.
+
+        If the publisher set none, it is the id of this event.
+        """
         return header(self.headers, CORRELATION_ID) or self.id
 
     @property

@@ -91,7 +91,12 @@ def records_of(fold: str, payload: type[T]) -> Records[T]:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Maximum number of attempts that may start in each period, in all workers together."""
+    """Maximum number of attempts that may start in each period, in all workers together.
+
+    Attributes:
+        count: The maximum number of attempts.
+        period_ms: Length of the period: a second, a minute or an hour, in ms.
+    """
 
     count: int
     period_ms: int

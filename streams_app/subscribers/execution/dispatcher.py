@@ -29,7 +29,10 @@ AT_ONCE: Final = 32
 _DONE: Final = AttemptOutcome.DONE
 
 SOON_MS: Final = 20
+"""Period in ms for which :class:`RecentEnds` estimates how many attempts end."""
+
 SOON_ROUNDS: Final = 4
+"""Maximum number of attempts for each slot that may be queued with :attr:`QueueLimit.SOON`."""
 
 
 class QueueLimit(Enum):

@@ -103,8 +103,8 @@ class LoopMonitor:
     def _whose(self) -> list[str]:
         """Return the name of the subscriber whose function occupies the loop, as a list of one.
 
-        If this is unknown, because no executor slot is running but, for example, a task that a function has created, return the
-        names of all subscribers.
+        If no executor slot occupies the loop, but another task, such as one that a function has created, return the names of all
+        subscribers.
         """
         task = asyncio.current_task(self._users.loop)
         executors = dict(self._executors)

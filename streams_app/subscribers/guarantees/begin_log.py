@@ -37,7 +37,7 @@ class Starter(Protocol):
         """Start attempts that are recorded as begun."""
 
     def withdrawn(self, attempts: list[Attempt]) -> None:
-        """Handle attempts that do not start, see :meth:`.Dispatcher.withdrawn`."""
+        """Handle attempts that do not start: finish the events of duplicates, and requeue the events of cancelled attempts."""
 
 
 class BeginLog:
@@ -63,8 +63,8 @@ class BeginLog:
 
         Args:
             store: The store of this claim.
-            progress: Returns the low watermark, with the finished offsets above it as metadata. None while neither may be written,
-                nor any outcome.
+            progress: Returns the low watermark, with the finished offsets above it as metadata. It returns None while neither this
+                position nor any outcome may be written to Redis.
             now_ms: Wall clock.
             starter: Starts the attempts.
             on_recorded: Called with attempts that are recorded as begun in Redis; returns those that may start. The others are
