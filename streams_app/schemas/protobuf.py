@@ -41,7 +41,10 @@ class ProtobufSchema:
         return _with_integers(descriptor, found)
 
     def encode(self, event: Any) -> bytes:
-        """Encode an event as a message of the first type of the schema, after its message indexes; unknown fields are errors."""
+        """Return the event as a message of the first type of the schema, preceded by the message indexes of that type.
+
+        A field of the event that the type does not have is an error.
+        """
         message = message_factory.GetMessageClass(_message_at(self._file, (0,)))()
         json_format.Parse(json_of(event), message)
         return FIRST_MESSAGE + message.SerializeToString()

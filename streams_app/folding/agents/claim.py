@@ -80,6 +80,13 @@ async def apply_log_bounds(shard: Shard, emitter: Emitter, claim: Claim, begin: 
     Before it skips events, it emits the open groups. If the fence is at the end of the log, the shard counts as caught up at the
     time at which the broker was asked.
 
+    Args:
+        shard: The shard, which was just claimed.
+        emitter: Emitter of the shard.
+        claim: The claim of its partition.
+        begin: Position of the fold at the claim. Skipped events count as lost only from this offset on, and only above the fence.
+        metrics: Metrics of the worker, which count lost events.
+
     Raises:
         OtherLogError: The log no longer contains the folded events.
         FencedError: Another owner has claimed the shard meanwhile.

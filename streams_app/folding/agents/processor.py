@@ -329,7 +329,7 @@ class BatchQueue:
         return None if self._begun is not None else batch
 
     def done(self) -> None:
-        """Remove the first range from the queue; called after each call of :meth:`first`. Do nothing if the queue is empty."""
+        """Remove the first range from the queue; call this after each :meth:`first`. It does nothing if the queue is empty."""
         if self._batches:
             self._batches.popleft()
 

@@ -98,7 +98,7 @@ class RecordTracing:
         self._output = output
 
     def collected(self, events: Iterable[Event], records: Sequence[Any]) -> Iterable[Event]:
-        """Return the events of a range unchanged; before an event of a sampled trace is yielded, its trace context is stored.
+        """Return the same events; before the iterator yields an event of a sampled trace, it stores the trace context of the event.
 
         Args:
             events: The events, in offset order.

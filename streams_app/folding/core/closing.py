@@ -103,7 +103,7 @@ class Bounds:
 
     @property
     def session_gap_ms(self) -> int | None:
-        """Return the gap between scores, in ms, beyond which a session closes; None if the backlog policy is ``merge``."""
+        """Return the gap between scores, in ms, beyond which a group closes while it is folded; None with the policy ``merge``."""
         return self.quiet_ms if self.sessions else None
 
     # ---- contents

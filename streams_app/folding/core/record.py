@@ -143,7 +143,7 @@ class SealedGroup(NamedTuple):
 
     @property
     def version(self) -> int:
-        """Return the version of the record before truncations of the log are counted: partition count * 2^40 + last offset.
+        """Return the version of the record, to which lost offsets are added: partition count * 2^40 + last offset.
 
         The version in a folded record is this number plus the number of offsets that the broker has lost. The newer of two records
         of one group has the higher version.

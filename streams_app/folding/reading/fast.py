@@ -45,9 +45,9 @@ _Changed = dict[str, msgspec.Raw] | list[Any] | str | int | float | bool | None
 
 
 def is_depth_guarded() -> bool:
-    """Return whether Python's recursion limit makes msgspec reject values that are nested too deeply for orjson.
+    """Return whether msgspec rejects every value that is nested too deeply for orjson.
 
-    From Python 3.12 on, that limit does not apply to C code.
+    It does if Python's recursion limit is low enough. From Python 3.12 on, that limit does not apply to C code such as msgspec.
     """
     return sys.version_info < (3, 12) and sys.getrecursionlimit() <= SHALLOW
 

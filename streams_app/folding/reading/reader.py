@@ -47,7 +47,7 @@ class RawRecord(Protocol):
 
 @dataclass(slots=True)
 class RangeFaults:
-    """What was wrong with events in a range of records: the rejected ones, and a count of misrouted ones, which are folded.
+    """The rejected events in a range of records, and the number of misrouted events, which are folded nevertheless.
 
     :meth:`EventReader.events` fills it while its events are iterated over.
 

@@ -16,7 +16,9 @@ _FIRST_OFFSET = attrgetter("first_offset")
 
 
 class Outbox:
-    """Queue of the sealed groups that are to be sent, in the order of sealing, or of first offsets if they were read from Redis.
+    """Queue of the sealed groups that are to be sent.
+
+    They are in the order of sealing. Those that were read from Redis come first, in the order of their first offsets.
 
     Attributes:
         is_exact: Whether Redis contains exactly these entries. False while a script that may change the outbox runs. If the reply
