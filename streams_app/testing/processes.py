@@ -1,4 +1,7 @@
-"""Simulated processes of a test kit: each runs the worker's code for subscribers on a virtual loop, and can be killed or frozen."""
+"""Simulated processes of a test kit: each runs the worker's code for subscribers, and can be killed or frozen.
+
+Each process has a virtual event loop of its own.
+"""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class SubscriberTester:
 
     @property
     def now(self) -> datetime:
-        """Current time of the virtual clock."""
+        """Current wall-clock time of the virtual clock, in UTC."""
         return datetime.fromtimestamp(self._workers.time.now_ms() / 1000, UTC)
 
     def publish(

@@ -59,8 +59,8 @@ class ViewContext:
         clock: Trusted clock of the worker.
         outages: Determines the wait between attempts during an outage of Redis or of the dead-letter topic, and logs the outage
             once.
-        on_part: Called with each applied batch and the reply of the script.
-        on_expired: Called with each reply of the script that removes expired items.
+        on_part: Called with each applied batch and the reply of the script *apply*.
+        on_expired: Called with each reply of the script *expire*, which removes expired items.
         schemas: The schema registry; None if the view does not need one.
     """
 

@@ -15,7 +15,7 @@ def items_by_page(meanings: Iterable[Put | Removal | None], clock_ms: int, expir
     """Return the items of each page, oldest first, once records with these effects are applied. Pages without items are left out.
 
     Args:
-        meanings: The effects of the records from the beginning of the log on, in log order.
+        meanings: The effects of all records of the log, in log order; None for a record without an effect.
         clock_ms: Time at which items are evaluated: those that have expired by then are left out.
         expiry_ms: Time after which an item expires.
         keep: Maximum number of items of a page; the newest are kept.

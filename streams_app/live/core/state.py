@@ -184,7 +184,12 @@ def merged(view: LiveView, heads: Sequence[ShardHead | None], pages: Sequence[Sh
 
 
 def newest(pages: Sequence[ShardPage], most: int) -> tuple[Item, ...]:
-    """Return the ``most`` newest items of several shards, newest first. If two shards have the same item, the newer one counts."""
+    """Return the newest items of several shards, newest first. If two shards have the same item, the newer one counts.
+
+    Args:
+        pages: The content of one page in each shard.
+        most: Maximum number of items to return.
+    """
     found: dict[str, Item] = {}
     for page in pages:
         for item in page.items:

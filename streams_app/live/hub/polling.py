@@ -148,7 +148,10 @@ class ViewSnapshot:
 
     @property
     def as_of_ms(self) -> int:
-        """Time at which the values of all shards were current, which is the oldest of their clocks; 0 if a shard was not polled."""
+        """Time in ms at which the values of all shards were current, which is the oldest of their clocks.
+
+        0 if a shard was not polled yet or does not exist.
+        """
         return min((head.clock_ms if head is not None else 0) for head in self.heads)
 
     def status(self, now_ms: int) -> tuple[str, int | None]:
