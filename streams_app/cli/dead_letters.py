@@ -340,7 +340,7 @@ class StoppableReplay(Protocol):
 
 
 async def run(replay: StoppableReplay, clock: Clock) -> int | None:
-    """Run a replay until it ends or a signal arrives.
+    """Run a replay until it ends, or until SIGINT or SIGTERM stops it.
 
     The first signal ends the replay after the current batch and its receipts. A second signal ends the replay immediately.
 

@@ -119,7 +119,7 @@ def context_of(headers: Headers) -> dict[str, str]:
 
 
 def followed(inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return the context of an event that a subscriber publishes: new entries, and inherited ones of the event that it handles.
+    """Return the context of an event that a subscriber publishes: new entries, and entries inherited from the handled event.
 
     New entries have priority. Entries are inherited only as long as the limits for a published context are kept, so that an event
     with a large context does not prevent its subscribers from publishing.
@@ -152,7 +152,7 @@ def _size(name: str, value: str) -> int:
 
 
 def context_faults(context: Any) -> list[str]:
-    """Return the reasons why a publisher cannot set this context, one text for each."""
+    """Return the reasons why a publisher cannot set this context, one text for each; empty if it is valid."""
     if not isinstance(context, Mapping):
         return [f"context = {context!r} is not a mapping of names to text"]
     faults = []

@@ -55,9 +55,10 @@ class Parent:
         return str(uuid5(NAMESPACE, json.dumps([*foreign, self._event_id, self._subscriber, event_key, ordinal])))
 
     def envelope(self, context: Mapping[str, str]) -> Envelope:
-        """Return the headers of a published event: correlation, trace and context are inherited, and new context has priority.
+        """Return headers of an event that this attempt publishes. They inherit correlation, trace and context of the parent.
 
-        A trace context that is too long is not inherited. A correlation id that is too long is replaced by the id of the parent.
+        New context has priority over inherited context. A trace context that is too long is not inherited. A correlation id that is
+        too long is replaced by the id of the parent.
         """
         correlation_id, traceparent = self._envelope.correlation_id, self._envelope.traceparent
         return Envelope(

@@ -107,10 +107,10 @@ def schema_of(payload: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def payload_faults(label: str, payload: Any, reserved: Collection[str] = ()) -> list[str]:
-    """Return the reasons why a type cannot be a payload, one text for each.
+    """Return the reasons why a type cannot be a payload, one text for each; empty if it can.
 
     Args:
-        label: What the type is, as the subject of the texts.
+        label: What the type is, with which each text begins, such as ``the metadata``.
         payload: The type.
         reserved: Names that its fields must not have.
     """
@@ -132,7 +132,10 @@ def payload_faults(label: str, payload: Any, reserved: Collection[str] = ()) -> 
 
 
 def key_faults(payload: Any, keyed_by: str | None) -> list[str]:
-    """Return the reasons why a field cannot be the key of an event, one text for each; empty if the type itself has faults."""
+    """Return the reasons why a field cannot be the key of an event, one text for each.
+
+    The list is empty if the field can be the key, or if the type itself has faults.
+    """
     if keyed_by is None or payload_faults("", payload):
         return []
     fields = list(schema_of(payload)[0]["properties"])
