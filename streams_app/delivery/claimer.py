@@ -34,7 +34,7 @@ class Claimer:
         self._commits = commits
 
     async def claim_once(self, tp: TP, generation: int, owner: Owner, *, was_reset: bool) -> Partition:
-        """Claim a partition for all its processors.
+        """Claim a partition for all its processors, and return it.
 
         The reader seeks to the lowest offset that a processor needs, and then stays paused. If the claim fails, its
         processors are ended.

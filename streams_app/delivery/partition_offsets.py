@@ -36,7 +36,7 @@ class PartitionOffsets:
         return commit_of(self.by_name)
 
     def went_back(self, name: str, common: int) -> None:
-        """Lower the offset of a processor to ``common``, where the log was truncated; no effect unless it is above ``common``."""
+        """If the offset of a processor is above ``common``, where the log was truncated, lower it to ``common``."""
         if name in self.by_name and self.by_name[name].offset > common:
             self.by_name[name] = self.by_name[name]._replace(offset=common)
 

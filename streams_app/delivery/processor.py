@@ -52,7 +52,10 @@ class Processor(Protocol):
         """
 
     def deliver(self, batch: Batch) -> None:
-        """Accept the next range. The first one begins at the offset from :meth:`claim`, any other where the previous one ended."""
+        """Accept the next range of records.
+
+        The first range begins at the offset that :meth:`claim` returned, each later one at the end of the range before it.
+        """
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
         """Return the offset and metadata to commit; None if there is no state yet, so that nothing is committed for the partition.

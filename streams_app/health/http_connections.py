@@ -77,12 +77,12 @@ class Connections:
         self._open.pop(transport, None)
 
     def request_begins(self, transport: asyncio.BaseTransport | None) -> None:
-        """Record that the headers of a request are complete, so that no time limit applies until it is answered."""
+        """Record that the headers of a request are complete, so that no time limit applies until the response is complete."""
         if transport is not None and (connection := self._open.get(transport)) is not None:
             connection.request_begins()
 
     def request_ends(self, transport: asyncio.BaseTransport | None) -> None:
-        """Record that the response is complete, so that the time limit for reading it and for the next request begins."""
+        """Record that the response is complete, and start the time limit for reading it and sending the next request."""
         if transport is not None and (connection := self._open.pop(transport, None)) is not None:
             self._open[transport] = connection  # moves it to the end: connections are ordered by how long they have waited
             connection.request_ends()
@@ -115,12 +115,12 @@ class BoundedConnection(asyncio.Protocol):
         self._handler.data_received(data)
 
     def request_begins(self) -> None:
-        """Record that the headers of a request are complete, so that no time limit applies until it is answered."""
+        """Record that the headers of a request are complete, so that no time limit applies until the response is complete."""
         self.is_answering, self._is_arriving = True, False
         self._expect(None)
 
     def request_ends(self) -> None:
-        """Record that a request was answered, and start the time limit of an idle connection."""
+        """Record that the response is complete, and start the time limit for reading it and sending the next request."""
         self.is_answering = False
         self._expect(self._connections.idle_seconds)
 

@@ -39,7 +39,7 @@ class SourceEnds:
         ends: Last stable offset of each partition.
         high: High watermark of each partition.
         begins: First offset of each partition.
-        committed: Last commit of the group in each partition.
+        committed: Last commit of the consumer group ``group`` in each partition.
         missing: Topics that do not exist.
     """
 

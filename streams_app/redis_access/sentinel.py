@@ -73,9 +73,9 @@ class SentinelReply:
 class PrimaryFinder(Sentinel):
     """Finds the primary of a service by queries to all Sentinels.
 
-    It uses the newest configuration in the replies of a majority or, if no majority answers, of all Sentinels that answer.
-    A Sentinel that is disconnected from the others may name a former primary. The configuration of a later failover has a
-    higher epoch.
+    Once a majority of the Sentinels has answered, it uses the newest configuration in their replies. If no majority answers, it
+    uses the newest one in the replies that have arrived. A Sentinel that is disconnected from the others may name a former
+    primary. The configuration of a later failover has a higher epoch.
     """
 
     async def discover_master(self, service_name: str) -> tuple[str, int]:
