@@ -112,7 +112,7 @@ class FoldProcessor:
         self._queue.add(batch)
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the low watermark of the shard in Redis, with the metadata of the claimed position; None if Redis has no state."""
+        """Return the low watermark in Redis, with the metadata that the position had at the claim; None if Redis has no state."""
         low = await self.shard.store.watermark()
         return None if low is None else OffsetAndMetadata(low, self._metadata)
 

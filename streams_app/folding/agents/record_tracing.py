@@ -143,7 +143,7 @@ class RecordTracing:
         return spans
 
     def end(self, spans: Sequence[Span], outcomes: Outcomes) -> None:
-        """End the span of each record with the outcome of producing it: an error, or None."""
+        """End the span of each record; ``outcomes`` has the error of producing it, or None if the broker acknowledged it."""
         for span, outcome in zip(spans, outcomes, strict=True):
             self._tracing.end_record(span, outcome)
 

@@ -29,7 +29,7 @@ _TEXT: Final = frozenset({str})
 
 
 class PythonReader(EventReader):
-    """Reads the events of a fold of which some settings, such as ``decode`` or ``group_key``, are functions of the user."""
+    """Reads the events of a fold whose settings include functions of the user, such as ``decode`` or ``group_key``."""
 
     def __init__(self, fold: Fold, limits: Limits) -> None:
         super().__init__(fold, limits)

@@ -53,7 +53,7 @@ def is_depth_guarded() -> bool:
 
 
 def is_plain_field(path: str) -> bool:
-    """Return whether a path names a top-level field of an event that msgspec can decode without the others."""
+    """Return whether a path names a top-level field of events, which msgspec can decode without decoding the other fields."""
     return "." not in path and path != RECORD_KEY and not _ESCAPED(path)
 
 

@@ -25,7 +25,7 @@ class DropRequest:
     reason: str
 
     def to_text(self) -> str:
-        """Format as ``<first offset> <JSON of [by, reason]>``, so that the script need not parse more than the offset."""
+        """Return the request as Redis stores it: ``<first offset> <JSON of [by, reason]>``; ``seal.lua`` parses only the offset."""
         return f"{self.first_offset} {orjson.dumps([self.by, self.reason]).decode()}"
 
     @classmethod
