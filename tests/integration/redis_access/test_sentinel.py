@@ -272,7 +272,7 @@ async def test_sentinel_and_redis_are_reached_with_tls(stage: Stage, tmp_path: P
         child.kill()
 
     if trusted:
-        assert (0, 0) == (checked.code, listed.code), checked.text
+        assert (0, 0) == (checked.code, listed.code), checked.text + listed.text
         assert f"Sentinel names {LOOPBACK}:{primary}" in checked.text
     else:
         assert (1, 1) == (checked.code, listed.code), checked.text
