@@ -104,10 +104,10 @@ class OpenSearchStore:
         return await self._indices.missing()
 
     async def probe(self) -> None:
-        """Send an update without effect to both indices, for which the server checks blocks, rights, aliases and the script.
+        """Send an update without effect to both indices, to detect whether the store accepts writes.
 
         Raises:
-            TryAgainError: One of these prevents writes, or the server is unavailable.
+            TryAgainError: A block, a missing right, an alias or the script prevents writes, or the server is unavailable.
         """
         item = self._shape.probe()
         outcome = await self._write([item])
@@ -127,9 +127,12 @@ class OpenSearchStore:
     async def apply(self, changes: Sequence[CellChange], step: CheckpointStep, now_ms: int) -> Counts:
         """Merge changes, then write the checkpoint.
 
-        After any error, including CheckpointError and NotStorableError, the checkpoint is unchanged, but documents may be written.
-        If the batch is then sent again, these documents do not change. If the indices are blocked for longer than any switch takes,
-        the block is lifted, because the rebuild that has set it may be dead.
+        After an error, including CheckpointError and NotStorableError, documents may be written, but the checkpoint is unchanged.
+        If only the reply to the write of the checkpoint is lost, however, all documents are written, and the checkpoint may be,
+        too. If the batch is sent again, documents that were written before do not change.
+
+        If the indices are blocked for longer than any switch takes, the block is lifted, because the rebuild that has set it may be
+        dead.
         """
         try:
             counts = await self._applied(changes, step, now_ms)
@@ -141,9 +144,10 @@ class OpenSearchStore:
         return counts
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, StoredCell]]:
-        """Return a page of the cells of a fold, in the order of the key.
+        """Return a page of the cells of a fold, in the order of the key; empty only after the last page.
 
-        The index is refreshed before the first page, so the pages contain everything that was written before.
+        In the shape ``groups``, a page contains whole groups, so it may have more cells than ``limit``. The index is refreshed
+        before the first page, so the pages contain everything that was written before.
         """
         keys = _SORT[self._shape.name]
         body: dict[str, Any] = {
@@ -157,7 +161,7 @@ class OpenSearchStore:
         return [one for hit in await self._hits(body) for one in self._of(hit["_source"])]
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, StoredCell]:
-        """Return the stored version and value of each of the given cells."""
+        """Return the stored version and value of each of the given cells; cells that are not stored are omitted."""
         ids = list(dict.fromkeys(self._shape.document(cell) for cell in possible(cells, surrogate_fault)))
         if not ids:
             return {}

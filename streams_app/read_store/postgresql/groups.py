@@ -183,7 +183,7 @@ class PostgresGroupStore(PostgresStore):
         return await self._pool.call(run)
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, StoredCell]:
-        """Return the stored version and value of each of the given cells."""
+        """Return the stored version and value of each of the given cells; cells that are not stored are omitted."""
         return await self._pool.call(lambda connection: self._read(connection, cells))
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:

@@ -206,14 +206,18 @@ class PostgresStore:
         await self._pool.close()
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, StoredCell]]:
-        """Return a page of the cells of a fold, in the order of the primary key."""
+        """Return the next cells of a fold, at most ``limit``, in the order of the primary key.
+
+        They begin with the first cell beyond ``after``. If ``after`` is None, they begin with the first cell of the fold. Empty if
+        there are no more.
+        """
         sql = PAGE.format(**self._names, beyond=BEYOND if after else "")
         arguments = (fold, limit, *(after[1:] if after else ()))
         rows = await self._pool.call(lambda connection: connection.fetch(sql, *arguments))
         return [(Cell(fold, group_key, name), StoredCell(version, _value(value))) for group_key, name, version, value in rows]
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, StoredCell]:
-        """Return the stored version and value of each of the given cells."""
+        """Return the stored version and value of each of the given cells; cells that are not stored are omitted."""
         sql, cells = READ.format(**self._names), possible(cells, text_fault)
         rows = await self._pool.call(lambda connection: connection.fetch(sql, *_keys(cells)))
         return {Cell(*cell): StoredCell(version, _value(value)) for *cell, version, value in rows}

@@ -133,7 +133,7 @@ class SqliteGroupStore(SqliteStore):
         return await self._thread.call(run)
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, StoredCell]:
-        """Return the stored version and value of each of the given cells."""
+        """Return the stored version and value of each of the given cells; cells that are not stored are omitted."""
 
         def run(connection: sqlite3.Connection) -> dict[Cell, StoredCell]:
             self._require_tables(connection)

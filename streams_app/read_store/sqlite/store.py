@@ -203,14 +203,18 @@ class SqliteStore:
         await self._thread.close()
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, StoredCell]]:
-        """Return a page of the cells of a fold, in the order of the primary key."""
+        """Return the next cells of a fold, at most ``limit``, in the order of the primary key.
+
+        They begin with the first cell beyond ``after``. If ``after`` is None, they begin with the first cell of the fold. Empty if
+        there are no more.
+        """
         sql = PAGE.format(table=self._table, beyond=BEYOND if after else "")
         arguments = (fold, *(after[1:] if after else ()), limit)
         rows = await self._thread.call(lambda connection: connection.execute(sql, arguments).fetchall())
         return [(Cell(fold, group_key, name), StoredCell(version, value)) for group_key, name, version, value in rows]
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, StoredCell]:
-        """Return the stored version and value of each of the given cells."""
+        """Return the stored version and value of each of the given cells; cells that are not stored are omitted."""
         sql = READ.format(table=self._table)
 
         def run(connection: sqlite3.Connection) -> dict[Cell, StoredCell]:

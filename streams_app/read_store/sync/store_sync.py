@@ -43,7 +43,7 @@ class SyncResult:
     """The result of syncing one batch.
 
     Attributes:
-        records: Number of records that were read.
+        records: Number of records that were synced or became dead letters; they are the first records of the batch.
         rejected: Number of records that are not folded records of the fold of their topic; they became dead letters.
         cells: Number of distinct cells to be written. They include all stored cells of deleted groups, but no cells for which the
             source fails.
