@@ -80,7 +80,11 @@ class KeptShard(Protocol):
         """The segments that receive no more events, the oldest first."""
 
     def replaced(self, segment: Segment) -> None:
-        """Replace a segment in the owner's copy of the state. Call this after Redis has stored the new state of the segment."""
+        """Put the new state of a segment into the owner's copy of the state. Call this after Redis has stored the new state.
+
+        Args:
+            segment: The new state; it replaces the segment with the same first offset.
+        """
 
     def dropped(self, segment: Segment) -> None:
         """Remove a segment from the owner's copy of the state. Call this after Redis has removed the segment."""

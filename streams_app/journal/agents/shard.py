@@ -172,7 +172,11 @@ class JournalShard:
     # ---- changes by the keeper
 
     def replaced(self, segment: Segment) -> None:
-        """Replace a segment in the owner's copy of the state. Call this after Redis has stored the new state of the segment."""
+        """Put the new state of a segment into the owner's copy of the state. Call this after Redis has stored the new state.
+
+        Args:
+            segment: The new state; it replaces the segment with the same first offset.
+        """
         self.segments = [segment if one.first == segment.first else one for one in self.segments]
 
     def dropped(self, segment: Segment) -> None:

@@ -81,10 +81,11 @@ def parse_start(text: str, now_ms: int) -> Start:
 
 
 def parse_cursor(text: str) -> dict[int, int]:
-    """Parse a cursor without ``since``; return the last offset that was read in each partition.
+    """Parse a cursor that consists of ``<partition>-<offset>`` pairs; return the last offset that was read in each partition.
 
     Raises:
-        CursorError: The text is not a cursor, names a partition twice, or has an offset or a partition above the maximum.
+        CursorError: The text is not a cursor, ends with a time as in ``since-<ms>``, names a partition twice, or has an offset or a
+            partition above the maximum. :func:`parse_start` accepts a cursor with a time.
     """
     if len(text) > MAX_CHARACTERS or not _CURSOR.fullmatch(text):
         raise _garbled(text)

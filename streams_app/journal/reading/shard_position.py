@@ -146,7 +146,10 @@ class ShardPosition:
         return MergedReplies(iter(removed), floor - 1)
 
     def had(self, item: Row | MissingOffsets) -> None:
-        """Move the offset to a row, or to the end of a gap, that the caller has received."""
+        """Record that the caller has received a row or a gap: :attr:`offset` becomes the offset of the row, or the last one of the gap.
+
+        Reading goes on after it.
+        """
         self.offset = max(self.offset, last_offset(item))
         self.is_named = True
 

@@ -68,7 +68,7 @@ class SharedShards:
         position.settle(taken.up_to)
 
     async def status(self, partition: int) -> ShardStatus | None:
-        """Read fence, floor and segments of a partition; None if it has no state."""
+        """Read the state of a partition: its fence, its floor and its segments; None if it has no state."""
         return await self._scripts.status(self._keys_of(partition))
 
     async def partitions(self) -> int:

@@ -175,15 +175,15 @@ class _ShardAccess:
 
         Args:
             keys: Keys of the shard.
-            segment: The segment as its owner or ``status`` returns it. To read staged blocks, pass the state that the segment will
-                have with them.
+            segment: The segment, from the owner's copy of the state or from ``status``. To read staged blocks, which do not belong
+                to the segment yet, pass the segment as it will be with them, including its new generation.
             after: The last block that was read, or a position from ``block.position(key, offset)``; b"": read from the beginning.
             max_bytes: If this is below :data:`REPLY_BYTES`, no further block is returned after this many bytes. Otherwise, the
                 limit is :data:`REPLY_BYTES`, or :data:`SMALL_BLOCKS_BYTES` if the blocks are small.
 
         Returns:
-            The blocks; an empty list after the last one. None if the segment was removed or rewritten. A raw segment may contain
-            duplicates, or rows after its last offset, from a script that failed half-way; callers skip them.
+            The blocks; an empty list after the last one. None if the segment was removed or rewritten. A script that failed
+            half-way may have left duplicates, or rows after the last offset, in a raw segment; callers skip them.
         """
         count = _small_blocks(segment) if max_bytes >= REPLY_BYTES else 0
         if count >= MIN_SMALL_BLOCKS:
@@ -346,15 +346,15 @@ class JournalStore(_ShardAccess):
         """Read the next blocks of a segment, in the order of key and last offset.
 
         Args:
-            segment: The segment as its owner or ``status`` returns it. To read staged blocks, pass the state that the segment will
-                have with them.
+            segment: The segment, from the owner's copy of the state or from ``status``. To read staged blocks, which do not belong
+                to the segment yet, pass the segment as it will be with them, including its new generation.
             after: The last block that was read, or a position from ``block.position(key, offset)``; b"": read from the beginning.
-            max_bytes: No further block is returned after this many bytes. With the default, a reply with small blocks may have up
-                to :data:`SMALL_BLOCKS_BYTES`.
+            max_bytes: No further block is returned after this many bytes. Small blocks are read by a faster command: unless this is
+                below :data:`REPLY_BYTES`, their limit is :data:`SMALL_BLOCKS_BYTES`.
 
         Returns:
-            The blocks; an empty list after the last one. None if the segment was removed or rewritten. A raw segment may contain
-            duplicates, or rows after its last offset, from a script that failed half-way; skip them.
+            The blocks; an empty list after the last one. None if the segment was removed or rewritten. A script that failed
+            half-way may have left duplicates, or rows after the last offset, in a raw segment; skip them.
         """
         return await self._scan(self._keys, segment, after, max_bytes)
 
@@ -384,7 +384,7 @@ class JournalShardReader(_ShardAccess):
         return NoStateReply()
 
     async def status(self, keys: JournalKeys) -> ShardStatus | None:
-        """Read fence, floor and segments of a shard; None if it has no state.
+        """Read the state of a shard: its fence, its floor (the first stored offset) and its segments; None if it has no state.
 
         The requests are not atomic. Segments above the fence, which were opened after it was read, are left out.
         """
@@ -413,13 +413,13 @@ class JournalShardReader(_ShardAccess):
             keys: Keys of the shard.
             segment: The segment as :meth:`status` returns it.
             after: The last block that was read, or a position from ``block.position(key, offset)``; b"": read from the beginning.
-            max_bytes: No further block is returned after this many bytes. With the default, a reply with small blocks may have up
-                to :data:`SMALL_BLOCKS_BYTES`.
+            max_bytes: No further block is returned after this many bytes. Small blocks are read by a faster command: unless this is
+                below :data:`REPLY_BYTES`, their limit is :data:`SMALL_BLOCKS_BYTES`.
 
         Returns:
             The blocks; an empty list after the last one. None if the segment was removed or rewritten since its status was read:
-            read the status again, and continue from the position of the last row. A raw segment may contain duplicates, or rows
-            after its last offset, from a script that failed half-way; skip them.
+            read the status again, and continue from the position of the last row. A script that failed half-way may have left
+            duplicates, or rows after the last offset, in a raw segment; skip them.
         """
         return await self._scan(keys, segment, after, max_bytes)
 

@@ -31,7 +31,8 @@ STATE_VERSION: Final = "v1"
 class JournalKeys:
     """The Redis keys of one journal and partition, in the order of script arguments.
 
-    ``blocks_prefix`` is not a key, but the beginning of the keys ``blocks:<first>:<generation>``.
+    ``blocks_prefix`` is not a key, but the beginning of the keys ``blocks:<first>:<generation>``: first offset and generation of a
+    segment, see :class:`.Segment`.
     """
 
     meta: str
