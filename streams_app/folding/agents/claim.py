@@ -107,9 +107,10 @@ async def apply_log_bounds(shard: Shard, emitter: Emitter, claim: Claim, begin: 
 
 
 async def lost_by_broker(shard: Shard, claim: Claim) -> int | None:
-    """Check whether the broker has lost folded events, and return the first offset to fold again; None if it has lost none.
+    """Check whether the broker has lost folded events; return None if it has lost none.
 
-    If it has lost some, the position of the fold in the next commit is lowered to that offset.
+    The broker may give the lost offsets to other events. So if it has lost some, this function lowers the position of the fold in
+    the next commit to the first of these offsets, and returns that offset: folding must continue there.
     """
     folded = shard.fence if shard.in_progress is None else shard.in_progress.to
     kept = shard.log

@@ -90,7 +90,7 @@ class Emitter:
         """Wait until :meth:`emit_due_once` should be called again: at the next tick, or when the first open group becomes due.
 
         A tick is the periodic call of :meth:`.FoldProcessor.tick`, which sets :attr:`ticked`. The wait lasts until the tick if the
-        last pass sealed a group, if the wait before ended without a tick, or if the first group is already due. So there is one
+        last pass sealed a group, if the previous wait ended without a tick, or if the first group is already due. So there is one
         pass per tick under load, and a group that becomes due after a silence is emitted without waiting for the tick.
 
         Args:

@@ -67,8 +67,9 @@ class Bounds:
         is_quiet_by_event: Whether each event sets the quiet period after it.
         leading: Whether the first event of a group that is not open is emitted at once, as a record of its own.
         aggregates: Aggregates of the changed names; None if values are not aggregated.
-        sessions: Whether the backlog policy is ``sessions``: a gap in the scores that is longer than the quiet period closes a
-            group while it is folded. With ``merge``, silence closes groups only once the worker has caught up.
+        sessions: Whether the backlog policy is ``sessions``: an event whose score is later than that of the event before it by more
+            than the quiet period closes the group before it. With ``merge``, silence closes groups only once the worker has caught
+            up.
         reads_details: Whether the fold needs more of each event than its group and changed names, see
             :attr:`streams_app.fold.Fold.reads_details`.
     """
@@ -103,7 +104,10 @@ class Bounds:
 
     @property
     def session_gap_ms(self) -> int | None:
-        """Return the gap between scores, in ms, beyond which a group closes while it is folded; None with the policy ``merge``."""
+        """Return the quiet period, in ms, if an event whose score is later by more than it closes the group before it; else None.
+
+        It is None with the backlog policy ``merge``.
+        """
         return self.quiet_ms if self.sessions else None
 
     # ---- contents
@@ -154,14 +158,15 @@ class Bounds:
     # ---- time
 
     def closes_before(self, opened_ms: int, score_ms: int, next_ms: int) -> bool:
-        """Return whether ``max_hold``, or with ``sessions`` the quiet period, closes a group before the next event is added.
+        """Return whether a bound on time closes a group before the next event is added.
 
-        An event exactly one quiet period after the last one still belongs to the group.
+        This is ``max_hold``, and with the backlog policy ``sessions`` also the quiet period. An event exactly one quiet period
+        after the last one still belongs to the group.
 
         Args:
             opened_ms: Score of the group's first event.
             score_ms: Score of the group's last event. If that event set a shorter quiet period than the fold's longest one, the
-                difference (``shorter_ms``) is subtracted.
+                caller passes the score minus the difference (``shorter_ms``).
             next_ms: Score of the next event.
         """
         return next_ms >= opened_ms + self.hold_ms or (self.sessions and next_ms > score_ms + self.quiet_ms)
@@ -172,7 +177,7 @@ class Bounds:
         Args:
             opened_ms: Score of the group's first event.
             silent_from_ms: Time from which the group's silence counts. If its last event set a shorter quiet period than the
-                fold's longest one, the difference (``shorter_ms``) is subtracted.
+                fold's longest one, the caller passes this time minus the difference (``shorter_ms``).
             quiet: Whether silence closes groups; False while a backlog is read with the policy ``merge``.
         """
         hold_due_ms, quiet_due_ms = opened_ms + self.hold_ms, silent_from_ms + self.quiet_ms

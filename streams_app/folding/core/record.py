@@ -143,10 +143,10 @@ class SealedGroup(NamedTuple):
 
     @property
     def version(self) -> int:
-        """Return the version of the record, to which lost offsets are added: partition count * 2^40 + last offset.
+        """Return the version of the record without lost offsets: partition count of the source * 2^40 + offset of the last event.
 
-        The version in a folded record is this number plus the number of offsets that the broker has lost. The newer of two records
-        of one group has the higher version.
+        The version in a folded record is this number plus the number of lost offsets, by which the broker has truncated the log of
+        the partition so far. The newer of two records of one group has the higher version.
         """
         return self.partitions * VERSION_SHIFT + self.last_offset
 

@@ -131,9 +131,10 @@ class EventReader:
         self._known_names: set[str] = set()
 
     def framed_parts(self, records: Sequence[KeyedValue]) -> Iterator[bytes | None]:
-        """Return the record keys and values whose schemas must be fetched before :meth:`events`.
+        """Iterate over the record keys and values whose schemas must be fetched before :meth:`events`.
 
-        There are none if :attr:`reads_frames` is False.
+        The items include keys and values without a frame, those of a schema that was fetched before, and None. There are no items
+        if :attr:`reads_frames` is False.
         """
         return iter(())
 

@@ -36,10 +36,11 @@ class FormatReader(EventReader):
         self._has_fields = not callable(fold.group_key) and not self._is_by_key
 
     def framed_parts(self, records: Sequence[KeyedValue]) -> Iterator[bytes | None]:
-        """Return the record keys and values whose schemas must be fetched before :meth:`events`.
+        """Iterate over the record keys and values whose schemas must be fetched before :meth:`events`.
 
-        Keys are included with every format, because a key may be the group key, and is compared with it. If :attr:`reads_frames` is
-        False, the result is empty.
+        Keys are included with every format, because a key may be the group key, and is compared with it. The items include keys and
+        values without a frame, those of a schema that was fetched before, and None. There are no items if :attr:`reads_frames` is
+        False.
         """
         return chain((record.key for record in records), self._values.framed_parts(records)) if self.reads_frames else iter(())
 

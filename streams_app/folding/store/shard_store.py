@@ -52,7 +52,7 @@ class ShardStore:
         Args:
             token: Random token that identifies this claim.
             begin: Fence of a new state if there is none; None if no state is to be created.
-            epoch: Four random bytes for a state that is created.
+            epoch: Four random bytes for a state that is created. They distinguish its groups from leftovers of an older state.
             definition: Definition of the fold, for a state that is created.
             owner: Text by which operators recognize the new owner.
             topics: JSON array of output topic and dead-letter topic, for :mod:`streams_app.folding.agents.retired_folds`.
