@@ -119,7 +119,7 @@ class SearchedOffsets:
 
 
 def describe(found: EventFacts, one: Subscription, page: Page | None, now_ms: int, width: int) -> str:
-    """Return a verdict on an event, and its facts, as text.
+    """Return text about an event: the verdict, a sentence that says what has become of it, then one line for each fact.
 
     Args:
         found: Facts about the event.

@@ -182,7 +182,13 @@ class EventLog:
         return None
 
     async def of_dead_letter(self, tp: TP, offset: int, wanted: str) -> EventFacts:
-        """Return the facts about an event that became a dead letter, even if retention has removed its record."""
+        """Return the facts about an event that became a dead letter, even if retention has removed the event from its topic.
+
+        Args:
+            tp: Partition of the event in the topic that this object reads, according to the headers of the dead letter.
+            offset: Offset of the event in that partition.
+            wanted: Id of the event, as the operator gave it; it becomes ``event_id`` of the result.
+        """
         begin, end = self._log_bounds.get(tp, (0, 0))
         if offset < end:
             return replace(await self.at(tp, offset), event_id=wanted)

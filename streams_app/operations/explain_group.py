@@ -75,7 +75,10 @@ async def explain(settings: Settings, fold: Fold, group: str, clock: Clock, widt
 
 
 async def _dropped(redis: Redis, stored: list[StoredShard], group: str) -> dict[tuple[int, bytes], str]:
-    """Describe the last drop of a group, by partition and stored group key. Partitions without a drop are omitted."""
+    """Describe the last ``streams-app groups drop`` of a group, by partition and stored group key.
+
+    Partitions without a stored drop are omitted; it is stored for at least a week.
+    """
     found = {}
     for shard in stored:
         for member in keys_typed(group):

@@ -1,6 +1,6 @@
 """Text of ``streams-app groups explain``: a verdict on a group that has not been emitted, and labelled lines of facts (pure).
 
-The verdict answers why the group has not been emitted. The lines have a fixed order; those without a fact are
+The verdict is a sentence that answers why the group has not been emitted. The lines have a fixed order; those without a fact are
 omitted.
 """
 
@@ -61,7 +61,7 @@ def describe(
     journal: str = "",
     dropped: str = "",
 ) -> str:
-    """Return a verdict and lines of facts about a group that is open or waits in the outbox.
+    """Return text about a group that is open or waits in the outbox: why it has not been emitted, then one line for each fact.
 
     Args:
         found: The group.
@@ -72,8 +72,8 @@ def describe(
         now_ms: Wall clock.
         width: Columns of the terminal.
         journal: Command that shows all events of the group; empty if no journal has the events.
-        dropped: Description of the group's last drop, from :func:`dropped_text`; empty if no drop is stored. Drops are stored for a
-            week.
+        dropped: Description of the last ``streams-app groups drop`` of the group, from :func:`dropped_text`. Empty if none is
+            stored; it is stored for at least a week.
     """
     fence = int(meta.get(b"fence", b"-1"))
     lag = None if end is None else max(0, end[0] - fence - 1)
@@ -91,7 +91,7 @@ def describe(
 
 
 def dropped_text(shard: StoredShard, answer: DropAnswer) -> str:
-    """Describe the last ``streams-app groups drop`` of a group: events, offsets, time, user and reason."""
+    """Describe the last ``streams-app groups drop`` of a group: dropped events, their offsets, and time, user and reason."""
     request = answer.request
     return (
         f"{counted(answer.events, 'event')} of {shard}, offsets {answer.first_offset} to {answer.last_offset}, at "
@@ -102,7 +102,7 @@ def dropped_text(shard: StoredShard, answer: DropAnswer) -> str:
 def describe_none(
     group: str, fold: Fold, partitions: int, reopening: str, width: int, journal: str = "", dropped: str = ""
 ) -> str:  # fmt: skip
-    """Return a verdict and lines of facts about a group that is neither open nor in the outbox.
+    """Return text about a group that is neither open nor in the outbox: a sentence that says so, then one line for each fact.
 
     Args:
         group: Group key as typed.
@@ -111,8 +111,8 @@ def describe_none(
         reopening: How often groups reopen, from :func:`reopening_text`.
         width: Columns of the terminal.
         journal: Command that shows all events of the group; empty if no journal has the events.
-        dropped: Description of the group's last drop, from :func:`dropped_text`; empty if no drop is stored. Drops are stored for a
-            week.
+        dropped: Description of the last ``streams-app groups drop`` of the group, from :func:`dropped_text`. Empty if none is
+            stored; it is stored for at least a week.
     """
     last = "last record or drop" if dropped else "last record"
     lines = {
@@ -157,7 +157,13 @@ def reopening_text(page: Page | None, fold: Fold) -> str:
 
 
 def lay_out(verdict: str, lines: Mapping[str, str], width: int) -> str:
-    """Return a verdict and, below it, the lines with their labels, wrapped to the width. Lines without text are omitted."""
+    """Return a verdict and, below it, each of the lines after its label, wrapped to the width.
+
+    Args:
+        verdict: Sentences that answer the operator's question.
+        lines: Text of each line by its label; lines without text are omitted.
+        width: Columns of the terminal.
+    """
     columns = max(2 * LABEL, min(width, WIDEST))
     return "\n".join(
         [

@@ -234,7 +234,7 @@ async def _stored_shards(redis: Redis, app_id: str, fold: Fold) -> list[StoredSh
 async def collect(
     redis: Redis, stored: Sequence[StoredShard], limit: int, sort: str, scanned: int = MAX_SCANNED
 ) -> list[dict[str, Any]]:
-    """Return rows of those open groups of some shards that come first in a sort order; :func:`rows_of` describes a row.
+    """Return the first ``limit`` open groups of the given shards in a sort order; :func:`rows_of` describes the row of a group.
 
     Args:
         redis: Client of the application's Redis.

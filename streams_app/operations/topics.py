@@ -49,8 +49,8 @@ async def create_missing_topics(settings: Settings) -> TopicChanges:
     the two, the next call does both again.
 
     Raises:
-        ConfigurationError: The broker rejected a topic, or the catalogue has a fault.
-        TryAgainError: Kafka does not answer. Or Redis does not answer, which is needed to tell whether partitions are new.
+        ConfigurationError: The broker rejected a topic, or the user's catalogue has a fault.
+        TryAgainError: Kafka or Redis does not answer. Redis is needed to tell whether partitions are new.
     """
     topics = {topic.name: topic for topic in topics_of(declared(settings))}
     async with admin_client(settings.kafka) as client:
