@@ -127,7 +127,8 @@ class ReadStore(Protocol):
     async def checkpoints(self) -> dict[TP, int]:
         """Return the next offset to be read of each partition that was ever synced.
 
-        The result also contains numbers that are no checkpoints, under keys such as that of :func:`reset_of`.
+        The result also has entries that are no checkpoints. Their keys are no partitions, for example that of :func:`reset_of`, so
+        a caller that looks up a partition never finds them.
         """
 
     async def apply(self, changes: Sequence[CellChange], step: CheckpointStep, now_ms: int) -> Counts:

@@ -69,7 +69,10 @@ def json_fault(value: Value) -> str | None:
 
 
 def integer_fault(value: Value) -> str | None:
-    """Return the reason why an integer is too long for JSON; None for a shorter integer and for any other value."""
+    """Return the reason why an integer cannot be stored as JSON: it has more than :data:`MAX_DIGITS` digits. Otherwise None.
+
+    The result is also None for a value that is not an integer.
+    """
     is_long = isinstance(value, int) and not -LONG_INTEGER < value < LONG_INTEGER
     return f"is an integer of more than {MAX_DIGITS} digits" if is_long else None
 

@@ -1,4 +1,7 @@
-"""A read store in OpenSearch, in either shape. The driver is opensearch-py. OpenSearch cannot be a source of values."""
+"""A read store in OpenSearch, with a document for each cell or for each group, as the setting ``shape`` says.
+
+The driver is opensearch-py. OpenSearch cannot be a source of values.
+"""
 
 from __future__ import annotations
 

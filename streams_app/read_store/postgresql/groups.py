@@ -148,7 +148,7 @@ class PostgresGroupStore(PostgresStore):
     async def checkpoints(self) -> dict[TP, int]:
         """Load the types of the columns; return the next offset to be read of each partition that was ever synced.
 
-        The result also contains numbers that are no checkpoints, see :meth:`.ReadStore.checkpoints`.
+        The result also has entries that are no checkpoints, under keys that are no partitions, see :meth:`.ReadStore.checkpoints`.
         """
         await self._with_tables(self._load_types)
         return await super().checkpoints()

@@ -325,7 +325,11 @@ class PostgresStore:
 
 
 def quoted(table: str) -> str:
-    """Return the name of a table as a quoted SQL identifier, with its schema if the name has one. It may not contain quotes."""
+    """Return the name of a table as a quoted SQL identifier, with its schema if the name has one.
+
+    Args:
+        table: Name of the table, as ``table`` or ``schema.table``; it must not contain quotes.
+    """
     return ".".join(f'"{part}"' for part in table.split("."))
 
 

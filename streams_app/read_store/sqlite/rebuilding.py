@@ -84,11 +84,15 @@ class SqliteRebuilding:
         return await self._thread.call(lambda connection: self._switch(connection, recreated))
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run the function without pausing writers: SQLite can lock only the whole file, which also contains the new table."""
+        """Run the function and return its result, without pausing writers.
+
+        SQLite can lock only the whole file, which also contains the new table, so the lock would stop the rebuild, too. A call of
+        :meth:`switch` is safe all the same: it compares the checkpoints and renames the tables in one transaction.
+        """
         return await function()
 
     async def close(self) -> None:
-        """Close the file."""
+        """Close the database file."""
         await self._thread.close()
 
     def _drop_left(self, connection: sqlite3.Connection) -> list[str]:

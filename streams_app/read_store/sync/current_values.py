@@ -33,11 +33,11 @@ MAX_SAMPLES: Final = 8
 
 
 class CurrentValues:
-    """The source of one store, queried in batches that it answers within its timeout.
+    """The source of one read store, queried in batches so small that the source answers within its timeout.
 
     Attributes:
         carries_values: Whether the values come from the records, so that no source is queried.
-        size: Adapts the number of cells in one request to the timeout.
+        size: Number of cells in one request, adapted to the timeout.
     """
 
     def __init__(self, declared: ReadStoreSettings, clock: Clock) -> None:
