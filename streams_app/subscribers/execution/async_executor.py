@@ -103,7 +103,7 @@ class AsyncExecutor(Executor):
         self._loop.call_soon_threadsafe(self._wake)
 
     def has(self, task: asyncio.Task[Any]) -> bool:
-        """Return whether a task is one of the slots; may be called from any thread."""
+        """Return whether a task is the one that runs the attempts of a slot; may be called from any thread."""
         return task in self._tasks
 
     async def stop(self) -> None:

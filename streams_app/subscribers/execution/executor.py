@@ -243,7 +243,7 @@ class Executor(ABC):
 
 
 class AttemptsWaiter:
-    """Waits until attempts have ended while their partition is released. The deadline can be shortened during the wait."""
+    """At the release of a partition, waits until its attempts have ended. The deadline can be shortened during the wait."""
 
     def __init__(self, running: Collection[Attempt]) -> None:
         """Prepare to wait.

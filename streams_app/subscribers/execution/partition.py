@@ -73,6 +73,6 @@ class SubscriberPartition:
         return OffsetMetadata(self.claim.topic_id, above, self._read)
 
     def position(self, low: int, metadata: str) -> OffsetAndMetadata:
-        """Return the position that consists of a low watermark and its encoded metadata; record the size of the metadata."""
+        """Return what to commit: a low watermark and its encoded metadata. Also set :attr:`metadata_bytes`, which is a metric."""
         self.metadata_bytes = len(metadata)
         return OffsetAndMetadata(low, metadata)

@@ -133,8 +133,8 @@ def combined_status(
     Args:
         statuses: Status of claimed partitions.
         unread_ranges: As for :func:`first_unread`.
-        since_ms: Timestamps of the oldest other waiting events: those queued for a slot, and unread ones in the log. Items that are
-            None are ignored.
+        since_ms: Timestamps of the oldest waiting events that ``statuses`` do not include: of those queued for a slot, and of the
+            unread ones in the log. Items that are None are ignored.
         running: Number of running attempts.
         is_suspended: Whether the circuit breaker is open.
         now_ms: Wall clock.

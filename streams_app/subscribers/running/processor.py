@@ -199,7 +199,13 @@ class SubscriberProcessor(Processor):
     # ---- called by the dispatcher
 
     def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Attempt]:
-        """Decode the next events and return their attempts, see :meth:`.EventSource.take`."""
+        """Decode the next events and return their attempts, at most ``most``, see :meth:`.EventSource.take`.
+
+        Args:
+            most: Maximum number of attempts.
+            now_ms: Wall clock.
+            is_fresh: True requests a fresh event, False a due retry, see :attr:`.StartRequest.is_fresh`; None: both.
+        """
         partition = self._partition
         taken: list[Attempt] = []
         while len(taken) < most and not partition.is_revoked and partition.start_limit != 0:

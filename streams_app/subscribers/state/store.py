@@ -225,7 +225,7 @@ class SubscriberStore:
 
 
 class RateStore:
-    """The token bucket that all workers of a subscriber share, accessed by one worker."""
+    """Access of one worker to the token bucket in Redis that all workers of a subscriber share."""
 
     def __init__(self, scripts: Scripts, key: str, token: str, bucket: TokenBucket) -> None:
         """Bind the script to a token bucket and a worker; :meth:`lease` makes the first request.

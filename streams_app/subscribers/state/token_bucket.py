@@ -22,8 +22,8 @@ class TokenBucket(NamedTuple):
     """Fill rate and capacity of a bucket.
 
     Attributes:
-        every_us: Time after which one lease is added.
-        full_us: Time after which the bucket is full.
+        every_us: Time in us after which one lease is added.
+        full_us: Time after which an empty bucket is full.
     """
 
     every_us: float
@@ -37,7 +37,7 @@ class LeaseGrant(NamedTuple):
         granted: Number of attempts that may start.
         wait_us: Time in us until the next lease is available; 0: one is available now.
         empty_us: State of the bucket, as a time in us: a bucket that was empty at this time, and from which no lease has been taken
-            since, would have the same level. Nothing else is stored of a bucket.
+            since, would hold as many leases now. Nothing else is stored of a bucket.
     """
 
     granted: int
@@ -57,7 +57,7 @@ def bucket_of(rate: Rate, workers: int = 1) -> TokenBucket:
 
 
 def leased(bucket: TokenBucket, empty_us: float | None, wanted: int, now_us: int) -> LeaseGrant:
-    """Take as many of the wanted leases as a token bucket has; return them with the new state of the bucket.
+    """Take as many of the wanted leases as a token bucket has; return their number with the new state of the bucket.
 
     Args:
         bucket: Fill rate and capacity of the bucket.
