@@ -1,6 +1,7 @@
-"""Stores the events that ``tune`` replays in numpy arrays (pure).
+"""Stores in numpy arrays the events from which ``tune`` computes its recommendation (pure).
 
-An event takes 16 bytes, 4 more in a range over 49 days, and 4 to 12 more if events are kept, close groups or set quiet periods.
+An event takes 16 bytes, and 4 more if the events span over 49 days. It takes 4 to 12 more if the fold keeps events, or if its
+events may close groups or set quiet periods.
 
 A group is identified by a 64-bit hash of its partition and of its group key as Redis stores it, the *member*. The hash is Python's
 own hash of bytes, whose seed differs in each process. The chance that any two of ten million groups have the same hash is 1 in
@@ -117,8 +118,9 @@ class Columns:
     def add(self, partition: int, events: Iterable[Event]) -> None:
         """Add events of a partition.
 
-        A score is the running maximum of the record timestamps of the partition, at most ``now_ms``, as
-        :class:`streams_app.folding.core.chunks.ChunkCutter` computes it for the events of a backlog with ``sessions``.
+        The score of an event is the highest record timestamp of the partition so far, where a timestamp after ``now_ms`` counts as
+        ``now_ms``. :class:`streams_app.folding.core.chunks.ChunkCutter` computes the same scores for a backlog with the backlog
+        policy ``sessions``.
 
         Args:
             partition: Partition of the events.
@@ -338,7 +340,7 @@ class Columns:
 
     @property
     def after_ms(self) -> Times:
-        """The score of each sorted event, in ms after the earliest event of the range."""
+        """The score of each sorted event, in ms after the score of the earliest of all read events."""
         return self._scores
 
     @property

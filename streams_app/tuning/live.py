@@ -1,4 +1,4 @@
-"""Computes the folding ratio of each candidate quiet period, from the gaps that running workers have counted (pure).
+"""Computes the folding ratio of each candidate quiet period from the gaps that running workers have counted (pure).
 
 If silence alone closes groups, a quiet period X gives one record for each group, and one more for each gap that is longer than X.
 Workers count the gaps in the buckets of a histogram: the number of longer gaps is exact at the bound of a bucket, and interpolated
@@ -93,11 +93,12 @@ def live_metrics_in(page: str, fold: str) -> LiveMetrics | None:
 def combined(workers: Sequence[LiveMetrics], quiet_ms: int) -> LiveMetrics:
     """Combine the metrics of several workers of a fold, which own different partitions.
 
-    The errors of the workers count as independent. The share and the start time are the lowest of all workers.
+    Counts are added, and standard errors are combined as those of independent estimates. The fraction of watched groups and the
+    start time are the lowest of all workers.
 
     Args:
         workers: Metrics of at least one worker.
-        quiet_ms: The combined error is that of the number of records that this quiet period gives.
+        quiet_ms: A quiet period. The combined error is that of the number of records that it would give.
 
     Raises:
         ValueError: The workers use different buckets.

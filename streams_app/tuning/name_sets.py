@@ -106,7 +106,10 @@ class NameSets:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether the stored sets take most of :data:`MAX_BYTES`, so that they would soon exceed it again."""
+        """Whether the stored sets take most of :data:`MAX_BYTES` even after unused sets were removed.
+
+        They would then soon exceed the limit again.
+        """
         return self._bytes > _CROWDED * MAX_BYTES
 
     @property

@@ -1,7 +1,7 @@
-"""Decides whether the times of the read events allow a recommendation (pure).
+"""Decides whether the times of the read events are good enough for ``tune`` to recommend a quiet period (pure).
 
-A replay relies on the times of the events. If many of them are wrong, its curve reflects the errors, and no candidate is
-recommended.
+``tune`` computes from these times which records each candidate quiet period would have given. If many of the times are wrong, so
+are the records, and no candidate is recommended.
 """
 
 from __future__ import annotations
