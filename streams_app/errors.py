@@ -133,7 +133,7 @@ class BadEventError(StreamsAppError):
     """One event that cannot be folded, handled or published.
 
     Attributes:
-        reason: Reason of the dead letter that a received event becomes.
+        reason: Why the event is bad. If the event was received, it becomes a dead letter with this reason.
         detail: Description of the fault.
     """
 

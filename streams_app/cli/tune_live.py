@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], windows: Sequence[int] | None, now_ms: int) -> Curve:
-    """Compute the folding ratio for each candidate quiet period from the metrics of workers.
+    """Compute the folding ratio, 1 - records / events, for each candidate quiet period from the metrics of workers.
 
     The workers count the gaps between consecutive events of a group in a histogram. Kafka is not read. Remarks on the result are
     printed to stderr.

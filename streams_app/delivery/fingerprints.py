@@ -106,7 +106,8 @@ async def common_end(kept: Sequence[Fingerprint], checksum_at: Callable[[int], A
 
     Args:
         kept: Fingerprints in the order of their offsets.
-        checksum_at: Returns the checksum of the record at an offset of the current log, or else :data:`GONE` or :data:`OTHER`.
+        checksum_at: Returns the checksum of the record at an offset of the current log. Returns :data:`GONE` if the record was
+            removed, which counts as no change, or :data:`OTHER` if the offset has no record now, which counts as a change.
 
     Returns:
         None if no change was found. Else the offset after the newest record whose fingerprint matches, below which the log is

@@ -282,7 +282,7 @@ class Ownership:
         return sum(ranges.in_flight for ranges in claimed if not ranges.is_stuck(now_ms))
 
     def positions(self) -> dict[TP, int]:
-        """Return the approximate offset up to which the records of each assigned partition are applied.
+        """Return for each assigned partition the approximate offset below which all its processors have applied all records.
 
         The offset is -1 while the partition is not claimed. Safe to call from any thread.
         """
@@ -313,7 +313,7 @@ class Ownership:
         return found
 
     def reader_views(self) -> dict[TP, ReaderView]:
-        """Return the end offsets in the last fetch reply of each assigned partition, and the time of that fetch.
+        """Return for each assigned partition what its last fetch reply said about the end of the log, and the time of that fetch.
 
         Safe to call from any thread.
         """

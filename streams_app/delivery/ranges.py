@@ -75,7 +75,10 @@ class Ranges:
         return min(served.next for served in self.served.values()) - self.in_flight
 
     def is_stuck(self, monotonic_ms: int) -> bool:
-        """Return whether no record was delivered or applied for :data:`STUCK_MS`; other partitions do not wait for a stuck one."""
+        """Return whether no record was delivered or applied for :data:`STUCK_MS`; other partitions do not wait for a stuck one.
+
+        This is also True for an idle partition, which has no records in flight for which others could wait.
+        """
         return monotonic_ms - self.progress_ms > STUCK_MS
 
     def deliver(self, batch: Batch, monotonic_ms: int) -> str | None:

@@ -37,8 +37,8 @@ class SkewWatch:
     async def check_once(self) -> None:
         """Compare the wall clock with that of Redis once. Update the status if they agree now but did not before, or vice versa.
 
-        The worker calls this method before its first claim, because a wall clock that is ahead would close every group. The
-        advanced partition clocks would be stored, so that the next owner would use them, too.
+        The worker calls this method before its first claim, because a wall clock that is ahead would advance the partition clocks,
+        and so close every group. Partition clocks are stored, so the next owner would close every group, too.
 
         Raises:
             RedisError, OSError: Redis does not answer.

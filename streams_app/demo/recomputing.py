@@ -49,7 +49,7 @@ class RecomputeResult(NamedTuple):
     Attributes:
         ids: Ids of the folded records that were handled.
         retried: Number of failed attempts, which were retried.
-        scores: Score of each account.
+        scores: Score of each account: the number that the subscriber computes for it, not the time of an event.
     """
 
     ids: frozenset[str]

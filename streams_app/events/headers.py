@@ -46,7 +46,10 @@ SOURCE_CHARACTERS: Final = SOURCE_BYTES * 4 // 3
 CONTEXT_NAME: Final = re.compile(r"^[a-z0-9]{1,20}$")
 """Pattern of the names of context entries, as CloudEvents defines it for extension attributes."""
 CONTEXT_NAMES: Final = 16
+"""Maximum number of entries in a published context."""
+
 CONTEXT_BYTES: Final = 1_000
+"""Maximum size of a published context: the names in characters plus the values in bytes of UTF-8."""
 
 
 class Envelope(NamedTuple):
@@ -121,8 +124,9 @@ def context_of(headers: Headers) -> dict[str, str]:
 def followed(inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """Return the context of an event that a subscriber publishes: new entries, and entries inherited from the handled event.
 
-    New entries have priority. Entries are inherited only as long as the limits for a published context are kept, so that an event
-    with a large context does not prevent its subscribers from publishing.
+    A new entry replaces an inherited one of the same name. An inherited entry is left out if the context would otherwise exceed
+    :data:`CONTEXT_NAMES` or :data:`CONTEXT_BYTES`, or if publishers may not use its name. So an event with a large context does not
+    prevent its subscribers from publishing.
 
     Args:
         inherited: Context of the event that the subscriber handles.

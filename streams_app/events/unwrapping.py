@@ -1,7 +1,8 @@
 """Unwraps events that arrive in another format than plain JSON, for subscribers (pure).
 
 The result has the form of an event that this project publishes, so that later code needs no case for each format. The fields of the
-payload, ``before`` and ``metadata`` are at the top level of the value, and the attributes of a CloudEvent are headers.
+payload are at the top level of the value. The value of a change event has two more fields: ``before``, the row before the change,
+and ``metadata``, the other fields of the envelope. The attributes of a CloudEvent become headers.
 """
 
 from __future__ import annotations

@@ -62,9 +62,9 @@ class Connections:
         return lambda: BoundedConnection(self, handler())
 
     def opened(self, connection: BoundedConnection, transport: asyncio.Transport) -> None:
-        """Add a new connection; above the limit, close the one that has waited longest for its client.
+        """Add a new connection. Above the limit, close the other one that has waited longest for its client to send or read data.
 
-        If all others are being answered, close the oldest of them.
+        If no other connection waits, because a request is being answered on each, the oldest of them is closed.
         """
         self._open[transport] = connection
         if len(self._open) > max(1, self.limit):

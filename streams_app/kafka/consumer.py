@@ -1,4 +1,4 @@
-"""The consumer that Faust runs: it delivers batches with their ranges, and seeks only on request of the ownership of partitions.
+"""The consumer that Faust runs: it delivers batches with their ranges, and seeks only when :class:`.Ownership` requests it.
 
 Faust's own driver (faust-streaming 0.15, ``transport/drivers/aiokafka.py``) seeks to the committed offset after a rebalance, counts
 acknowledged offsets, reads uncommitted records and delivers single messages. The subclass in this module uses the driver's group
@@ -43,7 +43,7 @@ class _ReadOffsets(dict[TP, "int | None"]):
 
 
 class FoldingConsumer(Consumer):
-    """Faust's consumer with a :class:`FoldingThread`; only the ownership of partitions seeks."""
+    """Faust's consumer with a :class:`FoldingThread`; it never seeks by itself, but only when :class:`.Ownership` requests it."""
 
     settings: Settings
     on_assignment: Callable[[int], None]

@@ -67,7 +67,7 @@ class FaustGroupConsumer(KafkaRequests):
         self._consumer().pause_partitions(_for_faust(tps))
 
     def resume(self, tps: Collection[TP]) -> None:
-        """Resume fetching of partitions at once."""
+        """Resume fetching of partitions immediately."""
         self._consumer().resume_partitions(_for_faust(tps))
 
 

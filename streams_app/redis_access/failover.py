@@ -102,11 +102,11 @@ class FailoverCluster(RedisCluster):
 
     @contextmanager
     def rediscovering_nodes(self) -> Iterator[None]:
-        """Run a command in the ``with`` block. After an error that a change of the cluster may cause, discover the nodes again.
+        """Run a command in the ``with`` block. If it fails, perhaps because the cluster changes, the next one discovers the nodes.
 
-        They are discovered before the next command. The error is raised; an internal error of the cluster client is raised as the
-        error of a lost connection. redis-py would not always discover the nodes: a command for all primaries has no key, so a
-        former primary that is a replica now rejects it without naming the new one, and would receive it again each time.
+        The error is raised; an internal error of the cluster client is raised as a :class:`LostConnectionError`. redis-py alone
+        would not always discover the nodes again. For example, a command for all primaries has no key. A former primary that is a
+        replica now rejects such a command without naming the new primary, so redis-py would send it there each time.
         """
         try:
             yield

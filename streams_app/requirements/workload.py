@@ -54,7 +54,7 @@ def without_subscribers(settings: Settings) -> Workload:
 
 
 def declared(settings: Settings) -> Workload:
-    """Return a workload with all that the settings and the catalogue declare, including subscribers that are not enabled.
+    """Return a workload with all that the settings and the user's catalogue declare, including subscribers that are not enabled.
 
     Raises:
         ConfigurationError: The catalogue cannot be imported, or contradicts the settings.

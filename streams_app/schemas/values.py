@@ -73,9 +73,10 @@ class ValueReader:
         return self._schemas.json(value, self._format) if self._schemas is not None and self.is_framed(value) else value
 
     def key_json(self, key: bytes | None) -> bytes | None:
-        """Return a record key with a frame as JSON; its schema may be of any type.
+        """Decode a record key that has a frame, and return it as JSON.
 
-        A key without a frame, or one that cannot be decoded, is returned as it is.
+        Its schema may be of any type (Avro, Protobuf or JSON), whatever the format of the values. A key without a frame, or one
+        that cannot be decoded, is returned as it is.
 
         Raises:
             NotFetchedError: The schema of the key was not fetched yet.

@@ -180,10 +180,11 @@ class SubscriberTester:
         return list(self._workers.runs[self._subscription_of(subscriber).subscriber.name])
 
     def published(self, event: Event[T, M]) -> list[Received[T, M]]:
-        """Return all events of one kind in the log, in order, whether subscribers or the test have published them.
+        """Return all events of one kind in the simulated topic, in order, whether subscribers or the test have published them.
 
         Raises:
-            BadEventError: A record of the topic is not such an event; :meth:`produce` may have appended it.
+            BadEventError: The topic of the event has a record that is not valid as this event. The test may have appended it with
+                :meth:`produce`.
         """
 
         @subscriber(event, idempotent="yes", description="Reads the published events.")
@@ -273,12 +274,12 @@ class SubscriberTester:
     # ---- folds
 
     def connect(self, tester: FoldTester) -> FoldTester:
-        """Pass the events of a fold's source to the fold, and the folded records to their subscribers; return ``tester``.
+        """Connect a fold: from now on it receives the events of its source, and its subscribers receive the folded records.
 
-        From then on the fold uses the clock of this kit.
+        The fold uses the clock of this tester from now on. The result is ``tester``.
 
         Args:
-            tester: Kit of the fold, to which no events have been sent.
+            tester: Tester of the fold, to which no events have been sent.
 
         Raises:
             ValueError: Events were sent to ``tester`` before, or no subscriber handles the records of the fold.

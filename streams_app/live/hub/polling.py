@@ -98,10 +98,10 @@ class ViewSnapshot:
         return _Shard(view_keys(self._app_id, self.view.name, self.view.source, partition))
 
     def resize(self, heads: Sequence[ShardHead | None]) -> bool:
-        """Adopt the number of partitions in the head of the first shard; return whether the number has changed.
+        """Adopt the number of partitions that the metadata of the first shard has; return whether the number has changed.
 
         Args:
-            heads: Head of each shard, which was just read. If the first shard does not exist, the number stays as it is.
+            heads: Metadata of each shard, which was just read. If the first shard does not exist, the number stays as it is.
         """
         partitions = max(1, heads[0].partitions) if heads[0] is not None else len(self.shards)
         if partitions == len(self.shards):
@@ -113,7 +113,7 @@ class ViewSnapshot:
         """Poll all shards that may have changed.
 
         Args:
-            heads: Head of each shard, which was just read; None if the shard does not exist.
+            heads: Metadata of each shard, which was just read; None if the shard does not exist.
             pages: Open pages.
             changed: A pair (view, page) is added for each page whose content has changed, even if the poll of another shard fails.
 
@@ -132,7 +132,7 @@ class ViewSnapshot:
 
     @property
     def heads(self) -> list[ShardHead | None]:
-        """Heads of the shards as of their last poll; None for a shard that did not exist."""
+        """Metadata of each shard as of its last poll; None for a shard that did not exist."""
         return [shard.head for shard in self.shards]
 
     def state(self, page: str, now_ms: int) -> ViewState:

@@ -25,7 +25,7 @@ MAX_SUB_BYTES: Final = 256
 
 
 class TokenError(Exception):
-    """A token was rejected; the message contains the reason but no part of the token."""
+    """The token of a browser was rejected; the message contains the reason but no part of the token."""
 
 
 @dataclass(frozen=True, slots=True)
