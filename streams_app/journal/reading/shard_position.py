@@ -146,9 +146,9 @@ class ShardPosition:
         return MergedReplies(iter(removed), floor - 1)
 
     def had(self, item: Row | MissingOffsets) -> None:
-        """Record that the caller has received a row or a gap: :attr:`offset` becomes the offset of the row, or the last one of the gap.
+        """Record that the caller has received a row or a gap, so that reading goes on after it.
 
-        Reading goes on after it.
+        :attr:`offset` becomes the offset of the row, or the last offset of the gap.
         """
         self.offset = max(self.offset, last_offset(item))
         self.is_named = True
