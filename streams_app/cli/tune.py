@@ -170,7 +170,7 @@ def _replayed(
     key: str | None,
     journal: str | None,
 ) -> tuple[Curve, Callable[[int], str | None]]:
-    """Read the events of a topic, journal or file, and replay them for each candidate.
+    """Read the events of a topic, journal or file; compute the records, latency and memory that each candidate gives for them.
 
     Args:
         settings: Settings of the application.

@@ -135,10 +135,10 @@ class ReadProgress:
         self._show(f"{tally.read:,} {self._unit} read{rate}", tally.done, tally.total)
 
     def replaying(self, done: int, total: int) -> None:
-        """Show how many candidates were replayed.
+        """Show for how many candidate quiet periods the events were replayed.
 
         Args:
-            done: Number of finished steps. The first step sorts the events, and each further step replays one candidate.
+            done: Number of finished steps. The first step sorts the events, and each further step replays them for one candidate.
             total: Number of all steps.
         """
         self._show(f"candidates replayed: {max(0, done - 1)} of {total - 1}", done, total)

@@ -119,7 +119,7 @@ class GroupConsumer(Protocol):
         """Pause fetching of partitions; records that were fetched before may still be delivered."""
 
     def resume(self, tps: Collection[TP]) -> None:
-        """Resume fetching of partitions at once."""
+        """Resume fetching of partitions immediately."""
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
         """Return the end offsets in a partition's last fetch reply, and the position of its reader.

@@ -58,7 +58,7 @@ class CoalescingProducer:
         """Send records and return an outcome for each: None if the broker has acknowledged the record, else the error.
 
         If the call has a single record whose partition is known, it shares a request with other such calls. Otherwise, its
-        records are sent at once, apart from those of other calls. After ``send_seconds`` without an acknowledgement, the outcome
+        records are sent immediately, in requests of their own. After ``send_seconds`` without an acknowledgement, the outcome
         is a ``KafkaTimeoutError``, although the record may still be appended.
         """
         tp = self._producer.next_partition(records[0]) if len(records) == 1 else None

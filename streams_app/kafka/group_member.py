@@ -255,7 +255,7 @@ class GroupMember(KafkaRequests, ConsumerRebalanceListener):
             consumer.pause(*_assigned(consumer, tps))
 
     def resume(self, tps: Collection[TP]) -> None:
-        """Resume fetching of partitions at once; those that are not assigned are ignored."""
+        """Resume fetching of partitions immediately; those that are not assigned are ignored."""
         consumer = self._consumer
         if consumer is not None:
             consumer.resume(*_assigned(consumer, tps))

@@ -69,7 +69,7 @@ class FailoverCluster(RedisCluster):
 
     To discover the nodes of the cluster, it queries both the configured nodes and those that it discovered before. If a command
     fails because a primary has changed, it discovers the nodes again before the next command. Internal errors of redis-py, which
-    occur while nodes change, are raised as the error of a lost connection.
+    occur while nodes change, are raised as ``redis.exceptions.ConnectionError``.
     """
 
     def __init__(self, nodes: list[ClusterNode], **options: Any) -> None:
@@ -104,9 +104,9 @@ class FailoverCluster(RedisCluster):
     def rediscovering_nodes(self) -> Iterator[None]:
         """Run a command in the ``with`` block. If it fails, perhaps because the cluster changes, the next one discovers the nodes.
 
-        The error is raised; an internal error of the cluster client is raised as a :class:`LostConnectionError`. redis-py alone
-        would not always discover the nodes again. For example, a command for all primaries has no key. A former primary that is a
-        replica now rejects such a command without naming the new primary, so redis-py would send it there each time.
+        The error is raised; an internal error of the cluster client is raised as ``redis.exceptions.ConnectionError``. redis-py
+        alone would not always discover the nodes again. For example, a command for all primaries has no key. A former primary that
+        is a replica now rejects such a command without naming the new primary, so redis-py would send it there each time.
         """
         try:
             yield

@@ -3,9 +3,8 @@
 An event takes 16 bytes, and 4 more if the events span over 49 days. It takes 4 to 12 more if the fold keeps events, or if its
 events may close groups or set quiet periods.
 
-A group is identified by a 64-bit hash of its partition and of its group key as Redis stores it, the *member*. The hash is Python's
-own hash of bytes, whose seed differs in each process. The chance that any two of ten million groups have the same hash is 1 in
-370 000.
+A group is identified by a 64-bit hash of its partition and of its group key as Redis stores it, the *member*. The hash is that of
+Python, whose seed differs in each process. The chance that any two of ten million groups have the same hash is 1 in 370 000.
 
 The columns have a fixed size from the beginning. The system allocates their memory page by page when it is written, so they grow
 without a copy. If the events do not fit, the columns keep a sample of the groups: each time they are full, they drop half of the

@@ -32,7 +32,7 @@ class ShardSnapshot:
         due_clock_ms: When the first open group is due; None if no group is open, or if that is unknown.
         clock_ms: The partition clock when ``last_seal`` was first observed.
         was_current: Whether ``clock_ms`` was close to the wall clock; if so, the partition clock is assumed to advance with it.
-        is_merging: Whether silence closes no groups, because a backlog is read with the policy ``merge``.
+        is_merging: Whether silence closes no groups, because a backlog is read with the backlog policy ``merge``.
         outbox: Number of sealed records that are not acknowledged.
         head: First source offset of the first record in the outbox; None if the outbox is empty.
         head_since_ms: When this record became the first in the outbox.

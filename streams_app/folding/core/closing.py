@@ -178,7 +178,7 @@ class Bounds:
             opened_ms: Score of the group's first event.
             silent_from_ms: Time from which the group's silence counts. If its last event set a shorter quiet period than the
                 fold's longest one, the caller passes this time minus the difference (``shorter_ms``).
-            quiet: Whether silence closes groups; False while a backlog is read with the policy ``merge``.
+            quiet: Whether silence closes groups; False while a backlog is read with the backlog policy ``merge``.
         """
         hold_due_ms, quiet_due_ms = opened_ms + self.hold_ms, silent_from_ms + self.quiet_ms
         return ("max_hold", hold_due_ms) if not quiet or hold_due_ms <= quiet_due_ms else ("quiet", quiet_due_ms)

@@ -118,7 +118,7 @@ class MemoryShard:
 
         Args:
             clock_ms: Partition clock.
-            quiet: Whether silence closes groups; False while a backlog is read with the policy ``merge``.
+            quiet: Whether silence closes groups; False while a backlog is read with the backlog policy ``merge``.
             everything: Whether to close all groups, with the reason ``flush``.
             late_ms: By how many ms record time lags behind the clock. ``max_hold`` is extended by this time, because the time at
                 which a group was opened is record time.

@@ -69,7 +69,7 @@ class RangeFaults:
 
 @dataclass(slots=True)
 class DecodedRange(RangeFaults):
-    """The events of a range of records that was read at once, with the faults of the range.
+    """The events of a range of records that was read in one call, with the faults of the range.
 
     Attributes:
         events: The events in offset order.
@@ -139,7 +139,7 @@ class EventReader:
         return iter(())
 
     def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> DecodedRange:
-        """Read a range of records at once; return its events, its rejected events and the number of misrouted ones.
+        """Read a range of records in one call; return its events, its rejected events and the number of misrouted ones.
 
         For the arguments, see :meth:`events`.
         """

@@ -43,9 +43,10 @@ class StoredGroup(NamedTuple):
 
     @property
     def quiet_from_ms(self) -> int:
-        """Return the time at which silence closes the group, minus the longest quiet period of the fold, in ms.
+        """Return the time, in ms, from which the longest quiet period of the fold has to pass until silence closes the group.
 
-        Usually this is the start of the silence. If the last event has set a shorter quiet period, it is earlier by the difference.
+        Usually this is the start of the silence. If the last event has set a shorter quiet period, it is earlier by the difference,
+        so that one period serves all groups.
         """
         return self.silent_from_ms - self.shorter_ms
 

@@ -124,8 +124,8 @@ class SealedGroups:
         more: Whether more groups are due, so that the script should be called again.
         open_groups: Number of open groups.
         outbox_records: Number of sealed records that are not acknowledged.
-        oldest_score_ms: Time at which silence closes the first open group, minus the longest quiet period of the fold; None if no
-            group is open. It is approximate if the script reached its limit.
+        oldest_score_ms: Time from which the longest quiet period of the fold has to pass until silence closes the first open group;
+            None if no group is open. It is approximate if the script reached its limit.
         oldest_opened_ms: Score of the first event of the group that was opened first; None if no group is open.
         sealed: The groups that the script moved into the outbox.
         dropped: The groups that the script removed at the request of an operator.

@@ -130,7 +130,7 @@ class ShardStore:
             fence: The fence that is expected in Redis.
             clock_ms: Partition clock; stored if it is ahead of the stored one, no range is in progress and Redis is not full.
             bounds: Bounds of the fold.
-            quiet: Whether silence closes groups; False while a backlog is read with the policy ``merge``.
+            quiet: Whether silence closes groups; False while a backlog is read with the backlog policy ``merge``.
             limit: Maximum number of groups that are sealed, or get a new timer because they are not due yet.
             partitions: Partition count of the source.
             everything: Whether to seal every open group, with the reason ``flush``.

@@ -261,7 +261,7 @@ def last_of(member: bytes) -> tuple[bytes, int]:
 
 
 def raw_length(member: bytes) -> int:
-    """Return the size of a block's rows before compression, in bytes, according to its head; 0 if the head is incomplete."""
+    """Return the size of a block's rows before compression, in bytes; 0 if the bytes before the rows are incomplete."""
     try:
         *_, at = _parsed(member)
     except DamagedBlockError:

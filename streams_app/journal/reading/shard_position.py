@@ -221,7 +221,7 @@ def _up_to(reply: RemovedReply | GapReply | BlocksReply | NoEventsReply, offset:
 
 
 def _last_offset_in(block: bytes, key: bytes) -> int | None:
-    """Return the last offset in the head of a damaged block; None if the head has another key, or cannot be read."""
+    """Return the last offset of a damaged block, from the bytes before its rows; None if they have another key, or are damaged."""
     try:
         found, offset = last_of(block)
     except DamagedBlockError:
