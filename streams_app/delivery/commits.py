@@ -87,6 +87,10 @@ class Commits:
                 if self._backoff.should_report:
                     logger.warning("commit failed, retrying error=%s", text_of(error))
                 self._backoff.failed()
+            else:
+                # After a failed request, every position is sent again. So this is the end of the outage, even if nothing was sent.
+                if partitions and self._backoff.succeeded():
+                    logger.info("commits work again")
         return True
 
     async def _commit(self, partitions: Collection[Partition], *, is_last: bool) -> None:
@@ -103,8 +107,6 @@ class Commits:
         for together in by_member.values():
             _forget(together)
             await self.send({partition.tp: wanted[partition] for partition in together}, together[0].member, is_last=is_last)
-            if self._backoff.succeeded():
-                logger.info("commits work again")
             for partition in together:
                 partition.offsets.committed = wanted[partition]
 

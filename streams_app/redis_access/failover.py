@@ -20,7 +20,8 @@ from redis.exceptions import TimeoutError as SilentError
 
 T = TypeVar("T")
 
-REPLIES_OF_NO_PRIMARY: Final = ("NOREPLICAS", "READONLY")
+REPLY_OF_REPLICA: Final = "READONLY"
+REPLIES_OF_NO_PRIMARY: Final = ("NOREPLICAS", REPLY_OF_REPLICA)
 """Error codes of a server that is not the primary, or has too few replicas to accept writes.
 
 They are searched for in the text of an error: redis-py has no class for the first one, and the error of a script may contain the
@@ -36,6 +37,14 @@ def is_no_primary(error: BaseException) -> bool:
     return isinstance(error, ReadOnlyError | MasterDownError) or (
         isinstance(error, ResponseError) and any(code in str(error) for code in REPLIES_OF_NO_PRIMARY)
     )
+
+
+def is_from_replica(error: ResponseError) -> bool:
+    """Return whether an error is the reply of a replica, so that another server is the primary.
+
+    Too few replicas of a primary are no such error: a client that discovered the nodes again would find the same ones.
+    """
+    return isinstance(error, ReadOnlyError | MasterDownError) or REPLY_OF_REPLICA in str(error)
 
 
 class PrimaryRetry(Retry):
@@ -95,6 +104,12 @@ class FailoverCluster(RedisCluster):
         with self.rediscovering_nodes():
             return await super().execute_command(*args, **options)
 
+    async def aclose(self) -> None:
+        """Close all connections, also if the client would discover the nodes again before the next command."""
+        await super().aclose()
+        await self.nodes_manager.aclose()
+        await self.nodes_manager.aclose("startup_nodes")
+
     def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> ClusterPipeline:
         """Return a pipeline that collects commands for one or more nodes."""
         del shard_hint
@@ -111,7 +126,7 @@ class FailoverCluster(RedisCluster):
         try:
             yield
         except ResponseError as error:
-            self._initialize = self._initialize or is_no_primary(error)
+            self._initialize = self._initialize or is_from_replica(error)
             raise
         except CLIENT_ERRORS as error:
             self._initialize = True

@@ -103,10 +103,10 @@ class Components:
                 example because no port is free.
             ConfigurationError: A server denies access, topics are missing, or a component has wrong settings.
         """
+        self._create_runs()  # does not connect, so that wrong settings are reported even if a server does not answer
         await require_kafka(self._workload())
         await self._check_redis()
         await require_store_access(self.selection.stores)
-        self._create_runs()
         if self.tracing is not None:
             from streams_app.tracing.spans import add_trace_ids  # its package is optional
 

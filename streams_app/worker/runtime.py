@@ -78,17 +78,22 @@ async def _serve(declared: Settings | FoldingApp, only: Collection[str]) -> None
     lifecycle = _lifecycle_of(declared, only, fatal)
     starting = asyncio.create_task(lifecycle.start(), name="start")
     ending = [asyncio.create_task(stop.wait(), name="stop"), asyncio.create_task(fatal.wait(), name="failure")]
+    error: BaseException | None = None
     try:
         await asyncio.wait([starting, *ending], return_when=asyncio.FIRST_COMPLETED)
-        if starting.done() and not starting.cancelled() and starting.exception() is None:
+        error = _failure_of(starting)
+        if starting.done() and error is None:
             await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
     finally:
         exit_after(settings.worker.grace_seconds)
         for task in (starting, *ending):
             task.cancel()
         await asyncio.wait([starting], timeout=CANCEL_SECONDS)
-        await lifecycle.stop()
-    if (error := fatal.error or _failure_of(starting)) is not None:
+        if not starting.cancelled():
+            error = error or _failure_of(starting)
+        error = fatal.error or error
+        await _stop(lifecycle, error)
+    if (error := error or fatal.error) is not None:
         raise error
     logger.info("worker ended")
 
@@ -146,6 +151,18 @@ def _on_signal(stop: asyncio.Event, number: int) -> None:
     stop.set()
 
 
+async def _stop(lifecycle: Lifecycle, error: BaseException | None) -> None:
+    """Stop a worker. If that fails after an error that ended the worker, only log it."""
+    try:
+        await lifecycle.stop()
+    except Exception:
+        if error is None:
+            raise
+        logger.exception("the worker did not stop cleanly")
+
+
 def _failure_of(starting: asyncio.Task[None]) -> BaseException | None:
-    """Return the error of a failed start; None if the start succeeded, was cancelled or has not ended."""
-    return starting.exception() if starting.done() and not starting.cancelled() else None
+    """Return the error of a failed start, also if it was cancelled; None if it succeeded or has not ended."""
+    if not starting.done():
+        return None
+    return asyncio.CancelledError("the start was cancelled") if starting.cancelled() else starting.exception()

@@ -307,3 +307,21 @@ async def test_commits_that_fail_are_reported_at_first_and_every_ten_minutes_unt
     assert [failed, failed, "commits work again"] == caplog.messages
     assert {TP0: PartitionCommit(12, '{"a":12}')} == worker.group_consumer.committed
     await worker.end()
+
+
+async def test_failing_commits_end_with_a_round_that_has_nothing_to_commit(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "streams_app.delivery.commits")
+    worker = Worker()
+    taker = Taker(OffsetAndMetadata(12))
+    partition = worker.hold(taker)
+    commits = Commits(cast("Any", worker.group_consumer), ManualClock())
+    await commits.commit_once([partition])
+    for _ in range(2):
+        with patch.object(taker, "position_to_commit", AsyncMock(side_effect=OSError("Redis is away"))):
+            await commits.commit_once([partition])
+            await commits.commit_once([])
+        await commits.commit_once([partition])
+
+    failed = "commit failed, retrying error=OSError('Redis is away')"
+    assert [failed, "commits work again"] * 2 == caplog.messages
+    await worker.end()

@@ -99,10 +99,11 @@ async def test_first_error_that_any_thread_reports_is_kept(caplog: pytest.LogCap
 
 
 class Recorded:
-    """A lifecycle that records its calls; its start ends by ``starting``."""
+    """A lifecycle that records its calls; its start ends by ``starting``, and its stop by ``stopping``."""
 
-    def __init__(self, starting: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, starting: Callable[[], Awaitable[None]], stopping: Callable[[], Awaitable[None]]) -> None:
         self.starting = starting
+        self.stopping = stopping
         self.calls: list[str] = []
 
     async def start(self) -> None:
@@ -115,6 +116,7 @@ class Recorded:
 
     async def stop(self) -> None:
         self.calls.append("stop")
+        await self.stopping()
 
 
 @dataclass(slots=True)
@@ -130,9 +132,13 @@ class Served:
 def run_worker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Awaitable[Served]]:
     """Return a function that runs a worker until its start, a reported error or a signal ends it."""
 
-    async def serve(starting: Callable[[], Awaitable[None]], reported: BaseException | None = None) -> Served:
+    async def serve(
+        starting: Callable[[], Awaitable[None]],
+        reported: BaseException | None = None,
+        stopping: Callable[[], Awaitable[None]] = at_once,
+    ) -> Served:
         limits: list[float] = []
-        recorded, stop = Recorded(starting), asyncio.Event()
+        recorded, stop = Recorded(starting, stopping), asyncio.Event()
 
         def lifecycle_of(_declared: object, _only: object, fatal: runtime.FatalError) -> Recorded:
             loop = asyncio.get_running_loop()
@@ -145,7 +151,7 @@ def run_worker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Awaitable[Serve
         error: BaseException | None = None
         try:
             await runtime._serve(folding_settings().model_copy(update={"worker": WorkerSettings(grace="60s")}), ())
-        except Exception as raised:  # returned
+        except (Exception, asyncio.CancelledError) as raised:  # returned
             error = raised
         return Served(recorded.calls, limits, error)
 
@@ -177,6 +183,30 @@ async def test_failed_start_is_raised(run_worker: Callable[..., Awaitable[Served
     served = await run_worker(failing)
 
     assert "a topic is missing" == str(served.error)
+
+
+async def test_failed_start_is_raised_even_if_the_stop_fails_too(
+    run_worker: Callable[..., Awaitable[Served]], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken() -> None:
+        raise ValueError("a handler of the user is broken")
+
+    served = await run_worker(failing, stopping=broken)
+    other = await run_worker(at_once, stopping=broken)
+
+    assert "a topic is missing" == str(served.error)
+    assert "the worker did not stop cleanly" in caplog.messages
+    assert "a handler of the user is broken" == str(other.error)
+
+
+async def test_start_that_was_cancelled_from_within_is_no_clean_end(run_worker: Callable[..., Awaitable[Served]]) -> None:
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    served = await run_worker(cancelled)
+
+    assert isinstance(served.error, asyncio.CancelledError)
+    assert "stop" == served.calls[-1]
 
 
 async def test_signal_during_the_start_cancels_it_and_is_no_fault(run_worker: Callable[..., Awaitable[Served]]) -> None:
