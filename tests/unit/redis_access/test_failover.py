@@ -6,7 +6,7 @@ from unittest.mock import AsyncMock, call
 
 import pytest
 from redis.asyncio.cluster import ClusterNode
-from redis.exceptions import ConnectionError as LostConnectionError
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import MasterDownError, ReadOnlyError, ResponseError
 
 from streams_app.redis_access.failover import FailoverCluster
@@ -40,9 +40,9 @@ async def test_reply_of_a_replica_lets_the_client_discover_its_nodes(
     assert discovers is cluster._initialize
 
 
-async def test_internal_error_of_the_client_is_a_lost_connection(cluster: FailoverCluster) -> None:
+async def test_internal_error_of_the_client_is_a_connection_error(cluster: FailoverCluster) -> None:
     with (
-        pytest.raises(LostConnectionError, match="the cluster is changing: AttributeError: writelines"),
+        pytest.raises(RedisConnectionError, match="the cluster is changing: AttributeError: writelines"),
         cluster.rediscovering_nodes(),
     ):
         raise AttributeError("writelines")
