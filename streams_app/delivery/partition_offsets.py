@@ -1,4 +1,4 @@
-"""Committed and pending offsets of each processor of a partition."""
+"""Committed and pending offsets of each processor of a partition. Each processor decides its own low watermark."""
 
 from __future__ import annotations
 

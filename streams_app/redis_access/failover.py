@@ -1,7 +1,8 @@
 """Failover of Redis: hooks of ``redis-py`` for a single server and a cluster.
 
 After a failover, the former primary may continue as a replica with open connections: it answers, but rejects writes. A connection
-that receives that reply is closed, and the next one resolves the name of the server again.
+that receives that reply is closed, and the next one resolves the name of the server again, or asks the Sentinels for the primary
+(:mod:`streams_app.redis_access.sentinel`).
 """
 
 from __future__ import annotations
