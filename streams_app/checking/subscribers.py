@@ -157,7 +157,8 @@ def id_findings(subscriptions: Sequence[Subscription]) -> Iterator[Finding]:
 def retention_findings(subscriptions: Sequence[Subscription], retention: Mapping[str, int]) -> Iterator[Finding]:
     """Check whether topics retain an event for as long as a subscriber may take for it (pure).
 
-    A subscriber may take the time for all attempts of an event and the setting ``patience`` together.
+    A subscriber may take as long as all attempts of an event together, plus the setting ``patience``, during which failures in an
+    outage do not count as attempts.
 
     Args:
         subscriptions: The subscribers.

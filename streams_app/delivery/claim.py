@@ -60,7 +60,7 @@ class ClaimedPartition(Protocol):
         """Query the broker for the current first offset and last stable offset of the partition."""
 
     async def broker_keeps_metadata(self) -> bool:
-        """Return whether the broker stores commit metadata, judged by the commit of the partition; False if there is none."""
+        """Return whether the broker stores commit metadata: whether the partition has a commit, and the commit has metadata."""
 
     async def rewind_if_truncated(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
         """Compare the log with fingerprints of records that were read; if it was truncated, lower the offset of the processor.

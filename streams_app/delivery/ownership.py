@@ -102,7 +102,7 @@ class Ownership:
         await self._releases.release(given, claimed, seconds)
 
     async def stop(self, seconds: float | None = None) -> None:
-        """Release all partitions and commit their offsets, as :meth:`revoked` does. Meanwhile, no partition is claimed."""
+        """Release all partitions and commit their offsets, see :meth:`revoked`. Meanwhile, no partition is claimed."""
         self._is_stopping = True
         try:
             await self.revoked({*self.partitions, *self._claims, *self._releases.tps}, seconds)

@@ -206,7 +206,7 @@ class Partition:
         return common
 
     async def broker_keeps_metadata(self) -> bool:
-        """Return whether the broker stores commit metadata, judged by the commit of the partition; False if there is none."""
+        """Return whether the broker stores commit metadata: whether the partition has a commit, and the commit has metadata."""
         committed = await self._group_consumer.committed(self.tp)
         return committed is not None and committed.metadata != ""
 

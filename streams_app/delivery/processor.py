@@ -75,7 +75,7 @@ class Processor(Protocol):
         return
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Return the progress of work that the processor does besides applying ranges; called from any thread.
+        """Return the progress of work besides applying ranges, such as emitting records; may be called from any thread.
 
         Returns:
             None if there is no such work, or it is paused for a known reason.

@@ -46,7 +46,7 @@ async def explained(settings: Settings, record: Mapping[str, Any]) -> Explanatio
         record: The folded record.
 
     Returns:
-        Lines for display, with the first of the raw events, and a sentence for each difference between them and the record.
+        Lines for display, with the first few raw events, and a sentence for each difference between the raw events and the record.
 
     Raises:
         TryAgainError: Redis does not answer.

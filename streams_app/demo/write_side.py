@@ -53,7 +53,9 @@ class WriteSideEvent:
 
 
 class WriteSide:
-    """Database of the post metrics, and the expected account metrics in memory.
+    """Writes the metrics of each post to a SQLite table, and computes from the same events what the read store has to contain.
+
+    The read store has the metrics of each account, which are sums over its posts. The expected sums are computed in memory.
 
     Attributes:
         rejected: Number of events that cannot be folded.

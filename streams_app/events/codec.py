@@ -194,7 +194,10 @@ def encode(event: Event[T, M], data: T, before: T | None, metadata: M | None) ->
 
 
 def native_of(data: Any) -> Any:
-    """Return a payload as a dict by the JSON names of its fields. Times, decimals, UUIDs and bytes are not converted to text."""
+    """Return a payload as a dict whose keys are the JSON names of its fields; nested objects also become dicts.
+
+    Times, decimals, UUIDs and bytes are not converted to text.
+    """
     if isinstance(data, BaseModel):
         return data.model_dump(by_alias=True)
     return msgspec.to_builtins(data, builtin_types=_NATIVE)

@@ -40,12 +40,12 @@ class Parent:
     def child_id(self, event_key: str, app_id: str = "") -> str:
         """Return the id of the next event that this attempt publishes.
 
-        The id is derived from the id of the parent, the subscriber, the event key, and the number of the event among those with the
-        same key. If another application published the parent (its ``ce_source`` is not ``app_id``), the id is also derived from
-        that ``ce_source``, because event ids are unique only within one publisher.
+        The id is derived from the id of the parent, the subscriber, the event key, and how many events with this key the attempt
+        has published before. If another application published the parent (its ``ce_source`` is not ``app_id``), the id is also
+        derived from that ``ce_source``, because event ids are unique only within one publisher.
 
         Args:
-            event_key: Key of the published event.
+            event_key: Key of the published event's declaration, ``domain.action``.
             app_id: Id of this application, which publishes the event.
         """
         # Counted by key, so that functions that publish several kinds concurrently, in any order, derive the same ids each time.

@@ -131,8 +131,13 @@ class MissingTopics:
     def observe(self, now_ms: int, missing: Collection[str]) -> tuple[list[str], list[str]]:
         """Record which source topics are missing; call this only while the broker answers.
 
+        Args:
+            now_ms: Time of the call; all calls use the same clock.
+            missing: The missing source topics.
+
         Returns:
-            The source topics that were missing at the previous call and exist again, and those that count as deleted for good.
+            The source topics that were missing at the previous call and exist again. And those that have been missing for at least
+            :attr:`limit_ms`, which count as deleted for good.
         """
         restored = sorted(self._since_ms.keys() - set(missing))
         self._since_ms = {name: self._since_ms.get(name, now_ms) for name in sorted(missing)}

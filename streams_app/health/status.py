@@ -36,13 +36,14 @@ def cause_of(about: str) -> str:
 
 
 class Status:
-    """Stores reasons why a worker is not ready, and remarks about a ready one, by subject.
+    """Stores reasons why a worker is not ready, and remarks about a ready one, each by its subject.
 
-    Each change is one dictionary operation, so no lock is needed between the threads.
+    A subject is a text that names what the reason is about, such as ``kafka-away`` or ``source:orders``. Each change is one
+    dictionary operation, so no lock is needed between the threads.
 
     Attributes:
         groups_provider: Lists open groups; None if the worker runs no folds, or has not started yet.
-        pages: Functions that return the content of pages that only some workers have, by path.
+        pages: Functions that return the content of HTTP pages that only some workers have, by path.
     """
 
     def __init__(self) -> None:

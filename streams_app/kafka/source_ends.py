@@ -58,7 +58,7 @@ class SourceEnds:
         self._asked = 0
 
     async def ask_once(self) -> None:
-        """Query the broker once and update the attributes.
+        """Query the end offsets once, and store them in the attributes; some calls query more, see :data:`THOROUGH_EVERY`.
 
         After a failure, the attributes retain the last replies, and the next call opens a new connection.
 

@@ -94,9 +94,9 @@ async def dead_letter_topic(
     Args:
         settings: Settings of the application.
         name: Name of the topic.
-        source: Topic into which the events would be replayed; None: they are not replayed into a topic.
-        since_ms: Time of the first record to read in each partition; 0: read all records. With the embedded broker, reading begins
-            earlier.
+        source: Topic into which the events are to be replayed. None: they are only listed, or are replayed into a read store.
+        since_ms: Time of the first record to read in each partition; 0: read all records. With the embedded broker, older records
+            may be read as well.
 
     Raises:
         TryAgainError: Kafka does not answer.
@@ -131,11 +131,11 @@ async def dead_letter_topic(
 
 
 class ShownDeadLetter(NamedTuple):
-    """A dead letter in a listing, with the number of its duplicates.
+    """A dead letter in a listing, which stands for all dead letters with the same event.
 
     Attributes:
-        dead_letter: The oldest of the duplicates.
-        times: Number of duplicates, including this one.
+        dead_letter: The oldest of these dead letters.
+        times: Their number, including ``dead_letter``.
     """
 
     dead_letter: ListedDeadLetter

@@ -73,7 +73,7 @@ def first_of(ranges: Ranges, max_offsets: int) -> dict[TP, tuple[int, int]]:
 
 
 def last_of(ranges: Ranges, max_offsets: int) -> dict[TP, tuple[int, int]]:
-    """Shorten the range of each partition to its last offsets, as :func:`first_of` does to its first ones (pure)."""
+    """Shorten the range of each partition to its last offsets; ``max_offsets`` is shared as in :func:`first_of` (pure)."""
     return {tp: (ranges[tp][1] - share, ranges[tp][1]) for tp, share in _shares(ranges, max_offsets).items()}
 
 

@@ -150,7 +150,7 @@ async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[byte
 async def groups_of_worker(
     shards: Sequence[Shard], settings: Settings, redis: Redis, fold: str | None, limit: int
 ) -> list[dict[str, Any]]:
-    """Return rows of the open groups in this worker's partitions, ordered by the end of their quiet period.
+    """Return the open groups in this worker's partitions as rows, see :func:`rows_of`, ordered by the end of their quiet period.
 
     To bound the cost, only a limited number of groups of each shard is read, those with the earliest timers. So the result may lack
     a group whose quiet period ends earlier than that of some group in the result.
@@ -179,13 +179,14 @@ async def groups_of_worker(
 
 
 async def groups_in_redis(settings: Settings, fold: str | None, limit: int, sort: str = "quiet") -> list[dict[str, Any]]:
-    """Return rows of the open groups of the application. They are read from Redis, so no worker has to run.
+    """Return the open groups of the application as rows, see :func:`rows_of`. They are read from Redis, so no worker has to run.
 
     Args:
         settings: Settings of the application.
         fold: Name of the fold; None: all folds.
         limit: Maximum number of rows.
-        sort: One of :data:`SORTS`. If Redis has no index for it, at most 100 000 groups of a partition are read.
+        sort: One of :data:`SORTS`. If Redis has no index for it, at most 100 000 groups of a partition are read. If a partition has
+            more, the result may lack some.
 
     Raises:
         TryAgainError: Redis does not answer.

@@ -255,12 +255,12 @@ def is_kept(old: StoredCell, new: StoredCell | None, *, is_level: bool, is_carri
     It does if the new store lacks the cell or has an older version of it. If the new store has a newer version, the cell is copied
     only if the store in use should have that version, too (``is_level``), but does not. There are two possible causes:
 
-    * The versions in the store in use were reset. Then the cell is copied: its value is current, and with the version of ``new``,
-      the new store would reject everything that is folded from now on.
+    * The versions in the store in use were reset, which makes them negative. Then the cell is copied: its value is current, and
+      with the version of ``new``, the new store would reject everything that is folded from now on.
     * The record with the newer version became a dead letter. If values come from a source, the cell is copied all the same, because
       the rebuild then reads its current value. If records carry the values, it is not copied, because ``new`` has the newer value.
 
-    So if records carry the values, an older version is copied only if it is below 0, which proves that it was reset.
+    So if records carry the values, a cell with an older version is copied only if this version is negative.
 
     Args:
         old: The cell in the store in use.

@@ -39,6 +39,8 @@ from streams_app.settings import Settings
 class ReplayProgress:
     """Progress of a replay; in a dry run, what the replay would do.
 
+    A *receipt* is a record in the dead-letter topic that lists replayed events, so that a later replay does not send them again.
+
     Attributes:
         is_begun: Whether the replay has found its topics and begun.
         offsets: Number of offsets in the dead-letter topic, including those without a record.
@@ -50,7 +52,7 @@ class ReplayProgress:
         not_replayable: Number of events that cannot be replayed, by the cause as text.
         already_replayed: Number of selected events that an earlier replay has sent.
         duplicates: Number of dead letters that were skipped, because another dead letter has the same event.
-        unselected: Number of dead letters that were not selected, without those whose event was replayed before.
+        unselected: Number of dead letters that were not selected and whose event was not replayed before.
         unacknowledged: Number of events that were sent without an acknowledgement, so that they may have arrived.
         unrecorded: Number of events that were replayed without an acknowledged receipt.
         is_limited: Whether the limit has ended the replay.

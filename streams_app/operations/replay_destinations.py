@@ -194,7 +194,10 @@ class SubscriberDestination(Destination):
         return ""
 
     def rejections(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
-        """Return the reason why the subscriber, as it is declared now, would reject the event again; empty if none is known."""
+        """Return a list with the reason why the subscriber, as it is declared now, would reject the event again.
+
+        The list is empty if no such reason is known.
+        """
         try:
             self._decoded(dead_letter)
         except BadEventError as error:

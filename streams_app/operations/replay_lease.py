@@ -41,7 +41,10 @@ RENEWALS: Final = 3
 
 
 class ReplayLease:
-    """Lease of one replay in Redis; created by :func:`replay_lease`."""
+    """Lock in Redis by which no two replays of the same fold or subscriber run at the same time, see :func:`replay_lease`.
+
+    It expires if its holder does not renew it in time.
+    """
 
     def __init__(self, settings: Settings, redis: Redis, key: str, seconds: float) -> None:
         """Create the lease without acquiring it."""

@@ -44,7 +44,7 @@ class PatientRegistry:
         return self._outage.fault is not None
 
     async def prepare(self, values: Iterable[bytes | None], who: Hashable) -> None:
-        """Fetch the schemas of framed values, as :meth:`.SchemaRegistry.prepare` does, but wait instead of raising its errors.
+        """Fetch the schemas that values need and that are not cached yet, and wait while :meth:`.SchemaRegistry.prepare` fails.
 
         Retries until the registry answers, all needed packages are installed, and all files of the settings can be read.
 

@@ -125,8 +125,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def next_of_users(self) -> float | None:
         """Return the time of the next timer of users' code, in seconds of the monotonic clock; None if there is none.
 
-        If a callback can run at once, the result is the current time. Timers of group members and executors are left out, because
-        they do nothing while every event is finished.
+        If a callback can run at once, the result is the current time. Timers of executors and of members of consumer groups are
+        left out: while every event is finished, they do nothing.
         """
         self._timers = [timer for timer in self._timers if not timer.cancelled() and timer.when() > self.time()]
         if self._is_woken:

@@ -7,10 +7,10 @@ A group is identified by a 64-bit hash of its partition and of its group key as 
 Python, whose seed differs in each process. The chance that any two of ten million groups have the same hash is 1 in 370 000.
 
 The columns have a fixed size from the beginning. The system allocates their memory page by page when it is written, so they grow
-without a copy. If the events do not fit, the columns keep a sample of the groups: each time they are full, they drop half of the
-groups, which are those with a 1 in the next leading bit of their hash. So a topic of any length takes the same memory. If a few
-groups have nearly all events, a sample would have too few groups for an estimate. Then the columns keep the beginning of the
-range, and only count the rest.
+without a copy. If the events do not fit, the columns keep a sample of the groups. Each time they are full, they drop the groups
+with a 1 in the next leading bit of their hash, which is about half of the groups. So a topic of any length takes the same memory.
+If a few groups have nearly all events, a sample would have too few groups for an estimate. Then the columns keep the beginning of
+the range, and only count the rest.
 """
 
 from __future__ import annotations

@@ -81,7 +81,11 @@ def _is_on_disk(file: Any) -> bool:
 
 
 def size_of(path: Path) -> int | None:
-    """Return the size of a file in bytes; None if :func:`opened` cannot tell how much of it was read, or if it cannot be opened."""
+    """Return the size of a file in bytes, to show which part of it was read.
+
+    The result is None if the file cannot be opened, or if :func:`opened` does not count its bytes: it is a pipe, or compressed by
+    zstd.
+    """
     if not path.is_file():  # a pipe can be opened only once
         return None
     try:

@@ -180,9 +180,12 @@ def partitions_at_first_start(partition: int, in_others: Mapping[int, OffsetAndM
         present: Number of partitions the source has now.
 
     Returns:
-        The stored count; 0 if a position has none, because the fold first started with ``earliest`` or before counts were stored:
-        then the claimed partition counts as added later. If no other partition has a position, or if the broker keeps no metadata,
-        the claimed partition counts as one that existed, and the present number of partitions is returned.
+        The lowest count in the positions. A position without a count counts as 0, so that the claimed partition counts as added
+        later: the fold first started with ``earliest``, or before counts were stored.
+
+        If no other partition has a position, or if the commit of one has no metadata at all, as with a broker that stores none, the
+        claimed partition counts as one that existed: the present number of partitions is returned, or ``partition`` + 1 if that is
+        higher.
     """
     none_added = max(present, partition + 1)
     if None in in_others.values():

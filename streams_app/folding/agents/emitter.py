@@ -187,7 +187,7 @@ class Emitter:
         return done.sealed > 0
 
     def _folded_until_ms(self, now_ms: int) -> int | None:
-        """Return the time before which all arrived records are folded, in ms, by which groups become due.
+        """Return the time up to which all records that had arrived are folded, in ms; the partition clock advances to it.
 
         It is the time of the newest fetch reply after which every event of the partition was folded. That remains true when more
         events arrive. The wall clock is not used, because events may have arrived that are not read yet, for example after the

@@ -58,7 +58,7 @@ class ShardSnapshot:
         return self.last_seal.open_groups if self.last_seal else 0
 
     def overdue_ms(self, monotonic_ms: int) -> int:
-        """Return for how many ms the first group has been due, or the first unacknowledged record has waited, whichever is longer.
+        """Return how long the first due group or the first unacknowledged record has waited, whichever is longer, in ms.
 
         The result is 0 if no group is due and no record waits.
         """
@@ -193,7 +193,15 @@ class ClaimedShards:
         return {shard.key: shard.fence for shard in self.all()}
 
     def update(self, assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:
-        """Update :attr:`snapshots` from the claimed shards, as :meth:`ShardSnapshots.update` does."""
+        """Take a new snapshot of each claimed shard, and store it in :attr:`snapshots`.
+
+        The last snapshot of a shard that is not claimed now is kept, marked as not claimed, while its partition is assigned.
+
+        Args:
+            assigned: Partitions of the last assignment; snapshots of other partitions are removed unless they are claimed.
+            now_ms: Wall clock, in ms.
+            monotonic_ms: Monotonic clock, in ms.
+        """
         claimed = [(emitter.shard, emitter.acknowledged) for emitter in self._emitters.values()]
         self.snapshots.update(claimed, assigned, now_ms, monotonic_ms)
 

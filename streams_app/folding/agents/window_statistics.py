@@ -15,7 +15,7 @@ from streams_app.health.metrics import Metrics, observe_counts
 
 
 class WindowStatistics:
-    """Samples the groups of one fold in all partitions of a worker, and exports estimates as metrics.
+    """Samples the groups of one fold in all partitions of a worker, and exports as metrics how the window affects its records.
 
     The sample exists only in memory: after a restart of the worker, a new one begins.
     """

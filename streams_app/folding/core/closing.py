@@ -65,11 +65,11 @@ class Bounds:
         max_changed: Maximum number of changed names of one group.
         max_bytes: Maximum size of the events of one group, in bytes; 0 if the fold does not keep events.
         is_quiet_by_event: Whether each event sets the quiet period after it.
-        leading: Whether the first event of a group that is not open is emitted at once, as a record of its own.
+        leading: Whether an event that opens a group is also emitted at once, as a record of its own.
         aggregates: Aggregates of the changed names; None if values are not aggregated.
-        sessions: Whether the backlog policy is ``sessions``: an event whose score is later than that of the event before it by more
-            than the quiet period closes the group before it. With ``merge``, silence closes groups only once the worker has caught
-            up.
+        sessions: Whether the backlog policy is ``sessions``: if the score of an event is later than that of its open group's newest
+            event by more than the quiet period, the group closes, and the event opens a new one. With ``merge``, silence closes
+            groups only once the worker has caught up.
         reads_details: Whether the fold needs more of each event than its group and changed names, see
             :attr:`streams_app.fold.Fold.reads_details`.
     """
@@ -104,9 +104,9 @@ class Bounds:
 
     @property
     def session_gap_ms(self) -> int | None:
-        """Return the quiet period, in ms, if an event whose score is later by more than it closes the group before it; else None.
+        """Return the quiet period, in ms, if an event after a longer silence closes its open group, see :attr:`sessions`.
 
-        It is None with the backlog policy ``merge``.
+        The result is None with the backlog policy ``merge``.
         """
         return self.quiet_ms if self.sessions else None
 

@@ -27,7 +27,7 @@ class DetailedChunkCutter(ChunkCutter):
     """Cuts :class:`.DetailedEvent` objects of one fetched range into chunks. An event that closes its group ends a run."""
 
     def next(self, time: RangeTime, start_ms: int, *, is_whole: bool = False) -> Chunk:
-        """Return the next chunk of the range, as :meth:`.ChunkCutter.next` does."""
+        """Read events and return them as the next chunk of the range; see :meth:`.ChunkCutter.next` for the arguments."""
         chunk = Chunk(self.above, self.end, time, start_ms, start_ms, 0, {})
         work: dict[bytes, float] = defaultdict(float)
         most = math.inf if is_whole else GROUP_WORK

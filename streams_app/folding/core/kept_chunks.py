@@ -30,7 +30,7 @@ class KeptChunkCutter(ChunkCutter):
     """Cuts the events of one fetched range into chunks, for ``keep = "events"``. An event that closes its group ends a run."""
 
     def next(self, time: RangeTime, start_ms: int, *, is_whole: bool = False) -> Chunk:
-        """Return the next chunk of the range, as :meth:`.ChunkCutter.next` does."""
+        """Read events and return them as the next chunk of the range; see :meth:`.ChunkCutter.next` for the arguments."""
         chunk = Chunk(self.above, self.end, time, start_ms, start_ms, 0, {})
         clock, now, bounds, groups = start_ms, time.cap_ms, self._bounds, chunk.groups
         gap = bounds.quiet_ms if bounds.sessions else 2**62

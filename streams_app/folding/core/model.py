@@ -77,12 +77,13 @@ class MemoryShard:
         Args:
             event: An event beyond all offsets that were folded before.
             score_ms: Score of the event, at least that of the event before.
-            silent_from_ms: Earliest time at which silence can begin: silence after the event begins at its score, or at this time
-                if that is later.
+            silent_from_ms: Earliest time at which silence can begin, see :meth:`.ShardClock.silent_from_ms`: silence after the
+                event begins at its score, or at this time if that is later.
 
         Returns:
-            The entries for the outbox: the group of the event, once for each time that a bound closed it, and the early record of
-            ``leading``; empty if the group only became or stayed open.
+            The entries for the outbox, in order. Each time that a bound closed the group of the event, there is an entry for the
+            closed group. If the event opened the group and the fold is declared with ``leading``, there is also an entry for this
+            event alone, and the group stays open. The list is empty if the group only became or stayed open.
         """
         bounds, group, sealed = self.bounds, event.group, []
         stored = self.open.get(group)

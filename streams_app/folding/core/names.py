@@ -54,7 +54,7 @@ class NameSet(dict[str, bytes]):
 class Cache(dict[_Key, _Value]):
     """Cache with one value for each set of names; cleared when the total weight of the sets exceeds :data:`CACHED_TOTAL`.
 
-    :data:`CACHED_TOTAL` also defines the weight of a set.
+    The weight of a set is the number of characters in its names, plus :data:`NAME_WEIGHT` for each name and for the set itself.
     """
 
     weight = 0

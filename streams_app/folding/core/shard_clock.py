@@ -1,9 +1,9 @@
-"""The clock of a shard (pure): computes the *score* of each event, its time by this clock, and when a quiet period begins.
+"""The clocks of a shard of a fold (pure): they give each event its *score*, and determine when a quiet period begins.
 
 If groups closed by the wall clock, a consumer that lags by more than the quiet period would close every group after one event, and
-folding would fail exactly when it is needed. Therefore the clock follows the newest folded record time while the shard is behind
-the end of its partition, and the wall clock of the last fetch once it has caught up. It never goes back: a late event gets the
-score of the event before it, and the next owner continues the clock.
+folding would fail exactly when it is needed. Therefore the partition clock follows the newest folded record time while the shard is
+behind the end of its partition, and the wall clock of the last fetch once it has caught up. It never goes back: a late event gets
+the score of the event before it, and the next owner continues the clock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from streams_app.delivery.clocks import SKEW_MS, ReaderView, advanced, is_caught
 
 
 class RangeTime(NamedTuple):
-    """Times that determine, with the clocks of the shard, the scores of the events in a range.
+    """Times that determine, with the stored :class:`Clocks` of the shard, the scores of the events in a range.
 
     They are stored while the range is in progress, so that every owner gives an event the same score.
 
@@ -29,7 +29,7 @@ class RangeTime(NamedTuple):
 
 
 class Clocks(NamedTuple):
-    """The clocks that are stored with a shard.
+    """The clocks that are stored with a shard: the partition clock, the newest record time, and how far record time lags.
 
     Attributes:
         clock_ms: Partition clock, by which groups become due.
@@ -44,14 +44,15 @@ class Clocks(NamedTuple):
 
 
 class ShardClock:
-    """The clocks of a shard in the memory of its owner, and the rules that advance them.
+    """The owner's copy of the :class:`Clocks` of a shard, and the rules that advance them.
 
     Attributes:
-        stored: The clocks as they are in Redis.
+        stored: The clocks as Redis has them.
         caught_up_at_ms: When the reader was last at the end of the partition, according to a fetch reply or to the end of the log
             at the claim; None if that was never so since the claim.
-        folded_until_ms: Time before which all arrived records are folded, according to a fetch reply; None if no fetch reply since
-            the claim has shown such a time.
+        folded_until_ms: Time of the last fetch whose reply showed that no record above the fence was left to fold, by the wall
+            clock. All records that had arrived by then are folded. None if there was no such fetch since the claim, or the wall
+            clock was not trusted.
     """
 
     def __init__(self, *, backlog: str, quiet_ms: int) -> None:
@@ -76,7 +77,7 @@ class ShardClock:
     # ---- folding
 
     def range_time(self, view: ReaderView, now_ms: int) -> RangeTime:
-        """Return the wall clock and the arrival time of a range whose folding begins now; they determine the scores of its events.
+        """Return the times that determine the scores of the events in a range whose folding begins now.
 
         Args:
             view: State of the reader after the fetch that returned the range.
@@ -98,7 +99,7 @@ class ShardClock:
         return self._sessions and time.arrived_ms is None
 
     def after(self, time: RangeTime, last_score_ms: int, *, has_events: bool) -> Clocks:
-        """Return the clocks as they will be after a range is folded; the stored ones are not changed.
+        """Return the :class:`Clocks` of the shard as they will be after a range is folded; :attr:`stored` is not changed.
 
         Args:
             time: Times of the range, see :meth:`range_time`.
@@ -149,7 +150,7 @@ class ShardClock:
         """Return the present partition clock, in ms: the stored one, or ``folded_until_ms`` if that is later.
 
         Args:
-            folded_until_ms: Time before which all arrived records are folded; None if it is unknown.
+            folded_until_ms: Wall-clock time up to which all records that had arrived are folded; None if it is unknown.
         """
         return advanced(self.stored.clock_ms, folded_until_ms or 0, caught_up=folded_until_ms is not None)
 

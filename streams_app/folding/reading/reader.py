@@ -62,7 +62,7 @@ class RangeFaults:
     misrouted_example: int | None = None
 
     def count_misrouted(self, offset: int) -> None:
-        """Count the event at an offset as misrouted."""
+        """Count the event at an offset as misrouted: its record key is not its group key."""
         self.misrouted += 1
         self.misrouted_example = offset
 

@@ -77,15 +77,18 @@ class ChunkProgress:
         return groups, self._at + len(groups.values) // 3 == len(self._members)
 
     def detail(self, groups: Mapping[bytes, OpenGroup | None], bounds: Bounds) -> None:
-        """Split the runs of some groups wherever a bound closes the group; :meth:`next_groups` then returns the split runs.
+        """Split the runs of those groups for which ``fold.lua`` requires it; :meth:`next_groups` then returns the split runs.
+
+        A run is split wherever a bound closes its group.
 
         Args:
-            groups: The open group of each group, as Redis has stored it, by group key; None for a group that is not open.
+            groups: The groups, by group key, each as Redis has stored it; None for a group that is not open.
             bounds: Bounds of the fold.
 
         Raises:
-            FencedError: These runs were already split in the same way, so another call of the script would not help. No error is
-                raised if they must be split differently now, for example because a seal has closed one of the groups.
+            FencedError: The runs are already split in this way, but the script requires it once more. The next call would have the
+                same result, so the shard must be claimed again. No error is raised if the runs must be split differently now, for
+                example because a seal has closed one of the groups.
         """
         if bounds.max_bytes:
             own = self.chunk.groups
@@ -165,6 +168,11 @@ class ScriptSizing:
         self.groups = FIRST_GROUPS
 
     def learn(self, taken: int, work: int) -> None:
-        """Adapt :attr:`groups` to the last script call, which folded ``taken`` groups in ``work`` microseconds of Redis time."""
+        """Set :attr:`groups` for the next script call from the result of the last one.
+
+        Args:
+            taken: Number of groups that the last call folded; with 0, nothing changes.
+            work: Time that Redis needed for them, in microseconds.
+        """
         if taken:
             self.groups = max(1, min(MAX_GROUPS, 2 * self.groups, taken * SCRIPT_WORK // max(work, 1) + 1))

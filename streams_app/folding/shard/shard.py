@@ -52,7 +52,7 @@ class Shard:
         definition: This worker's definition of the fold, and the one under which the groups in Redis were folded.
         fence: Highest offset folded.
         in_progress: The range of which only some groups are folded; None if there is none.
-        clock: The clocks of the shard, and the rules that advance them.
+        clock: The clocks of the shard, see :class:`.Clocks`, and the rules that advance them.
         outbox: Sealed entries in the order of sealing, not acknowledged yet; a copy of the outbox in Redis.
         lock: Lock that a method holds while it runs a script of this shard.
         log: Fingerprints of the folded records, see :mod:`streams_app.delivery.fingerprints`.
@@ -249,10 +249,12 @@ class Shard:
 
         Args:
             now_ms: Wall clock, in ms.
-            folded_until_ms: Time before which all arrived records are folded; None if it is unknown.
+            folded_until_ms: Wall-clock time up to which all records that had arrived are folded; the partition clock advances to
+                it. None: the time is unknown, and the partition clock does not advance.
             everything: Whether to seal every open group, due or not.
-            is_redis_full: Whether Redis is full. If it is, groups are due by the partition clock even while a range is in progress;
-                otherwise, they are due by the stored clock until the range is folded.
+            is_redis_full: Whether Redis is full. While a range is only partly folded, the partition clock normally does not
+                advance, because the events in the rest of the range are scored by it. If Redis is full, this rest could wait for
+                ever. So groups are then due by the advanced clock, which is not stored.
 
         Returns:
             The reply of the script; None while the outbox is full.

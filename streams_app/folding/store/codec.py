@@ -27,7 +27,7 @@ pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
 
 class StoredGroup(NamedTuple):
-    """The numbers of an open group, as its sidecar in Redis contains them, see :meth:`pack`. Times are in ms."""
+    """The numbers of an open group, as its sidecar (its hash in Redis) contains them, see :meth:`pack`. Times are in ms."""
 
     epoch: bytes
     first_offset: int
@@ -78,7 +78,7 @@ class StoredGroup(NamedTuple):
 
     @classmethod
     def unpack(cls, packed: bytes) -> StoredGroup:
-        """Decode the result of :meth:`pack`, or the field of a sidecar that a script has written."""
+        """Decode the result of :meth:`pack`, or the field :data:`INFO_FIELD` of a group in Redis, which a script has written."""
         epoch, first, offsets, opened, scores, events, low, stamps, names, *rest = msgpack.unpackb(packed, raw=True)
         score, lowest = opened + scores, opened + low
         silence, shorter = (*rest, 0, 0)[:2]
@@ -94,10 +94,10 @@ def _silence(silence: int, shorter: int) -> tuple[int, ...]:
 
 
 def unpack_open_group(content: Sequence[bytes]) -> OpenGroup | None:
-    """Decode an open group from its sidecar; its names have no values. Return None if the group is not open.
+    """Decode an open group from its sidecar, its hash in Redis; its names have no values. Return None if the group is not open.
 
     Args:
-        content: Names of all fields of the sidecar, then the packed numbers; empty if the group is not open.
+        content: Names of all fields of the hash, then the packed numbers; empty if the group is not open.
     """
     if not content:
         return None

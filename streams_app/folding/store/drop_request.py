@@ -80,7 +80,11 @@ class DropAnswer(NamedTuple):
 
     @classmethod
     def from_text(cls, text: bytes) -> DropAnswer:
-        """Parse the text that ``seal.lua`` stores: first offset, number of events, last offset, clock, and the request."""
+        """Parse the text that ``seal.lua`` stores, five fields separated by spaces.
+
+        They are first offset, number of events, last offset, partition clock in ms, and the text of the request, see
+        :meth:`DropRequest.to_text`.
+        """
         first, events, last, clock_ms, request = text.decode("utf-8", "replace").split(" ", 4)
         return cls(int(first), int(events), int(last), int(clock_ms), DropRequest.from_text(request))
 

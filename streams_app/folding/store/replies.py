@@ -36,8 +36,8 @@ class RangeInProgress:
         to: Last offset of the range, where the fence is once the range is folded.
         cursor: Last group that was folded; all groups up to it, in the order of their bytes, are done.
         time: Times that determine the scores of its events.
-        digest: Digest of its groups, see :func:`.digest_of`; empty unless another worker may read other events from the same
-            records, because of functions of the user or other schemas.
+        digest: Digest of its groups, see :func:`.digest_of`. By it, the next owner detects that it reads other events from the
+            same records, because functions of the user or schemas differ. Empty if this cannot happen with the fold.
     """
 
     to: int
@@ -53,7 +53,7 @@ class ClaimReply:
     Attributes:
         created: Whether the claim created the state, because Redis had none.
         fence: Highest folded offset.
-        clocks: The stored clocks of the shard.
+        clocks: The clocks that are stored with the shard.
         epoch: Four bytes that distinguish the groups of this state in Redis from leftovers of an older state.
         definition: Definition under which the stored groups were folded, as JSON.
         open_groups: Number of open groups.
@@ -98,7 +98,8 @@ class FoldReply:
 
     Attributes:
         outcome: What the script has done.
-        cursor: Last group that was folded; empty if the whole range is folded, or if the outcome is ``DETAIL`` or ``FULL``.
+        cursor: Last group that was folded; empty if the whole range is folded. Also empty if this call has folded nothing, with the
+            outcome ``DETAIL`` (a run must be split first) or ``FULL`` (the outbox must be sent first).
         clock_ms: Partition clock; 0 if the outcome is ``DETAIL`` or ``FULL``.
         sealed: Records that the script put into the outbox, in the order of first offsets.
         taken: Number of groups that were folded.

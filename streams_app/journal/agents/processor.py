@@ -205,7 +205,10 @@ class JournalProcessor(Processor):
         self._wake.set()
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Return the progress of the checks that :meth:`tick` requests; None during an outage, or without a claim."""
+        """Return how many of the checks of the shard that :meth:`tick` requests are done, so that the watchdog detects a stall.
+
+        The result is None during an outage, or without a claim.
+        """
         if self._context.is_waiting or self.shard is None:
             return None
         journal = self._context.journal.name

@@ -1,4 +1,4 @@
-"""Advances the clock of a journal's shard, and decides when a segment ends: after its UTC day, or at its maximum size (pure).
+"""Advances the partition clock of a journal, and decides when a segment ends: after its UTC day, or at its maximum size (pure).
 
 The clock determines to which day an event is appended, and which segments are old. It follows the newest record time and never goes
 back; the trusted wall clock limits it, so that an event dated 2099 does no harm. Once a shard has caught up, its clock follows the
@@ -28,12 +28,15 @@ def begin_of(day: str) -> int:
 
 
 def clock_after(clock_ms: int, record_ms: int | None, trusted_ms: int) -> int:
-    """Return the clock of a shard after an event is appended.
+    """Return the partition clock of a journal after an event is appended.
+
+    The clock advances to the record time, or to the trusted wall clock if that is earlier. It never goes back, and a record without
+    a time does not change it.
 
     Args:
         clock_ms: The clock before the event.
         record_ms: Time of the record; None or negative if it has none.
-        trusted_ms: The trusted wall clock; no record advances the clock beyond it.
+        trusted_ms: The trusted wall clock.
     """
     return max(clock_ms, min(-1 if record_ms is None else record_ms, trusted_ms))
 

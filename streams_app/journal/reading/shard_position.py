@@ -162,7 +162,8 @@ def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> Iter
     """Decode blocks while they are iterated over; yield the rows of one key without duplicates, and a gap for each damaged range.
 
     Args:
-        blocks: Blocks in the order of Redis. They may contain other keys, and rows at or below ``after``, and may overlap.
+        blocks: Blocks in the order in which Redis returned them. They may contain rows of other keys, and rows at or below
+            ``after``. Two blocks may contain the same row.
         key: Key of the rows.
         after: Last offset that was read.
         up_to: Offset up to which the blocks contain all rows of the key.

@@ -291,15 +291,18 @@ class JournalStore(_ShardAccess):
         return await self._stage(first, "", [], begins=False)
 
     async def stage(self, segment: Segment, blocks: Sequence[bytes], *, begins: bool) -> bool:
-        """Write the blocks that will replace those of a segment, and close the segment.
+        """Stage some of the blocks that will replace those of a segment; :meth:`swap` replaces them once all are staged.
+
+        The segment is closed: it receives no more events.
 
         Args:
-            segment: State of the segment after the replacement, with the generation of the new blocks.
-            blocks: Some of the new blocks, of about :data:`STAGED_BYTES` in total; at most :data:`MAX_STAGED` blocks.
-            begins: Whether this is the first call for these blocks, which removes blocks that were staged before.
+            segment: State of the segment after the replacement. Its ``generation`` is the random name of the new set of blocks.
+            blocks: Some blocks of the new set, of about :data:`STAGED_BYTES` in total; at most :data:`MAX_STAGED` blocks.
+            begins: Whether this is the first call for the new set. It removes the set that was staged before.
 
         Returns:
-            False if the segment was removed or is not raw, or if other blocks are staged.
+            True if the blocks are staged. False if the segment was removed or is not raw. Without ``begins``, also False if the new
+            set is not the one that is being staged, for example because another set has replaced it.
         """
         return await self._stage(segment.first, segment.generation, blocks, begins=begins)
 

@@ -158,14 +158,17 @@ class Presence:
 
     @property
     def as_of_ms(self) -> int:
-        """Time of the last successful count; 0 before the first."""
+        """Time at which the open tabs were last counted, by the clock of Redis; 0 before the first count."""
         return self._seen_ms
 
     def status(self, now_ms: int) -> tuple[str, int | None]:
-        """Return the state of the view, ``ok``, ``behind`` or ``reading``, and its ``since_ms``.
+        """Return the state of the view; if it is ``behind``, also the time at which the open tabs were last counted, else None.
 
         Returns:
-            With ``behind``, ``since_ms`` is the time of the last successful count; with other states, it is None.
+            * ``reading`` for :data:`SETTLE_MS` after Redis has lost data or was not reached for a while: other hubs may not have
+              written their tabs yet.
+            * ``behind`` if pages are open, but their tabs were not counted for more than :data:`.BEHIND_MS`.
+            * ``ok`` otherwise.
         """
         if now_ms < self._settled_ms:
             return "reading", None

@@ -1,14 +1,18 @@
-"""Every Redis key of live views, in two tables: keys of a view's partition, and keys of a presence view.
+"""Every Redis key of live views, in two tables: keys of a view and partition, and keys of a presence view.
+
+The first table is that of views with the kind ``count`` or ``list``, which show the items of a topic. A *presence view*, with the
+kind ``presence``, shows the open browser tabs.
 
 =================================================  ======  ===================================================================
 key (after ``{app/live.VIEW/topic/part}:v1:``)      type    holds
 =================================================  ======  ===================================================================
-``meta``                                           hash    token, fence, seq, clock, definition, topic_id, partitions, reading,
-                                                           whole_ms, log (fingerprints of what was applied)
+``meta``                                           hash    token, fence, seq, clock, reading, whole_ms, partitions (see
+                                                           ``ShardHead``), definition, topic_id, log (fingerprints of what
+                                                           was applied)
 ``pages``                                          hash    for each page with items: the seq of its last change
 ``due``                                            zset    pages with items; the score is the time of the oldest item
 ``items:<page>``                                   zset    items of a page; the score is the time of the item
-``data:<page>``                                    hash    payload of each item; only of a list
+``data:<page>``                                    hash    payload of each item; only if the kind of the view is ``list``
 =================================================  ======  ===================================================================
 
 =================================================  ======  ===================================================================
@@ -93,7 +97,7 @@ def view_pattern(app_id: str, view: str) -> str:
 
 
 def meta_pattern(app_id: str) -> str:
-    """Return the ``SCAN`` pattern of the ``meta`` keys of all views, one key per partition, for any state version."""
+    """Return the ``SCAN`` pattern of the ``meta`` keys, one for each view and partition, for any state version."""
     return f"{{{app_id}/live.*/*}}:*:meta"
 
 

@@ -212,7 +212,7 @@ class ReadableStore(ReadStore, Protocol):
         """Return the stored version and value of each of the given cells; cells that are not stored are omitted."""
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """Return the stored cells of groups; each group is given as fold and group key."""
+        """Return which cells of some groups are stored, without their values; each group is given as fold and group key."""
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """Return the changes with their values as the store would hold them; :meth:`rejection` must have accepted each change.

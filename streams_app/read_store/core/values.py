@@ -59,7 +59,7 @@ def json_text(value: Value) -> str | None:
 
 
 def json_fault(value: Value) -> str | None:
-    """Return the reason why a column of JSON can never hold a value, or None if it can."""
+    """Return the reason why a value can never be stored in a column of JSON, or None if it can."""
     # A decimal number is checked as such: as a float, 1e400 would be infinite.
     if (isinstance(value, float) and not isfinite(value)) or (isinstance(value, Decimal) and not value.is_finite()):
         return "is not a finite number"
@@ -78,7 +78,7 @@ def integer_fault(value: Value) -> str | None:
 
 
 def text_fault(text: str) -> str | None:
-    """Return the reason why a column of texts or JSON can never hold a text, or None if it can."""
+    """Return the reason why a text can never be stored in a column of texts or JSON, or None if it can."""
     return "holds U+0000" if "\0" in text else surrogate_fault(text)
 
 

@@ -3,8 +3,8 @@
 The indices are called ``<table>-000001`` and ``<table>-progress-000001``. Stores read them through the aliases ``<table>`` and
 ``<table>-progress``, so that another index can be filled, and then replace the first one in one step. Writes to ``<table>`` use a
 further alias, ``<table>-cells`` or ``<table>-groups``, so that a worker of one shape never writes to an index of the other shape.
-The template applies to later indices, and users may add settings to it. If the shape changes, a rebuild replaces only the fields in
-the template.
+Each later index gets its settings and fields from the template. If the shape changes, a rebuild replaces the fields in the
+template, and keeps the settings that users have added to it.
 
 The write block prevents workers from writing to the current indices while other indices replace them. Otherwise a write might be
 acknowledged by an index that is no longer read. The block is a setting of the indices, so it remains if the rebuild is killed.
@@ -229,9 +229,9 @@ class WriteBlock:
         await self._act([_remove(index, self._switching_alias) for index in await self._of(self._switching_alias)])
 
     async def lift(self) -> bool:
-        """Remove the block of a rebuild, which may be dead; return False if no rebuild has set one.
+        """Remove the write block of a rebuild that may have been killed; return False if no rebuild has set one.
 
-        If the rebuild is still running, its switch fails until it has blocked writes again.
+        If the rebuild is still running, the server rejects its switch to the new indices until it has blocked writes again.
         """
         if not (marked := await self._of(self._switching_alias)):
             return False

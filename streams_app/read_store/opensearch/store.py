@@ -3,8 +3,8 @@
 A batch is one ``_bulk`` request, or several if it is large. Each item names a stored script of the server, which atomically
 compares versions and writes the document only if the version is newer. OpenSearch has no transactions, so the checkpoint is
 written once the whole batch is acknowledged. After a failure in between, the batch is sent again, which does not change what was
-written. Values are compared by their JSON. The JSON of lists and objects has sorted names, because the server does not preserve the
-order of names.
+written. To find unchanged values, the JSON of the new and the stored value is compared. The JSON of lists and objects has sorted
+names, because the server does not preserve the order of names.
 """
 
 from __future__ import annotations
@@ -104,10 +104,11 @@ class OpenSearchStore:
         return await self._indices.missing()
 
     async def probe(self) -> None:
-        """Send an update without effect to both indices, to detect whether the store accepts writes.
+        """Detect whether the store accepts writes: send an update without effect to the index of values and to that of checkpoints.
 
         Raises:
-            TryAgainError: A block, a missing right, an alias or the script prevents writes, or the server is unavailable.
+            TryAgainError: A write block, a missing right, or a fault of an alias or the script prevents writes. Or the server is
+                unavailable.
         """
         item = self._shape.probe()
         outcome = await self._write([item])
@@ -173,7 +174,10 @@ class OpenSearchStore:
         return {cell: known[cell] for cell in cells if cell in known}
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """Return the stored cells of groups, including cells just written; each group is given as fold and group key."""
+        """Return which cells of some groups are stored, without their values; cells just written are included.
+
+        Each group is given as fold and group key.
+        """
         await self._client.ask("POST", f"/{self._table}/_refresh")
         return [cell for group in possible(groups, surrogate_fault) for cell in await self._names_of(*group)]
 
@@ -353,7 +357,7 @@ class OpenSearchStore:
         return [replace(change, value=_value(json.loads(value_json(change.value)))) for change in changes]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write those cells that have not changed since they were read; return the number of cells that were written.
+        """Write a new value to each cell that nobody has changed since it was read; return the number of cells written.
 
         Each document is written atomically, but not all documents together. With ``is_trial``, nothing is written, and the result
         is 0.

@@ -1,4 +1,4 @@
-"""Finds the changes of a batch that a PostgreSQL server rejects, because the server does not report which they are."""
+"""Finds the changes for which a PostgreSQL server rejects a batch, because the server does not report which they are."""
 
 from __future__ import annotations
 

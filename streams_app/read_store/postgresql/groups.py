@@ -187,7 +187,7 @@ class PostgresGroupStore(PostgresStore):
         return await self._pool.call(lambda connection: self._read(connection, cells))
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """Return the stored cells of groups; each group is given as fold and group key."""
+        """Return which cells of some groups are stored, without their values; each group is given as fold and group key."""
         return list(await self.read([Cell(*group, name) for group in groups for name in self._columns]))
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
@@ -207,7 +207,7 @@ class PostgresGroupStore(PostgresStore):
         return await self._pool.call(run)
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write those cells that have not changed since they were read; return the number of cells that were written."""
+        """Write a new value to each cell that nobody has changed since it was read; return the number of cells written."""
 
         async def run(connection: Connection) -> int:
             with rejecting_all(repair.change for repair in repairs):

@@ -223,7 +223,7 @@ class PostgresStore:
         return {Cell(*cell): StoredCell(version, _value(value)) for *cell, version, value in rows}
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """Return the stored cells of groups; each group is given as fold and group key."""
+        """Return which cells of some groups are stored, without their values; each group is given as fold and group key."""
         sql = NAMES.format(**self._names)
         asked = possible(groups, text_fault)
         given = [fold for fold, _ in asked], [group_key for _, group_key in asked]
@@ -241,7 +241,7 @@ class PostgresStore:
         return [replace(change, value=_value(row[0])) for change, row in zip(changes, rows, strict=True)]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write those cells that have not changed since they were read; return the number of these cells.
+        """Write a new value to each cell that nobody has changed since it was read; return the number of cells written.
 
         With ``is_trial``, roll the transaction back afterwards.
         """

@@ -87,10 +87,10 @@ def apply_statement(table: str, checkpoints: str, layout: Layout) -> str:
 
 
 def is_version_newer(given: str, stored: str) -> str:
-    """Return the version guard: an SQL condition under which a version is written.
+    """Return the version guard: an SQL condition that holds if the cell is not stored, or is stored with an older version.
 
-    A newer version of an equal value is also written. Otherwise a record with a version in between would be accepted, and an older
-    value would overwrite the newer one.
+    The version is written under this condition, even if the value has not changed. Otherwise a late record, with a version between
+    the stored one and this one, would be accepted, and its older value would overwrite the newer one.
 
     Args:
         given: SQL expression of the version to be written.

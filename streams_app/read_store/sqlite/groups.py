@@ -144,7 +144,7 @@ class SqliteGroupStore(SqliteStore):
         return await self._thread.call(run)
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """Return the stored cells of groups; each group is given as fold and group key."""
+        """Return which cells of some groups are stored, without their values; each group is given as fold and group key."""
         return list(await self.read([Cell(*group, name) for group in groups for name in self._columns]))
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
@@ -154,7 +154,7 @@ class SqliteGroupStore(SqliteStore):
         return [replace(change, value=sqlite_column_value(change.value)) for change in converted]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write those cells that have not changed since they were read; return the number of cells that were written."""
+        """Write a new value to each cell that nobody has changed since it was read; return the number of cells written."""
 
         def run(connection: sqlite3.Connection) -> int:
             connection.execute("BEGIN IMMEDIATE")

@@ -224,7 +224,7 @@ class SqliteStore:
         return await self._thread.call(run)
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """Return the stored cells of groups; each group is given as fold and group key."""
+        """Return which cells of some groups are stored, without their values; each group is given as fold and group key."""
         sql = NAMES.format(table=self._table)
 
         def run(connection: sqlite3.Connection) -> list[Cell]:
@@ -237,7 +237,7 @@ class SqliteStore:
         return [replace(change, value=sqlite_value(change.value)) for change in changes]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write those cells that have not changed since they were read; return the number of these cells.
+        """Write a new value to each cell that nobody has changed since it was read; return the number of cells written.
 
         With ``is_trial``, roll the transaction back afterwards.
         """

@@ -48,8 +48,10 @@ class Records(Generic[T]):
 
     Attributes:
         fold: Name of the fold; the source is its output topic.
-        payload: Type of the value of a record; ``list[T]`` for the events of a record if the fold has ``keep = "events"``.
-        value_type: Type to which the whole value of a record is decoded: the payload, or an object that contains the list.
+        payload: Type of what the function receives of a record: of its value, or ``list[T]`` for the events of a record if the fold
+            has ``keep = "events"``.
+        value_type: Type to which the value of a record is decoded: the payload or, for ``list[T]``, an object that contains the
+            list.
     """
 
     fold: str

@@ -67,7 +67,7 @@ class CrashIsolation:
         self._waiting: dict[object, tuple[bool, Callable[[], None]]] = {}
 
     def may_begin(self, who: object, *, is_solo_retry: bool, kick: Callable[[], None]) -> bool:
-        """Return whether suspects of a partition may start now: some together, or one in a solo retry.
+        """Return whether a partition may start suspects now: either several together, or a single one in a solo retry.
 
         Args:
             who: The guarantee of the partition.

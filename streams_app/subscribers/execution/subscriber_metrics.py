@@ -164,7 +164,13 @@ class SubscriberMetrics:
             self._attempts_per_event.add_all([event.attempts])
 
     def dead_lettered(self, dead_letters: Sequence[tuple[InFlightEvent, str]]) -> None:
-        """Count acknowledged dead letters and the events that they finish; those with the reason ``finished-late`` finish none."""
+        """Count acknowledged dead letters, and count their events as finished.
+
+        A dead letter with the reason ``finished-late`` only reports on an event, so its event is not counted.
+
+        Args:
+            dead_letters: The event of each dead letter, and the reason.
+        """
         for event, reason in dead_letters:
             self._dead_letters[reason] += 1
             self._unreported[reason] += 1

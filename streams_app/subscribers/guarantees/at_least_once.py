@@ -46,7 +46,7 @@ have started once more. Events that had ended before the crash, but after the la
 
 
 class AtLeastOnceGuarantee(Guarantee):
-    """Delivery guarantee with retries after errors, and crash isolation after crashes."""
+    """Delivery guarantee of one claimed partition, with retries after errors, and crash isolation after crashes."""
 
     def __init__(self, partition: SubscriberPartition) -> None:
         """Create the guarantee of a claimed partition."""
@@ -61,9 +61,14 @@ class AtLeastOnceGuarantee(Guarantee):
         self._has_ended = asyncio.Event()
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> Takeover:
-        """Take over the attempt log of former owners.
+        """Read the attempt log of former owners from Redis, and continue it under this claim.
 
-        If the last claim was not released, every unfinished event becomes a suspect.
+        If the last owner did not release the partition, its process may have crashed, so every unfinished event becomes a suspect.
+        The crash count of each event whose attempt had begun increases by 1.
+
+        Returns:
+            The entries of unfinished events in the log. No event counts as interrupted, because each may run once more. The tasks
+            write the log, start suspects, and end crash isolation.
         """
         log, tracker = self._log, self._partition.tracker
         found = await log.claim(REDIS_SECONDS)
@@ -112,8 +117,8 @@ class AtLeastOnceGuarantee(Guarantee):
         """Take events that may start now from the queue: a few suspects of crash isolation, or other events, but never both.
 
         Returns:
-            The events; empty if none is ready, or if the next one is a suspect that has to wait. No event overtakes a waiting
-            suspect.
+            The events, which are removed from the queue; empty if none is ready, or if the next one is a suspect that has to wait.
+            No event overtakes a waiting suspect.
         """
         if queue.fresh and not self._may_try(queue.fresh[0]):
             # Another event that started instead could delay this one without limit.
@@ -247,7 +252,7 @@ class AtLeastOnceGuarantee(Guarantee):
         """Do nothing: the low watermark is written to Redis only with each commit."""
 
     def sample_wait(self) -> str | None:
-        """Return what writes to Redis have waited for since the previous call, see :meth:`.AttemptLog.sample_wait`.
+        """Return why writes to Redis had to wait since the previous call, see :meth:`.AttemptLog.sample_wait`.
 
         Only the attempts of suspects wait for a write; other attempts start without it.
         """
@@ -270,7 +275,10 @@ class AtLeastOnceGuarantee(Guarantee):
     # ---- the end of the claim
 
     def stop(self) -> None:
-        """Withdraw those attempts of suspects that wait until Redis has stored them."""
+        """Cancel the attempts of suspects that have not started, because Redis has not stored these attempts yet.
+
+        Other attempts are not affected.
+        """
         withdrawn = [attempt for attempt in self._partition.running if attempt.is_unrecorded]
         for attempt in withdrawn:
             attempt.outcome = AttemptOutcome.CANCELLED
@@ -287,7 +295,7 @@ class AtLeastOnceGuarantee(Guarantee):
         await self._log.write_within(CLOSE_SECONDS)
 
     async def on_commit_rejected(self) -> None:
-        """Do nothing: events that have succeeded, but are not finished in any commit, run once more."""
+        """Do nothing: an event that has succeeded, but that no commit lists as finished, may run once more."""
 
 
 def _is_solo_retry(event: InFlightEvent) -> bool:

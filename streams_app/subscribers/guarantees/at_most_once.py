@@ -25,7 +25,7 @@ start. They suffice for any event."""
 
 
 class BeginCommits:
-    """Before events start, commits to Kafka that they begin: the metadata of the commit lists them as begun.
+    """Commits to Kafka, before events start, that they begin: the metadata of the commit lists their offsets as begun.
 
     Attributes:
         is_full: Whether the metadata has no room to list further events as begun.
@@ -38,7 +38,7 @@ class BeginCommits:
         self._partition = partition
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
-        """Take the next events from the queue.
+        """Remove from the queue the next events that may start, and return them.
 
         While the metadata is full, take at most the lowest unfinished event, because its end frees space.
         """
@@ -77,7 +77,12 @@ class BeginCommits:
         return taken
 
     async def commit(self) -> None:
-        """Commit the position now, with all begins and outcomes; raises errors like :meth:`commit_begun`."""
+        """Commit the position now; its metadata lists the begun and the finished events, see :meth:`position`.
+
+        Raises:
+            FencedError: Kafka has rejected the commit, because this worker has lost the partition.
+            KafkaError, OSError, TimeoutError: The broker may or may not have the commit.
+        """
         committing, self.uncommitted = self.uncommitted, {}
         try:
             await self._partition.claim.commit_now(self.position())

@@ -75,7 +75,7 @@ class AttemptLog:
             return {}
 
     def sample_wait(self) -> str | None:
-        """Return what writes have waited for since the previous call, as a label of the metric ``streams_app_waiting_for``.
+        """Return why writes of the log had to wait since the previous call, as a label of the metric ``streams_app_waiting_for``.
 
         Returns:
             ``redis-memory`` if a write failed because Redis is full. ``redis`` if a write failed for another reason, or a request
@@ -107,7 +107,7 @@ class AttemptLog:
             self._changed.set()
 
     def schedule_write(self) -> None:
-        """Schedule a write, because attempts are about to start; the write itself finds those that have started."""
+        """Schedule a write, because attempts are about to start; the write then includes those that have started."""
         self._changed.set()
 
     def drop(self, offsets: Iterable[int]) -> None:

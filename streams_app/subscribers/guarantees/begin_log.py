@@ -68,7 +68,7 @@ class BeginLog:
             now_ms: Wall clock.
             starter: Starts the attempts.
             on_recorded: Called with attempts that are recorded as begun in Redis; returns those that may start. The others are
-                withdrawn.
+                cancelled.
             on_learned: Called each time event ids were written, so that a paused reader can continue.
             ids: Offset and id of each event whose id is not written yet; this log adds and removes them.
             commit_ends: Commits outcomes. It is called after :data:`COMMIT_SECONDS`, unless a commit by ``on_recorded`` has
@@ -114,20 +114,20 @@ class BeginLog:
         return kept
 
     async def write_progress(self) -> None:
-        """Write the low watermark and its metadata to Redis, without outcomes.
+        """Write the low watermark and its metadata to Redis, without outcomes of attempts.
 
         While ids that Redis has lost are read back from the log, do nothing, because a low watermark in Redis implies that Redis
         has the ids of all events below it.
 
         Raises:
-            FencedError: As in :meth:`forever`.
+            FencedError: Another owner has claimed the partition, or Redis has lost data.
             RedisError, OSError, TimeoutError: Redis does not answer.
         """
         if progress := self._progress():
             await self._store.end((), (), *progress)
 
     def sample_wait(self) -> str | None:
-        """Return what writes have waited for since the previous call, as a label of the metric ``streams_app_waiting_for``.
+        """Return why writes of the log had to wait since the previous call, as a label of the metric ``streams_app_waiting_for``.
 
         Returns:
             ``redis``, ``redis-memory`` or ``broker``; None if no write has waited.
@@ -177,7 +177,7 @@ class BeginLog:
     def stop(self) -> None:
         """Start no more attempts.
 
-        Attempts whose write is only scheduled are withdrawn now. Those in the current write are withdrawn after the reply of Redis.
+        Attempts whose write is only scheduled are cancelled now. Those in the current write are cancelled after the reply of Redis.
         """
         self._is_stopped = True
         new, self._new = self._new, []
@@ -218,7 +218,7 @@ class BeginLog:
         """Write all scheduled changes once: event ids, then outcomes, then attempts that begin. Commit outcomes if that is due.
 
         Raises:
-            FencedError: As in :meth:`forever`.
+            FencedError: Another owner has claimed the partition, or Redis has lost data.
             RedisError, KafkaError, OSError, TimeoutError: The outcome is unknown; the next write repeats the request.
         """
         async with self._writing:
@@ -234,7 +234,7 @@ class BeginLog:
     async def current_write_ended(self, seconds: float) -> None:
         """If :meth:`write_once` is running, wait until this call has ended, for at most ``seconds``.
 
-        The attempts that the call records as begun have then started, or were withdrawn. After ``seconds``, log this and return:
+        The attempts that the call records as begun have then started, or were cancelled. After ``seconds``, log this and return:
         these attempts do not start.
         """
         try:
@@ -244,7 +244,7 @@ class BeginLog:
             logger.info("begins were not written in time, their events do not start subscriber=%s source=%s", *self._whose)
 
     async def write_last(self, seconds: float) -> None:
-        """Withdraw attempts that have not started, and write the last outcomes.
+        """Cancel attempts that have not started, and write the last outcomes.
 
         If the write fails or takes more than ``seconds``, log that the outcomes are not in Redis.
         """

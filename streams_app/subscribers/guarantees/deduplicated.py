@@ -54,8 +54,8 @@ class DeduplicatedGuarantee(Guarantee):
 
         Args:
             partition: The partition.
-            commits: Commits begins before events start; then only the commit decides which events have begun or are finished. None:
-                Redis decides this.
+            commits: Commits, before events start, that they begin. Then only the commit decides which events have begun or are
+                finished. None: Redis decides this.
         """
         context, claim = partition.context, partition.claim
         self._partition = partition
@@ -70,9 +70,10 @@ class DeduplicatedGuarantee(Guarantee):
     # ---- the claim
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> Takeover:
-        """Take over the events of former owners. Those that are recorded as begun count as interrupted.
+        """Take over the unfinished events of former owners from Redis. Those that are recorded as begun count as interrupted.
 
-        Interrupted events do not run again. But they may have succeeded, so Redis needs their ids, too.
+        Interrupted events do not run again. But they may have succeeded, so their duplicates must not run either: if Redis has lost
+        ids, the ids of interrupted events are read back, too.
         """
         tracker = self._partition.tracker
         watermark = tracker.end
@@ -139,14 +140,17 @@ class DeduplicatedGuarantee(Guarantee):
         return dead_lettering(event, "interrupted", INTERRUPTED)
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
-        """Take the next events from the queue.
+        """Remove from the queue the next events that may start, and return them.
 
         While the commit metadata has no room to list more events as begun, take at most the lowest unfinished event.
         """
         return queue.take(request) if self._commits is None else self._commits.may_start(queue, request)
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Create attempts, and schedule a write to Redis that records their events as begun; the attempts start afterwards."""
+        """Create an attempt for each event, and schedule a write to Redis that records the events as begun.
+
+        The attempts start after this write.
+        """
         attempts = [Attempt(made.event, event, is_unrecorded=True) for event, made in decoded]
         begins = [Begin(event.record.offset, AttemptEntry(event.attempts), made.own_id) for event, made in decoded]
         self._log.schedule_begins(zip(attempts, begins, strict=True))
@@ -162,7 +166,7 @@ class DeduplicatedGuarantee(Guarantee):
     def after_end(self, attempts: Sequence[Attempt]) -> None:
         """Count duplicates, and remember each event that has succeeded until its outcome is stored.
 
-        The outcome is stored in Redis and, with commits of begins, also in a commit. If another owner takes over before, or if the
+        The outcome is stored in Redis and, for at most once, also in a commit. If another owner takes over before, or if the
         event succeeds only after :meth:`close`, a dead letter ``finished-late`` is sent.
         """
         for attempt in attempts:
@@ -205,7 +209,7 @@ class DeduplicatedGuarantee(Guarantee):
     def position_to_commit(self) -> OffsetAndMetadata:
         """Return the low watermark, with as many finished offsets above it as fit into the metadata.
 
-        With commits of begins, the metadata also lists the begun offsets, and omits only finished offsets that never began.
+        For at most once, the metadata also lists the begun offsets, and omits only finished offsets whose events never began.
         """
         if self._commits is not None:
             return self._commits.position()
@@ -225,11 +229,12 @@ class DeduplicatedGuarantee(Guarantee):
         self._log.schedule_progress(self._partition.tracker.low)
 
     def sample_wait(self) -> str | None:
-        """Return what starts have waited for since the previous call, as a label of the metric ``streams_app_waiting_for``.
+        """Return why attempts had to wait before they could start, as a label of the metric ``streams_app_waiting_for``.
 
         Returns:
-            The label of the begin log, see :meth:`.BeginLog.sample_wait`. ``note`` if instead the commit metadata has no room to
-            list more events as begun. None if no start has waited.
+            ``redis``, ``redis-memory`` or ``broker`` if writes of the begin log have waited since the previous call, see
+            :meth:`.BeginLog.sample_wait`. Otherwise ``note`` if the commit metadata has no room to list more events as begun.
+            Otherwise None.
         """
         is_full = self._commits is not None and self._commits.is_full
         return self._log.sample_wait() or ("note" if is_full else None)
@@ -237,7 +242,10 @@ class DeduplicatedGuarantee(Guarantee):
     # ---- the end of the claim
 
     def stop(self) -> None:
-        """Start no more attempts, and withdraw those that are not recorded as begun."""
+        """Start no more attempts, and cancel those that are not recorded as begun.
+
+        Attempts in the current write of the begin log are cancelled after this write.
+        """
         self._log.stop()
 
     async def close(self, tasks: Collection[Task[None]]) -> None:
@@ -264,10 +272,10 @@ class DeduplicatedGuarantee(Guarantee):
         self._is_closed = True
 
     async def on_commit_rejected(self) -> None:
-        """With commits of begins, send a dead letter ``finished-late`` for each event whose success no commit includes.
+        """For at most once, send a dead letter ``finished-late`` for each event whose success no commit includes.
 
-        The next owner treats these events as interrupted. Without commits of begins, that owner reads in Redis which events have
-        succeeded.
+        The next owner treats these events as interrupted. With other guarantees, nothing is sent: the next owner reads in Redis
+        which events have succeeded.
         """
         if self._commits is not None:
             await self._send_late(self._commits.uncommitted.values())

@@ -50,7 +50,7 @@ class Guarantee(Protocol):
     """
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> Takeover:
-        """Take over the state of former owners from Redis.
+        """Read the state of former owners from Redis, and continue it under this claim.
 
         Raises:
             FencedError: Another owner has claimed the partition.
@@ -59,7 +59,7 @@ class Guarantee(Protocol):
         """
 
     def on_batch(self, batch: Batch) -> None:
-        """Record those event ids of a batch that Redis has lost, if ids are stored; called before the events are queued."""
+        """If the guarantee stores event ids, record those of a batch that Redis has lost; called before its events are queued."""
 
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
         """Return a dead letter for an event that must not start because earlier attempts were interrupted; None for others."""
@@ -101,14 +101,14 @@ class Guarantee(Protocol):
         """Record the low watermark if it has risen; called at the interval ``worker.tick``."""
 
     def sample_wait(self) -> str | None:
-        """Return what starts have waited for since the previous call, as a label of the metric ``streams_app_waiting_for``.
+        """Return why attempts or their writes had to wait since the previous call.
 
         Returns:
-            None if nothing has waited.
+            A label of the metric ``streams_app_waiting_for``; None if nothing has waited.
         """
 
     def stop(self) -> None:
-        """Start no more attempts, and withdraw those that are not recorded as begun."""
+        """Start none of the attempts that wait until they are recorded as begun, and cancel them."""
 
     async def close(self, tasks: Collection[Task[None]]) -> None:
         """Cancel ``tasks``, those of :class:`Takeover`; then write what is not written yet, if the servers answer in time.

@@ -32,7 +32,7 @@ class IdReadback:
 
         Args:
             claim: Claim of the partition, which gives the bounds of its log and finds offsets by time.
-            fence: Redis has the ids of all events below this offset.
+            fence: First offset whose id Redis may lack: Redis has the ids of all events below it.
             watermark: The low watermark.
             below: Offset after the last event that may have run; the ids of events below it are needed.
         """

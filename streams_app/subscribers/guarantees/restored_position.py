@@ -170,7 +170,15 @@ async def position_at(tp: TP, context: SubscriberContext, claim: Claim, position
 
 
 def metadata_of(claim: Claim, position: OffsetAndMetadata) -> OffsetMetadata | None:
-    """Decode the metadata of a position from a commit or from Redis; None if it is not valid."""
+    """Decode the metadata of a position.
+
+    Args:
+        claim: Claim of the partition, with the id of its topic and the end of its log.
+        position: A position that comes from a commit or from Redis.
+
+    Returns:
+        None if the metadata is missing or not valid. Without a topic id, offsets beyond the end of the log are not valid.
+    """
     # A topic id identifies the log. Without one, metadata with offsets beyond the end of the log belongs to another log.
     return decoded(position.metadata, position.offset, NO_OFFSET if claim.topic_id else claim.log_bounds.end)
 
@@ -200,6 +208,9 @@ def unfinished_below(above: OffsetsAbove, low: int, begin: int) -> int:
 
 
 def below(above: OffsetsAbove, common: int) -> OffsetsAbove:
-    """Return those finished and begun offsets that are lower than ``common``, see :attr:`RestoredPosition.common`."""
+    """Return those finished and begun offsets that the log still has, which are lower than ``common``.
+
+    See :attr:`RestoredPosition.common`.
+    """
     runs = [Interval(run.begin, min(run.end, common)) for run in above.finished if run.begin < common]
     return OffsetsAbove(tuple(runs), tuple(offset for offset in above.begun if offset < common))
