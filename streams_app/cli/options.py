@@ -58,7 +58,7 @@ def with_settings(command: Callable[Concatenate[Settings, P], R]) -> Callable[..
 
 
 def named(config: Path | None, app: str | None) -> FoldingApp | Settings:
-    """Return the application or settings that ``--app`` names. Without ``--app``, load settings as :meth:`.Settings.load` does.
+    """Return the application or settings that ``--app`` names. Without ``--app``, load the settings, see :meth:`.Settings.load`.
 
     Args:
         config: Value of ``--config``; None if it was not given.

@@ -257,7 +257,7 @@ class Events:
         context: Mapping[str, str] | None = None,
         event_id: str | None = None,
     ) -> str:
-        """Publish one event from sync code, like :meth:`publish`.
+        """Publish one event from code without ``async``; for the arguments and the result, see :meth:`publish`.
 
         A thread that runs an event loop must not call this, because the call would block the loop.
         """
@@ -290,7 +290,7 @@ class Events:
     def publish_child_sync(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> str:
-        """Publish an event of a subscriber like :meth:`publish_child`, from code without ``async``."""
+        """Publish an event of a subscriber, see :meth:`publish_child`, from code without ``async``; return the id of the event."""
         return self._waited_for(lambda: self._publish_child(parent, event, data, before, metadata, context))
 
     def close(self) -> None:

@@ -96,7 +96,7 @@ class Recorder:
     def publish_child(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> Coroutine[Any, Any, str]:
-        """Return a coroutine that records an event and returns the id of the event, like :meth:`.Publisher.publish_child`.
+        """Return a coroutine that records an event instead of publishing it, and returns its id.
 
         Raises:
             RuntimeError: The function of the subscriber is not ``async``.
@@ -108,7 +108,7 @@ class Recorder:
     def publish_child_sync(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> str:
-        """Record an event and return the id of the event, like :meth:`.Publisher.publish_child_sync`."""
+        """Record an event instead of publishing it, and return its id."""
         return self._record(parent, event, data)
 
     async def _recording_async(self, parent: Parent, event: Event[Any, Any], data: Any) -> str:

@@ -89,8 +89,8 @@ class ShardClock:
         """Return the lowest score, in ms, that an event of a range may get.
 
         The score of an event is the newest record timestamp so far, but not less than the lowest score. With ``sessions``, the
-        lowest score is the newest record time of the shard. With ``merge``, it is the partition clock, or the arrival time of a
-        live range if that is later.
+        lowest score is the newest record time of the shard. With ``merge``, it is the partition clock. If the range is not part of
+        a backlog and was fetched later than that, it is the time of the fetch.
         """
         return self.stored.record_clock_ms if self._sessions else max(self.stored.clock_ms, time.arrived_ms or 0)
 

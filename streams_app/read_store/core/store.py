@@ -18,7 +18,7 @@ table; a server would truncate a longer name."""
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The result of a transaction: how many changes were written, stale or unchanged, as :meth:`ReadStore.apply` defines."""
+    """The result of a transaction: how many changes were written, stale or unchanged, see :meth:`ReadStore.apply`."""
 
     written: int = 0
     stale: int = 0

@@ -211,7 +211,7 @@ class Dispatcher:
             self.executor.put(attempts)
 
     def withdrawn(self, attempts: list[Attempt]) -> None:
-        """Handle attempts that were taken, but do not start.
+        """Handle attempts that have an outcome although they were not started.
 
         If the event of an attempt is a duplicate, the event is finished. If the attempt was cancelled, its event is requeued.
         """

@@ -10,8 +10,8 @@ import msgspec
 from streams_app.events.headers import header_bytes
 
 DUE_AT_ONCE: Final = 1
-"""Due time, in ms, of an event that does not run, and whose next attempt may start at once: its attempt was withdrawn, or its
-process died or released the partition."""
+"""Due time, in ms, of an event that does not run, and whose next attempt may start at once: its attempt was cancelled before it
+started, or its process died or released the partition."""
 
 
 class InFlightEvent(msgspec.Struct, eq=False, gc=False):

@@ -155,7 +155,10 @@ class StartQueue:
         self.fresh.extendleft(reversed(events))
 
     def requeue(self, event: InFlightEvent) -> None:
-        """Requeue an event whose attempt was withdrawn: as the next fresh event, or as a due retry if it has failed before."""
+        """Requeue an event whose attempt was cancelled before it started.
+
+        It becomes the next fresh event, or a due retry if an earlier attempt has failed.
+        """
         if event.first_failed_ms:
             self.retries.push(event, event.due_ms)
         else:

@@ -157,7 +157,10 @@ class DeduplicatedGuarantee(Guarantee):
         return attempts
 
     async def _on_recorded(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-        """Return the attempts that may start, now that Redis has their begins: all of them, or those whose begins are committed."""
+        """Return the attempts that may start, now that Redis has recorded them as begun.
+
+        These are all of them or, for at most once, those that a commit lists as begun.
+        """
         self._partition.tracker.begin_all([attempt.in_flight_event.record.offset for attempt in attempts])
         return attempts if self._commits is None else await self._commits.commit_begun(attempts)
 

@@ -26,9 +26,9 @@ class IdReadback:
     async def prepare(self, claim: Claim, fence: int, watermark: int, below: int) -> int:
         """Prepare to read missing ids after a claim; return the offset at which the reader of the partition begins.
 
-        If Redis has the ids of all events below the low watermark, the offset is the low watermark. Otherwise, it is so low
-        that the reader receives all events that are at most ``remember`` older than the event at the watermark, as far as the log
-        still contains them.
+        If Redis has the ids of all events below the low watermark, the reader begins at the low watermark. Otherwise, it begins at
+        a lower offset: it then receives all events that are at most ``remember`` older than the event at the watermark, as far as
+        the log still contains them.
 
         Args:
             claim: Claim of the partition, which gives the bounds of its log and finds offsets by time.

@@ -208,9 +208,6 @@ def unfinished_below(above: OffsetsAbove, low: int, begin: int) -> int:
 
 
 def below(above: OffsetsAbove, common: int) -> OffsetsAbove:
-    """Return those finished and begun offsets that the log still has, which are lower than ``common``.
-
-    See :attr:`RestoredPosition.common`.
-    """
+    """Return the finished and begun offsets below ``common``, the first offset at which the log may differ from what was read."""
     runs = [Interval(run.begin, min(run.end, common)) for run in above.finished if run.begin < common]
     return OffsetsAbove(tuple(runs), tuple(offset for offset in above.begun if offset < common))

@@ -242,7 +242,7 @@ class SubscriberProcessor(Processor):
                 self._failed(attempt.in_flight_event, attempt, counts=attempt not in uncounted)
 
     def status(self) -> PartitionStatus:
-        """Return the status of the partition, including what it has waited for since the previous call."""
+        """Return the status of the partition; its ``waits_for`` covers the time since the previous call."""
         partition, tracker = self._partition, self._partition.tracker
         queued = [*islice(self._queue.fresh, 1), *(() if self._key_queue is None else self._key_queue.next_behind())]
         waits = {
