@@ -52,7 +52,8 @@ class ReplayProgress:
         not_replayable: Number of events that cannot be replayed, by the cause as text.
         already_replayed: Number of selected events that an earlier replay has sent.
         duplicates: Number of dead letters that were skipped, because another dead letter has the same event.
-        unselected: Number of dead letters that were not selected and whose event was not replayed before.
+        unselected: Number of dead letters that were not selected and whose event was not replayed before. In the replay of a read
+            store, some dead letters beyond the limit are counted, too.
         unacknowledged: Number of events that were sent without an acknowledgement, so that they may have arrived.
         unrecorded: Number of events that were replayed without an acknowledged receipt.
         is_limited: Whether the limit has ended the replay.

@@ -37,7 +37,7 @@ class RangeInProgress:
         cursor: Last group that was folded; all groups up to it, in the order of their bytes, are done.
         time: Times that determine the scores of its events.
         digest: Digest of its groups, see :func:`.digest_of`. By it, the next owner detects that it reads other events from the
-            same records, because functions of the user or schemas differ. Empty if this cannot happen with the fold.
+            same records, because functions of the user or known schemas differ. Empty if this cannot happen with the fold.
     """
 
     to: int
