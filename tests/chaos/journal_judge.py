@@ -127,10 +127,17 @@ class Judge:
             else:
                 self._check_gap(item, where)
             self._missing(reading, partition, at, first - 1, since_ms)
-            since_ms = None if isinstance(item, Entry) else since_ms
+            if since_ms is not None and (isinstance(item, Entry) or self._has_begun(reading.key, item, at, since_ms)):
+                since_ms = None
             at = max(-1 if at is None else at, item.offset if isinstance(item, Entry) else item.last)
         if (up_to := reading.up_to.get(partition)) is not None:
             self._missing(reading, partition, at, up_to, since_ms)
+
+    def _has_begun(self, key: bytes, gap: Gap, after: int | None, since_ms: int) -> bool:
+        """Whether a gap contains an event of the key at or after the requested time. The next entry may then be a late event."""
+        events = self.topic[gap.partition].items()
+        first = -1 if after is None else after
+        return any(event.key == key and event.time_ms >= since_ms for offset, event in events if first < offset <= gap.last)
 
     def _may_be_older(self, reading: Reading, first: Entry) -> bool:
         """Whether the first entry may be older than requested. After a loss of data in Redis, entries are stored again."""

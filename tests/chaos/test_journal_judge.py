@@ -121,6 +121,16 @@ def test_missing_repeated_changed_and_unannounced_entries_are_violations(judge: 
     assert why in judge.wrong[0]
 
 
+@pytest.mark.parametrize(("since_ms", "is_right"), [(1_003, True), (1_004, False)])
+def test_late_event_may_follow_a_gap_with_the_first_requested_event(since_ms: int, *, is_right: bool) -> None:
+    late = TOPIC[0][5]._replace(time_ms=1_001)
+    judge = Judge({**TOPIC, 0: {**TOPIC[0], 5: late}}, REMOVED, FLOORS)
+    items = [gap(1, 4), replace(entry(5), at_ms=1_001)]
+    judge.judge(Reading(KEY, {}, items, {}, {0: 0}, since_ms, {0: 9}))
+
+    assert is_right is not any("older than requested" in one for one in judge.wrong)
+
+
 def test_run_that_judged_too_little_is_a_violation() -> None:
     judge = judged(entry(1), up_to=1)
     judge.require(1, 1)
