@@ -125,7 +125,7 @@ def test_missing_repeated_changed_and_unannounced_entries_are_violations(judge: 
 def test_late_event_may_follow_a_gap_with_the_first_requested_event(since_ms: int, *, is_right: bool) -> None:
     late = TOPIC[0][5]._replace(time_ms=1_001)
     judge = Judge({**TOPIC, 0: {**TOPIC[0], 5: late}}, REMOVED, FLOORS)
-    items = [gap(1, 4), replace(entry(5), at_ms=1_001)]
+    items: list[Entry | Gap] = [gap(1, 4), replace(entry(5), at_ms=1_001)]
     judge.judge(Reading(KEY, {}, items, {}, {0: 0}, since_ms, {0: 9}))
 
     assert is_right is not any("older than requested" in one for one in judge.wrong)
