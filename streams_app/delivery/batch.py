@@ -1,10 +1,11 @@
-"""A fetched batch: a range of offsets of one partition, and the records in it."""
+"""A fetched batch: a range of offsets of one partition, and the records in it (pure)."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 
 class TP(NamedTuple):
@@ -15,6 +16,34 @@ class TP(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class SourceRecord(Protocol):
+    """A consumer record, with the attributes that readers use."""
+
+    @property
+    def offset(self) -> int:
+        """Offset of the record in its partition."""
+
+    @property
+    def timestamp(self) -> int | None:
+        """Timestamp of the record in ms; negative or None if it has none."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Key as produced; None if the record has none."""
+
+    @property
+    def value(self) -> bytes | None:
+        """Value as produced; None for a tombstone."""
+
+
+class SourceRecordWithHeaders(SourceRecord, Protocol):
+    """A consumer record, for readers that also use its headers."""
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]:
+        """Headers as produced; a value may be None. Empty if the record has none."""
 
 
 class Batch:

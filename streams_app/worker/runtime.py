@@ -156,6 +156,7 @@ async def _stop(lifecycle: Lifecycle, error: BaseException | None) -> None:
     try:
         await lifecycle.stop()
     except Exception:
+        # Any error, because the shutdown calls handlers of the user.
         if error is None:
             raise
         logger.exception("the worker did not stop cleanly")

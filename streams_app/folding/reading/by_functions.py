@@ -13,11 +13,12 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from streams_app.codec import at_path, member_of
+from streams_app.delivery.batch import SourceRecord
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import BadEventError
 from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.event import Event
-from streams_app.folding.reading.reader import EventReader, RangeFaults, RawRecord, decode_all
+from streams_app.folding.reading.reader import EventReader, RangeFaults, decode_all
 from streams_app.settings import Limits
 
 T = TypeVar("T")
@@ -39,7 +40,7 @@ class PythonReader(EventReader):
         if isinstance(fold.quiet_period, QuietPeriod) and (rule := self._shorter_ms) is not None:
             self._shorter_ms = lambda event: _called("quiet_period", rule, event)
 
-    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
+    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
         """Iterate over the events in a range of records; the arguments are those of :meth:`EventReader.events`.
 
         An event for which ``source_filter`` returns a false value is skipped without a dead letter.
@@ -61,7 +62,7 @@ class PythonReader(EventReader):
                 faults.count_misrouted(record.offset)
             yield event
 
-    def _event(self, record: RawRecord, value: Any) -> Event | None:
+    def _event(self, record: SourceRecord, value: Any) -> Event | None:
         fold = self._fold
         if not record.value:
             if fold.tombstones == "ignore":
@@ -80,7 +81,7 @@ class PythonReader(EventReader):
             raise BadEventError("not-an-object", f"decode returned {type(value).__name__}, not a dict")
         return self._read_event(record, value, self._group(record, value))
 
-    def _group(self, record: RawRecord, value: Any) -> bytes:
+    def _group(self, record: SourceRecord, value: Any) -> bytes:
         if not callable(self._fold.group_key):
             return self._member(record, value)
         member = member_of((_plain(_called("group_key", self._fold.group_key, value)),), ("group_key",))
@@ -88,7 +89,7 @@ class PythonReader(EventReader):
             raise BadEventError("too-large", f"the group key has more than {self._limits.key_bytes} bytes")
         return member
 
-    def _member(self, record: RawRecord, value: dict[str, Any]) -> bytes:
+    def _member(self, record: SourceRecord, value: dict[str, Any]) -> bytes:
         try:
             return super()._member(record, value)
         except UnicodeEncodeError as error:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from streams_app.codec import TEXT_TAG, member_of
+from streams_app.delivery.batch import SourceRecord
 from streams_app.errors import BadEventError
 from streams_app.fold import RECORD_KEY, Fold, QuietPeriod
 from streams_app.folding.core.event import DetailedEvent, Event
@@ -23,7 +24,7 @@ from streams_app.folding.core.kept_events import SEPARATOR_BYTES
 from streams_app.folding.core.names import Cache, mask_of
 from streams_app.folding.reading.details import JSON_SPACES
 from streams_app.folding.reading.details import SHALLOW as SHALLOW_KEPT
-from streams_app.folding.reading.reader import EventReader, RangeFaults, RawRecord, decode_all
+from streams_app.folding.reading.reader import EventReader, RangeFaults, decode_all
 from streams_app.settings import Limits
 
 KNOWN_GROUPS_MAX: Final = 20_000
@@ -118,7 +119,7 @@ class _FastReader(EventReader):
             self._members[group] = cached
         return cached
 
-    def _read_slowly(self, record: RawRecord, faults: RangeFaults) -> Iterator[Event]:
+    def _read_slowly(self, record: SourceRecord, faults: RangeFaults) -> Iterator[Event]:
         """Read one record by :class:`EventReader`, because its event is unusual or has a new name."""
         return super().events([record], decode_all([record], self._limits), faults)
 
@@ -131,7 +132,7 @@ class FastKeptReader(_FastReader):
         event = msgspec.defstruct("Event", [("group", Any, None)], rename={"group": str(fold.group_key)}, gc=False)
         self._decode: Any = msgspec.json.Decoder(event).decode
 
-    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
+    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
         """Iterate over the events of a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
         decode, member_of_known, new_event = self._decode, self._members.get, tuple.__new__
         max_bytes, names = min(self._limits.value_bytes, self._fold.max_bytes - SEPARATOR_BYTES), dict[str, Any]()
@@ -172,7 +173,7 @@ class FastReader(_FastReader):
         self._decode: Any = msgspec.json.Decoder(event).decode
         self._masks: Cache[tuple[str, ...], int] = Cache()
 
-    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
+    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
         """Iterate over the events of a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
         decode, members = self._decode, self._members
         member_of_known, mask_of_known = members.get, self._masks.get

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import orjson
 
 from streams_app.codec import TEXT_TAG, at_path, decode_object, member_of
+from streams_app.delivery.batch import SourceRecord
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import RECORD_KEY, Fold
@@ -23,26 +24,6 @@ from streams_app.schemas.values import KeyedValue
 from streams_app.settings import Limits
 
 KNOWN_NAMES_MAX: Final = 50_000
-
-
-class RawRecord(Protocol):
-    """A consumer record, with the attributes that readers use."""
-
-    @property
-    def offset(self) -> int:
-        """Offset of the record in its partition."""
-
-    @property
-    def timestamp(self) -> int | None:
-        """Timestamp of the record in ms; None if it has none."""
-
-    @property
-    def key(self) -> bytes | None:
-        """Record key as produced; None if the record has none."""
-
-    @property
-    def value(self) -> bytes | None:
-        """Value as bytes, as produced; None for a tombstone."""
 
 
 @dataclass(slots=True)
@@ -78,7 +59,7 @@ class DecodedRange(RangeFaults):
     events: list[ScoredEvent] = field(default_factory=list)
 
 
-def decode_all(records: Sequence[RawRecord], limits: Limits) -> list[dict[str, Any] | BadEventError | None]:
+def decode_all(records: Sequence[SourceRecord], limits: Limits) -> list[dict[str, Any] | BadEventError | None]:
     """Decode the value of each record as a JSON object, once for all folds of the source.
 
     Returns:
@@ -138,7 +119,7 @@ class EventReader:
         """
         return iter(())
 
-    def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> DecodedRange:
+    def read(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None = None) -> DecodedRange:
         """Read a range of records in one call; return its events, its rejected events and the number of misrouted ones.
 
         For the arguments, see :meth:`events`.
@@ -147,7 +128,7 @@ class EventReader:
         found.events = [event_of(event) for event in self.events(records, decoded, found)]
         return found
 
-    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
+    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
         """Iterate over the events in a range of records.
 
         Args:
@@ -172,7 +153,7 @@ class EventReader:
                 faults.count_misrouted(record.offset)
             yield read
 
-    def _read_event(self, record: RawRecord, value: Any, member: bytes) -> Event:
+    def _read_event(self, record: SourceRecord, value: Any, member: bytes) -> Event:
         stamp = -1 if record.timestamp is None else record.timestamp
         if not self._reads_details:
             return record.offset, stamp, member, self._names(value)
@@ -204,7 +185,7 @@ class EventReader:
             return fault.rest
         raise fault
 
-    def _member(self, record: RawRecord, value: dict[str, Any]) -> bytes:
+    def _member(self, record: SourceRecord, value: dict[str, Any]) -> bytes:
         if self._by_key:
             member = self._member_of_key(record.key)
         elif self._simple is not None:

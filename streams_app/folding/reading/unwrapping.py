@@ -12,11 +12,12 @@ from typing import Any
 import orjson
 
 from streams_app.codec import at_path, canonical_bytes, decode_object, member_of
+from streams_app.delivery.batch import SourceRecord
 from streams_app.envelopes import VIEWS, key_columns
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.core.event import Event
-from streams_app.folding.reading.reader import EventReader, RangeFaults, RawRecord, decode_all
+from streams_app.folding.reading.reader import EventReader, RangeFaults, decode_all
 from streams_app.schemas.cache import SchemaCache
 from streams_app.schemas.values import KeyedValue, ValueReader
 from streams_app.settings import Limits
@@ -44,7 +45,7 @@ class FormatReader(EventReader):
         """
         return chain((record.key for record in records), self._values.framed_parts(records)) if self.reads_frames else iter(())
 
-    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
+    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
         """Iterate over the events in a range of records; the arguments are those of :meth:`EventReader.events`.
 
         Heartbeats, transaction metadata and tombstones of Debezium are skipped without a dead letter. The schemas of all framed
@@ -52,7 +53,7 @@ class FormatReader(EventReader):
         """
         if decoded is None:
             decoded = [None if self._values.is_framed(one.value) else decode_all([one], self._limits)[0] for one in records]
-        kept: list[RawRecord] = []
+        kept: list[SourceRecord] = []
         views: list[Any] = []
         found: dict[int, tuple[bytes | None, bytes | None, Any]] = {}
         for record, value in zip(records, decoded, strict=True):
@@ -67,7 +68,7 @@ class FormatReader(EventReader):
                 faults.count_misrouted(event[0])
             yield event
 
-    def _view(self, record: RawRecord, key: bytes | None, value: Any) -> Any:
+    def _view(self, record: SourceRecord, key: bytes | None, value: Any) -> Any:
         """Unwrap the event of a record; return an error if it must be rejected, and None if it is empty or to be skipped."""
         if not record.value:
             return None

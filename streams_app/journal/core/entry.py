@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import orjson
 
 from streams_app.codec import at_path, member_of
+from streams_app.delivery.batch import SourceRecordWithHeaders
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.schemas.values import ValueReader
 from streams_app.settings import Limits
@@ -47,30 +48,6 @@ class Row(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-class SourceRecord(Protocol):
-    """The attributes of a consumer record that a journal uses."""
-
-    @property
-    def offset(self) -> int:
-        """Offset in its partition."""
-
-    @property
-    def timestamp(self) -> int | None:
-        """Time of the record in ms; None if it has none."""
-
-    @property
-    def key(self) -> bytes | None:
-        """Key as produced; None if the record has none."""
-
-    @property
-    def value(self) -> bytes | None:
-        """Value as produced; None for a tombstone."""
-
-    @property
-    def headers(self) -> Any:
-        """Pairs of name and bytes, as produced; None or empty if there are none."""
-
-
 class KeySettings(Protocol):
     """The settings of a journal that determine the key of an event."""
 
@@ -90,7 +67,9 @@ class _NoKeyError(Exception):
 PLAIN: Final = ValueReader("json")
 
 
-def row_of(record: SourceRecord, journal: KeySettings, limits: Limits, values: ValueReader = PLAIN) -> tuple[Row, str | None]:
+def row_of(
+    record: SourceRecordWithHeaders, journal: KeySettings, limits: Limits, values: ValueReader = PLAIN
+) -> tuple[Row, str | None]:
     """Convert a record to the row to be stored; also return the reason why it has no usable key, or None if it has one.
 
     Reasons are ``not-json``, ``not-an-object``, ``unknown-schema``, ``wrong-format``, ``no-key`` and ``key-too-large``. If the
@@ -128,7 +107,7 @@ def _value_of_size(size: int) -> bytes:
     return orjson.dumps({"too_large": size})
 
 
-def _key_of(record: SourceRecord, journal: KeySettings, key_bytes: int, values: ValueReader) -> bytes:
+def _key_of(record: SourceRecordWithHeaders, journal: KeySettings, key_bytes: int, values: ValueReader) -> bytes:
     if journal.is_by_record_key:
         key, most = record.key or b"", key_bytes
     else:
@@ -140,7 +119,7 @@ def _key_of(record: SourceRecord, journal: KeySettings, key_bytes: int, values: 
     return key
 
 
-def _member_of(record: SourceRecord, fields: tuple[str, ...], values: ValueReader) -> bytes:
+def _member_of(record: SourceRecordWithHeaders, fields: tuple[str, ...], values: ValueReader) -> bytes:
     if record.value is None:
         raise _NoKeyError("no-key")
     try:

@@ -11,9 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from streams_app.codec import TEXT_TAG, member_of
+from streams_app.delivery.batch import SourceRecordWithHeaders
 from streams_app.errors import BadEventError
 from streams_app.folding.reading.fast import SHALLOW, SHALLOW_BYTES, is_depth_guarded, is_plain_field
-from streams_app.journal.core.entry import MAX_VALUE_BYTES, KeySettings, SourceRecord
+from streams_app.journal.core.entry import MAX_VALUE_BYTES, KeySettings
 from streams_app.settings import Limits
 
 _ERRORS: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, BadEventError)
@@ -35,7 +36,7 @@ class UsualKeys:
         event = msgspec.defstruct("Event", [("key", Any, None)], rename={"key": path or "key"}, gc=False)
         self._decode: Any = msgspec.json.Decoder(event).decode
 
-    def of(self, record: SourceRecord) -> bytes | None:
+    def of(self, record: SourceRecordWithHeaders) -> bytes | None:
         """Return the key of a record; None if the fast path does not find it, so that :func:`.entry.row_of` must be called."""
         value = record.value
         if not value or record.headers or (len(value) > self._max_shallow_bytes and not self._is_shallow(value)):

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from streams_app.delivery.batch import SourceRecordWithHeaders
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import BadEventError
-from streams_app.live.core.record_effects import Put, Removal, ViewRecord, ViewRule
+from streams_app.live.core.record_effects import Put, Removal, ViewRule
 from streams_app.live.core.state import Item
 
 MAX_EVENTS: Final = 1_000
@@ -77,14 +78,14 @@ class ViewBatch:
     rejected: list[RejectedEvent] = field(default_factory=list)
     counts: Tally[str] = field(default_factory=Tally)
     events: int = 0
-    last: ViewRecord | None = None
+    last: SourceRecordWithHeaders | None = None
 
     @property
     def changes(self) -> list[Change]:
         """The changes of all pages, one for each page, as an argument for :meth:`.ViewStore.apply`."""
         return [Change(page, list(change.removed), list(change.puts.values())) for page, change in self.pages.items()]
 
-    def add(self, rule: ViewRule, partition: int, record: ViewRecord, now_ms: int) -> None:
+    def add(self, rule: ViewRule, partition: int, record: SourceRecordWithHeaders, now_ms: int) -> None:
         """Evaluate the next record, and add its effect to the batch; if it becomes a dead letter, add it to :attr:`rejected`."""
         self.to, self.last = record.offset, record
         self.events += 1
@@ -104,7 +105,9 @@ class ViewBatch:
             self.counts["other"] += 1
 
 
-def view_batches(rule: ViewRule, partition: int, records: Sequence[ViewRecord], end: int, now_ms: int) -> Iterator[ViewBatch]:
+def view_batches(
+    rule: ViewRule, partition: int, records: Sequence[SourceRecordWithHeaders], end: int, now_ms: int
+) -> Iterator[ViewBatch]:
     """Yield the batches of a range, in order. The last batch extends to the end of the range, even if the range has no records.
 
     Args:

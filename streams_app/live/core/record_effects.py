@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from streams_app.codec import at_path
+from streams_app.delivery.batch import SourceRecordWithHeaders
 from streams_app.envelopes import BESIDE
 from streams_app.errors import BadEventError
 from streams_app.live.core.state import Item
@@ -25,30 +26,6 @@ PAYLOAD_BYTES: Final = 1_024
 TYPE_RECORD_HEADER: Final = "ce_type"
 FOLD: Final = ("fold",)
 ID: Final = ("id",)
-
-
-class ViewRecord(Protocol):
-    """The attributes of a consumer record that a view reads."""
-
-    @property
-    def offset(self) -> int:
-        """Offset of the record in its partition."""
-
-    @property
-    def timestamp(self) -> int | None:
-        """Timestamp of the record in ms; negative or None if it has none."""
-
-    @property
-    def key(self) -> bytes | None:
-        """Key as produced; None if the record has none."""
-
-    @property
-    def value(self) -> bytes | None:
-        """Value as produced; None for a tombstone."""
-
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes | None]]:
-        """Headers as produced; a value may be None."""
 
 
 class Put(NamedTuple):
@@ -102,7 +79,7 @@ class ViewRule:
         self._needs_event = any(path is not None for path, _ in (*self._only, *self._remove))
         self._value_bytes = value_bytes
 
-    def effect_of(self, partition: int, record: ViewRecord, now_ms: int) -> Put | Removal | None:
+    def effect_of(self, partition: int, record: SourceRecordWithHeaders, now_ms: int) -> Put | Removal | None:
         """Return the effect of a record on the view: a put, a removal, or None.
 
         Args:
@@ -198,7 +175,7 @@ def _matches(conditions: Sequence[_Condition], type_name: str | None, event: dic
     return True
 
 
-def _type_of(record: ViewRecord) -> str | None:
+def _type_of(record: SourceRecordWithHeaders) -> str | None:
     for name, value in record.headers:
         if name == TYPE_RECORD_HEADER and value is not None:
             return value.decode(errors="replace")

@@ -163,7 +163,7 @@ async def at_once() -> None:
 
 
 async def never() -> None:
-    await asyncio.sleep(3_600)
+    await asyncio.Event().wait()
 
 
 async def failing() -> None:

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.codec import canonical_bytes, member_of
+from streams_app.delivery.batch import SourceRecord
 from streams_app.fold import Fold
 from streams_app.folding.core.event import FoldEvent
-from streams_app.folding.reading.reader import DecodedRange, EventReader, RangeFaults, RawRecord, decode_all
+from streams_app.folding.reading.reader import DecodedRange, EventReader, RangeFaults, decode_all
 from streams_app.folding.reading.readers import reader_of
 from streams_app.settings import Limits
 from tests.records import Raw
@@ -25,7 +26,7 @@ def fold(**values: Any) -> Fold:
     return Fold(**({"name": "f", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "15m"} | values))
 
 
-def read(records: Sequence[RawRecord], declared: Fold | None = None, limits: Limits = LIMITS) -> DecodedRange:
+def read(records: Sequence[SourceRecord], declared: Fold | None = None, limits: Limits = LIMITS) -> DecodedRange:
     return EventReader(declared or fold(), limits).read(records, decode_all(records, limits))
 
 
