@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests and demo start many processes: where Python was told to keep nothing that it has compiled, each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install help demo test lint docs bench bench-journal bench-live chaos chaos-alerts chaos-journal chaos-live chaos-stores chaos-subscribers clean
+.PHONY: install help demo check hook test lint docs bench bench-journal bench-live chaos chaos-alerts chaos-journal chaos-live chaos-stores chaos-subscribers clean
 
 install: $(STAMP) ## what is needed, into .venv; the other targets do it by themselves
 
@@ -31,6 +31,16 @@ demo: install ## a storm of events becomes a trickle of records, then a check th
 # make test ARGS="-m long" runs the marked ones alone, ARGS="-m ''" all: of two -m the last one counts.
 test: install ## sets up and passes the tests
 	@$(BIN)/python -m pytest -q -n 4 --dist worksteal --ignore=tests/chaos -m "not long" $(ARGS)
+
+# make check BASE=origin/main, for a change of several commits
+BASE := HEAD
+check: lint ## within a minute, before each commit: lint, the rules of the house, and the unit tests that the change reaches
+	@STREAMS_APP_TEST_EXAMPLES=quick $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not long" \
+	  tests/test_house.py tests/test_words.py tests/test_changed.py $$($(BIN)/python -m tests.changed $(BASE))
+
+hook: ## runs `make check` before each commit of this checkout
+	@printf '#!/bin/sh\nexec make check\n' > "$$(git rev-parse --git-path hooks/pre-commit)"
+	@chmod +x "$$(git rev-parse --git-path hooks/pre-commit)"
 
 lint: install ## ruff and mypy
 	@$(BIN)/ruff check .

@@ -16,8 +16,8 @@ from streams_app.journal.store import journal_store
 from streams_app.live.store import view_store
 from streams_app.settings.databases import DATABASES
 from streams_app.subscribers.state import store as subscriber_store
+from tests.imports import ROOT, imported, module_of, modules_in, tree_of
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "streams_app"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 LUA = sorted(PACKAGE.rglob("*.lua"))
@@ -59,42 +59,13 @@ def label(path: Path) -> str:
 # Imports and clocks
 
 
-def imported(source: str, *, in_functions: bool = True, for_types: bool = True) -> set[str]:
-    """Return the names of all modules that a source imports directly, and of the imported names."""
-    found: set[str] = set()
-    waiting: list[ast.AST] = [ast.parse(source)]
-    while waiting:
-        match waiting.pop():
-            case ast.Import(names=names):
-                found |= {alias.name for alias in names}
-            case ast.ImportFrom(module=str(module), names=names):
-                found |= {f"{module}.{alias.name}" for alias in names}
-            case ast.FunctionDef() | ast.AsyncFunctionDef() if not in_functions:
-                pass
-            case ast.If(test=test, orelse=otherwise) if not for_types and "TYPE_CHECKING" in ast.unparse(test):
-                waiting += otherwise
-            case node:
-                waiting += ast.iter_child_nodes(node)
-    return found
-
-
-def module_of(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-
-
 OURS = {module_of(path): path for path in MODULES}
 
 
-def modules_in(path: Path, *, for_types: bool) -> set[str]:
-    """Return the modules that a file imports, or from which it imports a name."""
-    names = imported(path.read_text("utf-8"), in_functions=False, for_types=for_types)
-    return {name if name in OURS else name.rpartition(".")[0] or name for name in names}
-
-
-NEEDS = {module: modules_in(path, for_types=False) for module, path in OURS.items()}
+NEEDS = {module: modules_in(path, in_functions=False, for_types=False) for module, path in OURS.items()}
 """Module → modules that it imports."""
 
-NAMES = {module: modules_in(path, for_types=True) for module, path in OURS.items()}
+NAMES = {module: modules_in(path, in_functions=False, for_types=True) for module, path in OURS.items()}
 """The same, including imports for the type checker only."""
 
 
@@ -138,7 +109,7 @@ def room(module: str) -> str:
 
 
 def is_declared_pure(path: Path) -> bool:
-    return "(pure" in (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").partition("\n")[0]
+    return "(pure" in (ast.get_docstring(tree_of(path)) or "").partition("\n")[0]
 
 
 PURE = [path for path in MODULES if label(path.parent) in PURE_FOLDERS or is_declared_pure(path)]
@@ -146,7 +117,7 @@ PURE = [path for path in MODULES if label(path.parent) in PURE_FOLDERS or is_dec
 
 @pytest.mark.parametrize("path", PURE, ids=label)
 def test_pure_module_reaches_no_io_module(path: Path) -> None:
-    needed = imported(path.read_text("utf-8")) | reached(module_of(path))
+    needed = imported(path) | reached(module_of(path))
 
     assert set() == {name.partition(".")[0] for name in needed} & BANNED_IN_PURE
 
@@ -241,7 +212,7 @@ def importers() -> dict[str, set[str]]:
     """Return module → modules of the package that import it, also within functions."""
     found: dict[str, set[str]] = {}
     for module, path in OURS.items():
-        names = imported(path.read_text("utf-8"))
+        names = imported(path)
         for needed in {name if name in OURS else name.rpartition(".")[0] for name in names} & OURS.keys() - {module}:
             found.setdefault(needed, set()).add(module)
     return found
@@ -282,10 +253,10 @@ SPREAD = {"bounds.arguments()": Bounds(1, 1).arguments()}
 """Names of arguments that a store passes as a mapping, by the expression of the mapping."""
 
 
-def calls(source: str) -> dict[str, set[str]]:
+def calls(store: Path) -> dict[str, set[str]]:
     """Return script → names of the arguments with which the store calls it."""
     found: dict[str, set[str]] = {}
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree_of(store)):
         match node:
             case ast.Call(func=ast.Attribute(attr="_call"), args=[ast.Constant(value=str(script)), *_], keywords=keywords):
                 assert script not in found, f"{script} is called twice"
@@ -295,7 +266,7 @@ def calls(source: str) -> dict[str, set[str]]:
     return found
 
 
-CALLS = {folder: calls((PACKAGE / store).read_text("utf-8")) for folder, store in STORES.items()}
+CALLS = {folder: calls(PACKAGE / store) for folder, store in STORES.items()}
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=label)

@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 import streams_app
+from tests.imports import tree_of
 
 PACKAGE = Path(streams_app.__file__).parent
 TESTS = Path(__file__).parent
@@ -37,7 +38,7 @@ a setting (`patience`), or a field of a payload.
 
 
 def modules(*folders: Path) -> list[tuple[Path, ast.Module]]:
-    return [(path, ast.parse(path.read_text("utf-8"))) for folder in folders for path in sorted(folder.rglob("*.py"))]
+    return [(path, tree_of(path)) for folder in folders for path in sorted(folder.rglob("*.py"))]
 
 
 def defined(tree: ast.AST) -> Iterator[str]:
