@@ -29,6 +29,7 @@ import redis.asyncio
 from streams_app.embedded import Broker, Valkey
 from streams_app.errors import ConfigurationError
 from streams_app.health.status import Status
+from tests import fork_server
 from tests.helpers import wait_until_sync
 from tests.servers import prometheus
 from tests.servers.apache_kafka import ApacheKafka
@@ -332,6 +333,13 @@ def _no_process_is_left() -> Iterator[None]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         pytest.fail(f"processes left by the tests: {left}", pytrace=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _fork_server(_no_process_is_left: None) -> Iterator[None]:
+    """Processes of the program are forked, see :mod:`tests.fork_server`."""
+    with fork_server.session():
+        yield
 
 
 def _descendants(token: str) -> dict[int, str]:

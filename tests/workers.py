@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import signal
 import sys
@@ -15,9 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from streams_app.embedded.child import Child
+from tests.fork_server import start_process
 from tests.helpers import wait_until
-from tests.servers.cache import ROOT
 
 _LISTENS = re.compile(r"http listens url=(http://[\w.:\[\]-]+)")
 
@@ -37,10 +35,8 @@ class WorkerProcess:
     ) -> None:
         home = Path(tempfile.mkdtemp(prefix="worker-", dir=directory))
         command = self.command(config, arguments)
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        # A Child: it ends with the tests, even if they are killed.
-        self._child = Child("worker", command, home, {"PYTHONPATH": path, **(environment or {})})
-        self._process = self._child._process
+        self._log_path = home / "server.log"
+        self._process = start_process("worker", command, home, environment or {})
 
     def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
         """Return the command line."""
@@ -49,7 +45,7 @@ class WorkerProcess:
     @property
     def pid(self) -> int:
         """Process id."""
-        return self._child.pid
+        return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
@@ -64,7 +60,7 @@ class WorkerProcess:
 
     def log(self) -> str:
         """Return its output to stdout and stderr."""
-        return self._child.log_path.read_text("utf-8", errors="replace")
+        return self._log_path.read_text("utf-8", errors="replace")
 
     async def get(self, path: str) -> tuple[int, str]:
         """Return status and body of its answer; status 0 if it does not answer."""

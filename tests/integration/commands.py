@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import fork_server
 from tests.conftest import Names
 from tests.integration.site import write_config
-from tests.servers.cache import ROOT
 
 CANARY = "canary-7f3a9c"
 LIMIT_SECONDS = 120
@@ -36,18 +34,8 @@ class Ran:
 
 def run(*arguments: str, cwd: Path | None = None, **environment: str) -> Ran:
     """Run a command to its end; fail if the output contains the canary secret or a traceback."""
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "streams_app", *arguments]
-    done = subprocess.run(
-        command,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": path, **environment},
-        stdin=subprocess.DEVNULL,
-    )
+    done = fork_server.run(command, cwd or Path.cwd(), environment, LIMIT_SECONDS)
     ran = Ran(done.returncode, done.stdout, done.stderr)
     assert CANARY not in ran.text
     assert "Traceback" not in ran.text, ran.text
