@@ -64,7 +64,8 @@ def room_finding(journals: Sequence[JournalSettings], servers: Collection[Mappin
         return Finding(Level.OK, f"journals ({names}) may take {_megabytes(wanted)} of Redis, which does not say how much it has")
     text = f"journals ({names}) may take {_megabytes(wanted)}; {what} of Redis is {_megabytes(room)}"
     if wanted * 100 > room * MAX_PERCENT:
-        return Finding(Level.WARNING, text, "lower max_bytes, or give Redis more: once it is full, journals lose their past first")
+        advice = "lower max_bytes, or give Redis more memory: if Redis is full, journals remove their oldest events first"
+        return Finding(Level.WARNING, text, advice)
     return Finding(Level.OK, text)
 
 
@@ -88,9 +89,11 @@ def source_findings(journal: JournalSettings, config: Mapping[str, str], partiti
         advice = f"after a loss of Redis it reaches no further back than the topic: retention.ms={journal.keep_ms} or more"
         found.append(Finding(Level.WARNING, what, advice))
     if "compact" in config.get("cleanup.policy", ""):
-        what = f"topic {journal.source} is compacted: after a loss of Redis journal {journal.name} has one event of each record key"
-        found.append(Finding(Level.WARNING, what, "a topic that is not compacted"))
-    return found or [Finding(Level.OK, f"topic {journal.source} keeps what journal {journal.name} does")]
+        loss = f"if Redis loses its data, journal {journal.name} can restore only the newest event of each record key"
+        what = f"topic {journal.source} is compacted: {loss}"
+        found.append(Finding(Level.WARNING, what, "use a topic that is not compacted"))
+    what = f"retention of topic {journal.source} suffices to restore journal {journal.name} after a loss of Redis"
+    return found or [Finding(Level.OK, what)]
 
 
 def _megabytes(size: int) -> str:

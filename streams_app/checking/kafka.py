@@ -26,9 +26,10 @@ async def kafka_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
     kafka = settings.kafka
     hosts = [server.strip().rsplit(":", 1)[0].strip("[]") for server in kafka.bootstrap_servers.split(",")]
     if kafka.security_protocol == "PLAINTEXT" and any(host not in LOOPBACK for host in hosts):
-        yield Finding(Level.WARNING, "Kafka is spoken to in plain text over the network", "set kafka.security_protocol = SASL_SSL")
+        what = "the connection to Kafka is not encrypted and leaves this machine"
+        yield Finding(Level.WARNING, what, "set kafka.security_protocol = SASL_SSL")
     for fault in faults_of(settings.folds):
-        yield Finding(Level.ERROR, fault, "a worker does not start with so many")
+        yield Finding(Level.ERROR, fault, "declare fewer folds of this source: a worker does not start with these")
     topics = _topics(settings)
     try:
         async with admin_client(kafka) as client:

@@ -77,7 +77,7 @@ def origin_findings(settings: Settings) -> list[Finding]:
     if not settings.live:
         return []
     whose = ", ".join(origins) or "no other origin: live_server.origins names the origins of other pages"
-    return [Finding(Level.OK, f"live views are served to pages of their own host, and to {whose}")]
+    return [Finding(Level.OK, f"live views accept pages from the host of the server, and from {whose}")]
 
 
 def descriptor_findings(settings: Settings, descriptors: int) -> list[Finding]:

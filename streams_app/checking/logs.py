@@ -104,7 +104,8 @@ async def _compared(settings: Settings, reader: ComparedReader, read: Read) -> l
                 if (common := await common_end(kept, partial(checksum_at, consumer, tp))) is not None:
                     found.append(went_back(reader, tp, min(common, end), so_far))
     if not found and read:
-        found.append(Finding(Level.OK, f"{reader.name} has read the logs that are there ({len(read)} partitions)"))
+        what = f"{reader.name} has read the current logs: topics and records match its stored positions ({len(read)} partitions)"
+        found.append(Finding(Level.OK, what))
     return found
 
 

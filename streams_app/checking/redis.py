@@ -39,7 +39,7 @@ async def redis_findings(settings: Settings, clock: Clock) -> AsyncGenerator[Fin
     try:
         hosts = {host for host, _ in settings.redis.nodes}
         if not settings.redis.url.startswith("rediss") and not hosts <= set(LOOPBACK):
-            yield Finding(Level.WARNING, "Redis is spoken to in plain text over the network", "use rediss:// (TLS)")
+            yield Finding(Level.WARNING, "the connection to Redis is not encrypted and leaves this machine", "use rediss:// (TLS)")
         for finding in [*await _sentinel_findings(redis), *await _all_server_findings(redis, url)]:
             yield finding
         await require_redis_rights(redis, probe_key(settings.app_id))

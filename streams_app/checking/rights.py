@@ -32,7 +32,7 @@ async def rights_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
     hidden = {one.name for one in missing if one.kind == TOPIC}
     for one in others:
         if one.name not in hidden:
-            yield Finding(Level.WARNING, str(one), f"where that is wanted: {one.command(settings.kafka)}")
+            yield Finding(Level.WARNING, str(one), f"if this is needed, grant it: {one.command(settings.kafka)}")
 
 
 def _described_configs(settings: Settings) -> Iterator[RequiredRight]:

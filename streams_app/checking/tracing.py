@@ -14,4 +14,5 @@ def tracing_finding(settings: Settings) -> Finding | None:
         tracing = tracing_of(settings)
     except ConfigurationError as error:
         return Finding(Level.ERROR, "tracing.enabled: opentelemetry-api is not installed", error.faults[0].rpartition("; ")[2])
-    return None if tracing is None else Finding(Level.OK, "tracing is on, spans go where the SDK of OpenTelemetry sends them")
+    what = "tracing is enabled; the configuration of the OpenTelemetry SDK decides where spans are exported"
+    return None if tracing is None else Finding(Level.OK, what)

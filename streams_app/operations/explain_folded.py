@@ -61,8 +61,8 @@ async def explain_folded_event(settings: Settings, fold: Fold, partition: int, o
         return lay_out(f"{name} was folded into {group}, which was dropped: it is in no record.", lines, width)
     if rows and offset >= rows[0]["first_offset"]:
         return lay_out(f"{name} is folded into {group}, which is open: its record has not been emitted yet.", lines, width)
-    text = f"{name} was folded into {group}, and has left with a record in {fold.output}, or was dropped more than a week ago."
-    return lay_out(text, lines, width)
+    closed = f"its record is in {fold.output}, unless the group was dropped more than a week ago"
+    return lay_out(f"{name} was folded into {group}, which is closed: {closed}.", lines, width)
 
 
 async def _record(settings: Settings, fold: Fold, partition: int, offset: int) -> tuple[Any, int]:

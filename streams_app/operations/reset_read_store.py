@@ -48,9 +48,9 @@ class ResetEffect:
         """Describe for an operator what the reset would do, one sentence per step."""
         found, store = [], f"read store {self.store}"
         if self.records:
-            found.append(f"{counted(self.records, 'record')} of its output topic would be brought to {store} first")
+            found.append(f"{counted(self.records, 'record')} of its output topic would first be written to {store}")
         if self.values:
-            found.append(f"{counted(self.values, 'value')} in {store} would stay, and be replaced once folded again")
+            found.append(f"{counted(self.values, 'value')} in {store} would be kept until new records replace them")
         return found
 
 

@@ -59,6 +59,6 @@ async def test_topic_filled_beyond_the_old_fence_is_rejected_and_after_a_reset_e
 
     assert (1, 0, 0) == (exit_code, dry.code, done.code), log + dry.text + done.text
     assert "deleted and created again. Run `streams-app reset --fold folded`" in log
-    assert "of its output topic would be brought to read store dashboard first" in dry.out
+    assert "of its output topic would first be written to read store dashboard" in dry.out
     assert ({}, old, True) == (nothing, between, after)
     assert {name for _, name in new} == set(outcome.ids_of)

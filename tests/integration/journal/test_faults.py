@@ -92,7 +92,7 @@ async def test_check_reports_what_a_journal_cannot_keep(journaled: Journaled) ->
     report = " ".join(checked.out.split())
 
     assert "is kept for 1 min, and journal accounts keeps 2 d of it" in report
-    assert "is compacted: after a loss of Redis journal accounts has one event of each record key" in report
+    assert "is compacted: if Redis loses its data, journal accounts can restore only the newest event of each record key" in report
     assert "journals (accounts) may take 1000000000 MB" in report
     assert "lower max_bytes, or give Redis more" in report
 

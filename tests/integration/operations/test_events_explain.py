@@ -196,7 +196,7 @@ async def test_event_whose_group_was_dropped_is_explained_for_a_subscriber_of_th
     assert "which is open: its record has not been emitted yet" in found[2]
     assert "is in no known group: it is a dead letter of the fold, not-json" in found[3]
     assert found[4].startswith(f"{tp}:9 is not folded yet.")
-    assert f"{tp}:2 was folded into group a of fold folded, and has left with a record in" in left
+    assert f"{tp}:2 was folded into group a of fold folded, which is closed: its record is in" in left
     assert "a of fold folded is open" in group
     assert all(re.search(r"dropped 2 events of \S+, offsets 0 to 1, .*: a loop", text) for text in (group, nothing))
     assert nothing.startswith("a is not open in fold folded; it was dropped, without a record.")
