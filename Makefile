@@ -48,7 +48,7 @@ lint: install ## ruff and mypy
 	@$(BIN)/mypy
 
 # the tables of docs/reference.md and docs/compared.md, from the code
-docs: install ## writes the tables of docs/
+docs: install ## writes the tables of docs/, and the picture of the rooms
 	@$(BIN)/python -m tests.reference
 
 # make bench ARGS="--loads hot --runs 1"; `make bench QUICK=1 ARGS="--check-ratio 0.5"`: a minute, fails below half of the README's ratio

@@ -7,7 +7,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-PAGES = [ROOT / "README.md", ROOT / "streams_app" / "kafka" / "patches" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "streams_app" / "kafka" / "patches" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 
 
 def name_of(page: Path) -> str:

@@ -28,6 +28,7 @@ from streams_app.folding.store.replies import CAUSES
 from streams_app.health.metric_table import METRICS
 from streams_app.reasons import REASONS
 from streams_app.settings import Settings
+from tests import rooms
 from tests.comparison import page
 
 ROOT: Final = Path(__file__).parents[1]
@@ -195,3 +196,4 @@ if __name__ == "__main__":
     REFERENCE.write_text(written(REFERENCE.read_text("utf-8")), "utf-8")
     RECORD_SCHEMA.write_text(with_reasons(RECORD_SCHEMA.read_text("utf-8")), "utf-8")
     page.PAGE.write_text(page.written(), "utf-8")
+    rooms.PAGE.write_text(rooms.written(rooms.PAGE.read_text("utf-8")), "utf-8")

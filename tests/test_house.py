@@ -43,8 +43,8 @@ BY_REDIS_TIME = {"subscribers/state/lua/lease.lua"}
 MAX_LINES = 450
 
 TOP_LEVEL = {
-    ".ci", ".dockerignore", ".github", ".gitignore", "CHANGELOG.md", "Dockerfile", "LICENSE", "MANIFEST.in", "Makefile",
-    "README.md", "benchmarks", "constraints.txt", "deploy", "docker-compose.yml", "docs", "examples", "pyproject.toml",
+    ".ci", ".dockerignore", ".github", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "Dockerfile", "LICENSE", "MANIFEST.in",
+    "Makefile", "README.md", "benchmarks", "constraints.txt", "deploy", "docker-compose.yml", "docs", "examples", "pyproject.toml",
     "streams_app", "tests",
 }  # fmt: skip
 BANNED_IN_PURE = {"redis", "faust", "aiokafka", "time", "os", "asyncio"}

@@ -67,7 +67,13 @@ def fault_in(call: str) -> str | None:
     if not re.search(rf"^{re.escape(target)}:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE):
         return f"no target {target!r}"
     given = [word.removeprefix("ARGS=") for word in settings if word.startswith("ARGS=")]
-    return waiting_for_label(shlex.split(given[0]), COMMANDS_OF_TARGETS[target]) if given else None
+    if not given:
+        return None
+    arguments = shlex.split(given[0])
+    if target == "test":  # those of pytest
+        missing = [word for word in arguments if word.startswith("tests/") and not (ROOT / word).exists()]
+        return f"no tests {missing[0]}" if missing else None
+    return waiting_for_label(arguments, COMMANDS_OF_TARGETS[target])
 
 
 def anchors(page: Path) -> set[str]:
