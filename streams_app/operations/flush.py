@@ -63,27 +63,28 @@ async def flush(settings: Settings, fold: Fold, group: str | None, timeout_secon
         return FlushResult(sum(requested.values()), len(requested))
 
 
-async def _request_all(redis: Redis, shards: list[StoredShard]) -> dict[StoredShard, int]:
+async def _request_all(redis: Redis, shards: list[StoredShard]) -> dict[str, int]:
+    """Store the requests; return the number of open groups by the Redis key of the request."""
     requested = {}
     for shard in shards:
         count: Any = await redis.zcard(shard.keys.first)
         if count:
             await redis.sadd(shard.keys.flush, EVERYTHING)
-            requested[shard] = count
+            requested[shard.keys.flush] = count
     return requested
 
 
-async def _request_one(redis: Redis, shards: list[StoredShard], fold: Fold, group: str) -> dict[StoredShard, int]:
+async def _request_one(redis: Redis, shards: list[StoredShard], fold: Fold, group: str) -> dict[str, int]:
     found = [each for each in await find(redis, shards, group) if each.row is not None]
     if not found:
         raise ConfigurationError([f"{escaped(group)} is not open in fold {fold.name}; see `streams-app groups explain`"])
     for each in found:
         await redis.sadd(each.shard.keys.flush, each.member)
-    return {each.shard: 1 for each in found}
+    return {each.shard.keys.flush: 1 for each in found}
 
 
-async def _pending(redis: Redis, requested: dict[StoredShard, int]) -> bool:
-    for shard in requested:
-        if await redis.exists(shard.keys.flush):
+async def _pending(redis: Redis, requested: dict[str, int]) -> bool:
+    for key in requested:
+        if await redis.exists(key):
             return True
     return False
