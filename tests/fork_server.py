@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -62,9 +63,21 @@ def is_forkable(command: Sequence[str], environment: Mapping[str, str]) -> bool:
         _Session.is_open
         and sys.platform == "linux"
         and list(command[:3]) == [sys.executable, "-m", "streams_app"]
-        and environment.get("PYTHONPATH") == PYTHONPATH
+        and _is_importable(environment.get("PYTHONPATH", "").split(os.pathsep))
         and not [name for name in differing - {"PYTHONPATH"} if name.startswith(_OF_INTERPRETER)]
     )
+
+
+def _is_importable(path: Sequence[str]) -> bool:
+    """Return whether a forked process imports the same modules as a new one with this search path.
+
+    It must contain the path of the server; what further folders contain must not have the name of another module.
+    """
+    if not {*PYTHONPATH.split(os.pathsep)} <= {*path}:
+        return False
+    own = [Path(folder) for folder in path if folder not in PYTHONPATH.split(os.pathsep)]
+    names = {entry.name.partition(".")[0] for folder in own if folder.is_dir() for entry in folder.iterdir()}
+    return not [name for name in names if name.isidentifier() and find_spec(name) is not None]
 
 
 class ForkedProcess:
@@ -298,6 +311,7 @@ def _become(parent: int, cwd: str, environment: dict[str, str], files: list[int]
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
+    sys.path[:0] = ["", *(folder for folder in environment["PYTHONPATH"].split(os.pathsep) if folder not in sys.path)]
     time.tzset()
     random.seed()
 
