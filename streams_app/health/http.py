@@ -21,7 +21,7 @@ from aiohttp import web
 
 from streams_app.clock import Clock
 from streams_app.errors import TryAgainError, UnknownFoldError
-from streams_app.health.http_connections import BACKLOG, IDLE_SECONDS, Connections, connection_limit
+from streams_app.health.http_connections import BACKLOG, Connections, connection_limit
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import CAUSES, Status
 from streams_app.settings import HttpSettings
@@ -119,10 +119,7 @@ class HttpServer:
 
     def _run(self, started: concurrent.futures.Future[int]) -> None:
         loop = asyncio.new_event_loop()
-        runner = web.AppRunner(
-            self._application(), access_log=None, handler_cancellation=True,
-            shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=IDLE_SECONDS,
-        )  # fmt: skip
+        runner = web.AppRunner(self._application(), handler_cancellation=True, shutdown_timeout=SHUTDOWN_SECONDS)
         try:
             try:
                 port = loop.run_until_complete(self._listen(runner))

@@ -12,6 +12,10 @@ import resource
 from collections.abc import Callable
 from typing import Final, cast
 
+from aiohttp import web
+
+from streams_app.health.http_errors import JsonRequestHandler, UnexpectedErrors
+
 REQUEST_SECONDS: Final = 10.0
 """Maximum time from opening a connection to its first byte, and from the first byte of a request to the end of its headers."""
 
@@ -53,13 +57,14 @@ class Connections:
         self.request_seconds = request_seconds
         self.idle_seconds = idle_seconds
         self._open: dict[asyncio.BaseTransport, BoundedConnection] = {}
+        self._errors = UnexpectedErrors()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def factory(self, handler: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
-        """Return a function that creates the protocol of a connection; it wraps the HTTP protocol that ``handler`` creates."""
-        return lambda: BoundedConnection(self, handler())
+    def factory(self, server: web.Server) -> Callable[[], asyncio.Protocol]:
+        """Return a function that creates the protocol of a connection: an HTTP protocol whose errors are JSON, with time limits."""
+        return lambda: BoundedConnection(self, JsonRequestHandler(server, self._errors, IDLE_SECONDS))
 
     def opened(self, connection: BoundedConnection, transport: asyncio.Transport) -> None:
         """Add a new connection. Above the limit, close the other one that has waited longest for its client to send or read data.

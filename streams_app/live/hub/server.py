@@ -15,14 +15,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from importlib.resources import files
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import orjson
 from aiohttp import web
 
 from streams_app.clock import Clock
 from streams_app.formatting import suggestion
-from streams_app.health.http_connections import IDLE_SECONDS, Connections
+from streams_app.health.http_connections import Connections
+from streams_app.health.http_errors import status_reply
 from streams_app.health.metrics import Metrics
 from streams_app.live.hub.connection import Connection
 from streams_app.live.hub.hub import Hub
@@ -37,6 +37,9 @@ logger = logging.getLogger(__name__)
 MAX_VIEWS: Final = 8
 MAX_PAGE_BYTES: Final = 512
 TAB: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
+MAX_SHOWN_CHARACTERS: Final = 200
+"""Maximum number of characters of a header that the error about it repeats."""
+
 JSON_SECONDS: Final = 8.0
 """Timeout in seconds of a request for JSON. Such a request waits for the next poll, so its timeout exceeds that of Redis."""
 
@@ -138,10 +141,7 @@ class ViewServer:
         Args:
             shutdown_seconds: Maximum time, in seconds, for which the clean-up of the runner waits for responses in progress.
         """
-        return web.AppRunner(
-            self.application(), access_log=None, handler_cancellation=True, shutdown_timeout=shutdown_seconds,
-            keepalive_timeout=IDLE_SECONDS,
-        )  # fmt: skip
+        return web.AppRunner(self.application(), handler_cancellation=True, shutdown_timeout=shutdown_seconds)
 
     async def check_forever(self) -> None:
         """Once a second, send due beats, end streams whose token is no longer valid, and disconnect browsers that do not read."""
@@ -175,7 +175,7 @@ class ViewServer:
             self._metrics.live_refused.labels(reason=error.reason).inc()
             response = _json({"error": str(error)}, error.status, error.headers)
         except web.HTTPException as error:
-            response = _json({"error": f"{error.reason}: {request.method} {request.path}"}, error.status)
+            response = status_reply(request, error)
         finally:
             self.sockets.request_ends(request.transport)
         if not response.prepared:
@@ -189,10 +189,10 @@ class ViewServer:
         origin = request.headers.get("Origin")
         if origin is None:
             return {"Vary": "Origin"}
-        if origin not in self._server.origins and urlsplit(origin).netloc != request.host:
-            raise RequestError(
-                403, "origin", f"pages of {origin} are not allowed: live_server.origins does not contain this origin"
-            )
+        is_own = origin.removeprefix("https://").removeprefix("http://") == request.host
+        if origin not in self._server.origins and not (is_own and "://" in origin):
+            shown = ascii(origin[:MAX_SHOWN_CHARACTERS])[1:-1]
+            raise RequestError(403, "origin", f"pages of {shown} are not allowed: live_server.origins does not contain this origin")
         return {"Access-Control-Allow-Origin": origin, "Access-Control-Allow-Credentials": "true", "Vary": "Origin"}
 
     async def _live_js(self, _: web.Request) -> web.Response:

@@ -13,6 +13,7 @@ import redis.asyncio
 
 from tests.conftest import Names
 from tests.helpers import wait_until
+from tests.integration.health.odd_requests import ODD, answer_to, errors_of
 from tests.integration.hubs import LIMIT_SECONDS, SECRET, Owner, now_ms, secret_file
 from tests.integration.live.hub.views import NEWS, PRIVATE, TAB_A, VISITORS, WHO, Start, cookie, token
 
@@ -97,6 +98,28 @@ async def test_invalid_request_is_rejected_with_an_instruction(
 
     assert status == found, text
     assert message in text
+
+
+async def test_odd_request_gets_json_and_no_line_in_the_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    async with start(VISITORS) as hub:
+        port = urlsplit(hub.url).port
+        for odd in ODD:
+            status, answer = await answer_to(port, odd.sent.replace(b"/metrics", b"/live.js"))
+            assert odd.status == status, (odd, answer)
+            assert status == 200 or odd.error in answer["error"], odd
+
+    assert [] == errors_of(caplog)
+
+
+@pytest.mark.parametrize("origin", ["null", "http://[", "http://[::1", "http://a:b:c", "b\xff", "//", "x", "http://y@x"], ids=ascii)
+async def test_odd_origin_is_rejected(start: Start, caplog: pytest.LogCaptureFixture, origin: str) -> None:
+    async with start(VISITORS) as hub:
+        sent = b"GET /live/7?view=visitors HTTP/1.1\r\nHost: x\r\nOrigin: %s\r\n\r\n" % origin.encode("latin-1")
+        status, answer = await answer_to(urlsplit(hub.url).port, sent)
+
+    assert 403 == status
+    assert "are not allowed" in answer["error"]
+    assert [] == errors_of(caplog)
 
 
 @pytest.mark.parametrize("name", [b"\xff", b"%FF", b"%ED%A0%80", b"\xed\xa0\x80"])
