@@ -65,7 +65,7 @@ class HttpServer:
         self._status = status
         self._metrics = metrics
         self._clock = clock
-        self._connections = Connections(connection_limit())
+        self._connections = Connections(connection_limit(), clock)
         self._added: dict[str, tuple[Handler, str]] = {}
         self._closing: list[Callable[[], Awaitable[None]]] = []
         self._listener: asyncio.Server | None = None

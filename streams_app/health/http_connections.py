@@ -14,6 +14,7 @@ from typing import Final, cast
 
 from aiohttp import web
 
+from streams_app.clock import Clock
 from streams_app.health.http_errors import JsonRequestHandler, UnexpectedErrors
 
 REQUEST_SECONDS: Final = 10.0
@@ -45,11 +46,14 @@ class Connections:
     answered even if other clients hold many connections open.
     """
 
-    def __init__(self, limit: int, request_seconds: float = REQUEST_SECONDS, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(
+        self, limit: int, clock: Clock, request_seconds: float = REQUEST_SECONDS, idle_seconds: float = IDLE_SECONDS
+    ) -> None:
         """Start without connections.
 
         Args:
             limit: Maximum number of connections.
+            clock: Clock of this machine.
             request_seconds: See :data:`REQUEST_SECONDS`.
             idle_seconds: See :data:`IDLE_SECONDS`.
         """
@@ -57,7 +61,7 @@ class Connections:
         self.request_seconds = request_seconds
         self.idle_seconds = idle_seconds
         self._open: dict[asyncio.BaseTransport, BoundedConnection] = {}
-        self._errors = UnexpectedErrors()
+        self._errors = UnexpectedErrors(clock)
 
     def __len__(self) -> int:
         return len(self._open)

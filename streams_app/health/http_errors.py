@@ -14,6 +14,8 @@ import orjson
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, InvalidHeader, InvalidURLError, LineTooLong
 
+from streams_app.clock import Clock
+
 logger = logging.getLogger(__name__)
 
 MAX_URL_BYTES: Final = 8_190
@@ -22,7 +24,7 @@ MAX_HEADER_BYTES: Final = 8_192
 of aiohttp contains identifies the part of the request."""
 
 MAX_HEADERS: Final = 128
-TRACE_SECONDS: Final = 60.0
+TRACE_MS: Final = 60_000
 """Minimum time between two log messages that contain the trace of an unexpected error."""
 
 _LONGEST_PATH: Final = 200
@@ -63,16 +65,22 @@ def parse_error_reply(error: HttpProcessingError) -> web.Response:
 
 
 class UnexpectedErrors:
-    """Logs unexpected errors of handlers with their trace, at most once per :data:`TRACE_SECONDS`."""
+    """Logs unexpected errors of handlers with their trace, at most once per :data:`TRACE_MS`."""
 
-    def __init__(self) -> None:
-        self._traced_at: float | None = None
+    def __init__(self, clock: Clock) -> None:
+        """Create the log of a server that has had no error.
+
+        Args:
+            clock: Clock of this machine.
+        """
+        self._clock = clock
+        self._traced_ms: int | None = None
 
     def trace(self, error: BaseException | None) -> None:
         """Log an error, unless another one was logged shortly before."""
-        now = asyncio.get_running_loop().time()
-        if self._traced_at is None or now - self._traced_at >= TRACE_SECONDS:
-            self._traced_at = now
+        now_ms = self._clock.monotonic_ms()
+        if self._traced_ms is None or now_ms - self._traced_ms >= TRACE_MS:
+            self._traced_ms = now_ms
             logger.error("an HTTP request failed with an unexpected error: please report this", exc_info=error)
 
 

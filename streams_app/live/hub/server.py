@@ -103,7 +103,7 @@ class ViewServer:
         self._clock = clock
         self._metrics = metrics
         self.max_streams = connections_within(self._server.connections)
-        self.sockets = Connections(self.max_streams + RESERVE)
+        self.sockets = Connections(self.max_streams + RESERVE, clock)
         self._streams: set[EventStream] = set()
         self._is_ending = False
         self._all_left = asyncio.Event()

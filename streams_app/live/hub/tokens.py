@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,6 +24,12 @@ SKEW_MS: Final = 60_000
 
 MAX_SUB_BYTES: Final = 256
 
+OPTIONS: Final = {
+    "require": ["exp", "pages"],
+    **dict.fromkeys(("verify_exp", "verify_iat", "verify_nbf", "verify_aud", "verify_iss", "verify_sub", "verify_jti"), False),
+}
+"""Options of PyJWT: it verifies the signature. The claims are verified here, with the clock of the hub, and errors name them."""
+
 
 class TokenError(Exception):
     """The token of a browser was rejected; the message contains the reason but no part of the token."""
@@ -36,11 +43,13 @@ class PageToken:
         pages: Names of pages. A name that ends with ``*`` stands for all names with this prefix.
         sub: Name of the user; "" if the token has none.
         expires_ms: Time from which the token is no longer valid.
+        begins_ms: Time from which the token is valid; 0 if the token names none.
     """
 
     pages: tuple[str, ...]
     sub: str
     expires_ms: int
+    begins_ms: int = 0
 
     def allows(self, page: str) -> bool:
         """Return whether the token grants access to a page."""
@@ -61,7 +70,7 @@ class TokenVerifier:
         self._secrets = server.secrets
 
     def accepted(self, text: str | None) -> PageToken:
-        """Verify signature, content and expiry of a token, and return its content.
+        """Verify signature, content and times of a token, and return its content.
 
         If the file of the secrets cannot be read, the secrets that were read before are used.
 
@@ -76,6 +85,8 @@ class TokenVerifier:
             raise TokenError("the token has expired")
         if token.expires_ms > now_ms + LONGEST_MS + SKEW_MS:
             raise TokenError("the token expires in more than 24 h: exp must be nearer")
+        if token.begins_ms > now_ms:
+            raise TokenError("the token is not valid yet: its nbf is in the future")
         return token
 
     def _claims(self, text: str) -> dict[str, Any]:
@@ -86,14 +97,14 @@ class TokenVerifier:
             logger.warning("the secrets cannot be read, the previous ones still apply error=%s", error)
         for secret in self._secrets:
             try:
-                # Times are compared with the clock of the hub, not by the library, so that tests can control the time.
-                unchecked = {"verify_exp": False, "verify_iat": False, "verify_nbf": False, "require": ["exp", "pages"]}
-                found: dict[str, Any] = jwt.decode(text, secret, algorithms=[ALGORITHM], options=unchecked)  # type: ignore[arg-type]  # the options are a TypedDict
+                found: dict[str, Any] = jwt.decode(text, secret, algorithms=[ALGORITHM], options=OPTIONS)  # type: ignore[arg-type]  # the options are a TypedDict
             except jwt.InvalidSignatureError:
                 continue
             except jwt.MissingRequiredClaimError as error:
                 raise TokenError(f"the token has no {error.claim}") from error
-            except jwt.InvalidTokenError as error:
+            except jwt.InvalidAlgorithmError as error:
+                raise TokenError(f"the token must be signed with {ALGORITHM}") from error
+            except (jwt.InvalidTokenError, ValueError, RecursionError) as error:
                 raise TokenError("the token cannot be read") from error
             return found
         raise TokenError("the token is not signed with a secret that is accepted")
@@ -105,9 +116,16 @@ def _token_of(claims: dict[str, Any]) -> PageToken:
         raise TokenError("pages of the token must be a list of names, in Unicode")
     if (written := _bytes_of(sub)) is None or len(written) > MAX_SUB_BYTES:
         raise TokenError(f"sub of the token must be a string of at most {MAX_SUB_BYTES} bytes, in Unicode")
-    if isinstance(expires, bool) or not isinstance(expires, int | float) or not 0 < expires < 2**40:
-        raise TokenError("exp of the token must be a time in seconds")
-    return PageToken(tuple(pages), sub, int(expires * 1000))
+    if claims.get("aud") is not None:
+        raise TokenError("the token has the claim aud, so it is for another service: a token for live views has none")
+    return PageToken(tuple(pages), sub, _time_ms("exp", expires), _time_ms("nbf", claims.get("nbf", 0)))
+
+
+def _time_ms(name: str, claim: Any) -> int:
+    """Return a claim that is a time in seconds, in ms; a fraction of a ms counts as a whole one."""
+    if isinstance(claim, bool) or not isinstance(claim, int | float) or not 0 <= claim < 2**40:
+        raise TokenError(f"{name} of the token must be a time in seconds")
+    return math.ceil(claim * 1000)
 
 
 def _bytes_of(claim: Any) -> bytes | None:

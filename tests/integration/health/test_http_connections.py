@@ -15,6 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from streams_app.clock import SystemClock
 from streams_app.health.http import HttpServer
 from streams_app.health.http_connections import MAX_CONNECTIONS, Connections, connection_limit
 from streams_app.health.status import Status
@@ -152,7 +153,7 @@ def test_connection_limit_reserves_descriptors_for_the_worker(
 def test_connection_limit_exists_without_a_descriptor_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
-    assert MAX_CONNECTIONS == connection_limit() == Connections(connection_limit()).limit
+    assert MAX_CONNECTIONS == connection_limit() == Connections(connection_limit(), SystemClock()).limit
 
 
 class FewDescriptors(WorkerProcess):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,6 +12,7 @@ import jwt
 import pytest
 import redis.asyncio
 
+from streams_app.live.hub.tokens import COOKIE
 from tests.conftest import Names
 from tests.helpers import wait_until
 from tests.integration.health.odd_requests import ODD, answer_to, errors_of
@@ -65,6 +67,10 @@ def soon() -> int:
     return now_ms() // 1000 + 3600
 
 
+NESTED = f"{base64.urlsafe_b64encode(b'[' * 5_000).decode()}.e30.e30"
+"""A token whose header is nested deeper than the stack of Python."""
+
+
 @pytest.mark.parametrize(
     ("path", "headers", "status", "message"),
     [
@@ -77,8 +83,8 @@ def soon() -> int:
         ("/live/7?view=news&view=private", {}, 401, "a token is needed"),
         ("/live/7/events?view=private", {}, 401, "a token is needed"),
         ("/live/7?view=private", cookie("x.y.z"), 401, "cannot be read"),
-        ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": 2**31}, "none")), 401, "cannot be read"),
-        ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": 2**31}, "HS512")), 401, "cannot be read"),
+        ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": 2**31}, "none")), 401, "signed with HS256"),
+        ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": 2**31}, "HS512")), 401, "signed with HS256"),
         ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": 2**31}, secret="t" * 32)), 401, "not signed"),
         ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": 2**31})), 401, "more than 24 h"),
         ("/live/7?view=private", cookie(forged({"pages": ["*"]})), 401, "no exp"),
@@ -87,6 +93,13 @@ def soon() -> int:
         ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": "soon"})), 401, "time in seconds"),
         ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": soon(), "sub": "\ud800"})), 401, "sub of the token"),
         ("/live/7?view=private", cookie(forged({"pages": ["*", "\udfff"], "exp": soon()})), 401, "pages of the token"),
+        ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": soon(), "sub": 7})), 401, "sub of the token"),
+        ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": soon(), "nbf": soon()})), 401, "its nbf is in the future"),
+        ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": soon(), "nbf": "now"})), 401, "nbf of the token must be"),
+        ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": soon(), "nbf": True})), 401, "nbf of the token must be"),
+        ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": soon(), "aud": "shop"})), 401, "the claim aud"),
+        ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": soon(), "aud": []})), 401, "the claim aud"),
+        ("/live/7?view=private", cookie(NESTED), 401, "cannot be read"),
         ("/nothing", {}, 404, "Not Found"),
     ],
 )  # fmt: skip
@@ -136,6 +149,23 @@ async def test_page_name_that_is_no_text_does_not_affect_other_pages(start: Star
         await other.until("visitors", state="ok", count=2)
 
     assert answer.split()[1] in (b"200", b"400")
+
+
+async def test_token_is_valid_from_its_nbf_on(start: Start, tmp_path: Path) -> None:
+    claims = {"pages": ["7"], "exp": soon(), "nbf": now_ms() / 1000, "iat": soon(), "iss": "shop", "jti": 7}
+    async with start(PRIVATE, secret_file=secret_file(tmp_path)) as hub:
+        found = await hub.json("/live/7?view=private", headers=cookie(forged(claims)))
+
+    assert "private" == found["views"][0]["view"]
+
+
+async def test_binary_token_is_rejected(start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with start(PRIVATE, secret_file=secret_file(tmp_path)) as hub:
+        sent = b"GET /live/7?view=private HTTP/1.1\r\nHost: x\r\nCookie: %s=\xff.\xfe.\xed\xa0\x80\r\n\r\n" % COOKIE.encode()
+        status, answer = await answer_to(urlsplit(hub.url).port, sent)
+
+    assert (401, "the token cannot be read") == (status, answer["error"])
+    assert [] == errors_of(caplog)
 
 
 async def test_token_opens_only_its_own_pages(start: Start, tmp_path: Path) -> None:
