@@ -27,7 +27,7 @@ async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Fin
         _ = settings.live_server.secrets
     except ConfigurationError as error:
         yield Finding(Level.ERROR, str(error), "private live views cannot be served without it")
-    for finding in [*origin_findings(settings), *descriptor_findings(settings, max_descriptors())]:
+    for finding in [*origin_findings(settings), *hosts_findings(settings), *descriptor_findings(settings, max_descriptors())]:
         yield finding
     if not (asks and settings.live):
         return
@@ -78,6 +78,17 @@ def origin_findings(settings: Settings) -> list[Finding]:
         return []
     whose = ", ".join(origins) or "no other origin: live_server.origins names the origins of other pages"
     return [Finding(Level.OK, f"live views accept pages from the host of the server, and from {whose}")]
+
+
+def hosts_findings(settings: Settings) -> list[Finding]:
+    """Report whether any host name may be used to read public views (pure)."""
+    public = [view.name for view in settings.live if view.public]
+    if not public:
+        return []
+    if hosts := settings.live_server.hosts:
+        return [Finding(Level.OK, f"live views are served to requests for the hosts {', '.join(hosts)}")]
+    what = f"live_server.hosts is not set: {', '.join(public)} can be read by any page whose host name leads to the hub"
+    return [Finding(Level.OK, f"{what}; set it if public views are only for your network")]
 
 
 def descriptor_findings(settings: Settings, descriptors: int) -> list[Finding]:

@@ -314,9 +314,10 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_live_refused_total", "counter", ("reason",),
-        "Rejected requests for live views: token, page-not-in-token, origin, view, views, page, tab, full or redis; stalled: "
-        "connections of browsers that read nothing.",
-        "token: sessions end, or the secrets differ; full: see live_connections; origin: add it to live_server.origins.",
+        "Rejected requests for live views: token, page-not-in-token, origin, host, view, views, page, tab, full or redis; "
+        "stalled: connections of browsers that read nothing.",
+        "token: sessions end, or the secrets differ; full: see live_connections; origin, host: add it to live_server.origins or "
+        "live_server.hosts.",
     ),
     Description(
         "streams_app_journal_entries_total", "counter", ("journal",), "Events stored in a journal.",

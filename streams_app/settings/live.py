@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -36,6 +37,10 @@ OF_TOPICS: Final = ("source", "format", "page", "item", "only", "remove", "dead_
 """Settings that only views of topics have, not views of the kind ``presence``."""
 
 ORIGIN: Final = re.compile(r"https?://[^/?#\s@]+")
+
+ALLOWED_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\]", re.ASCII)
+
+PRIVATE_NETWORKS: Final = ("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7")
 
 Scalar = str | int | float | bool
 
@@ -208,6 +213,15 @@ class LiveServer(Section):
     """Maximum number of browser tabs that one server serves; more are rejected with 503."""
     origins: tuple[str, ...] = ()
     """Origins of pages from other hosts that may connect, exactly as a browser sends them: ``https://www.example.com``."""
+    hosts: tuple[str, ...] = ()
+    """Host names, without port, under which the server is requested: ``live.example.com``. Requests with another ``Host`` are
+    rejected, so that no web site can read public views by pointing its own name to the server; none: any host."""
+    proxies: tuple[str, ...] = PRIVATE_NETWORKS
+    """Addresses and networks of proxies in front of the server. For a connection from one of them, the address of the client is
+    the last one in ``X-Forwarded-For`` that is not one of them."""
+    tabs_per_client: Annotated[int, Field(ge=0, le=100_000)] = 20
+    """Maximum number of tabs that one address, or one ``sub`` of tokens, adds to the count of a page in a view with
+    ``kind = "presence"``, for each server. Further tabs see the page, but are not counted. 0: no limit."""
     secret_file: Path | None = None
     """File with the secret that signs tokens, at least 32 bytes; further lines hold earlier secrets, which stay valid."""
 
@@ -218,6 +232,24 @@ class LiveServer(Section):
         if wrong:
             raise ValueError(f"{wrong[0]!r} is not an origin: scheme and host in lower case, as in https://www.example.com")
         return origins
+
+    @field_validator("hosts")
+    @classmethod
+    def _check_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        wrong = [name for name in hosts if not ALLOWED_NAME.fullmatch(name)]
+        if wrong:
+            raise ValueError(f"{wrong[0]!r} is not a host: a name or address in lower case, without port: live.example.com, [::1]")
+        return hosts
+
+    @field_validator("proxies")
+    @classmethod
+    def _check_proxies(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
+        for proxy in proxies:
+            try:
+                ip_network(proxy)
+            except ValueError:
+                raise ValueError(f"{proxy!r} is not an address or a network, as in 10.1.2.3 or 10.0.0.0/8") from None
+        return proxies
 
     @model_validator(mode="after")
     def _check(self) -> LiveServer:
@@ -239,6 +271,11 @@ class LiveServer(Section):
     def beat_ms(self) -> int:
         """Interval at which the server confirms to each connected browser that its connection is alive, in ms."""
         return milliseconds(self.beat)
+
+    @property
+    def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """Networks of the proxies in front of the server."""
+        return tuple(ip_network(proxy) for proxy in self.proxies)
 
     @property
     def secrets(self) -> tuple[str, ...]:

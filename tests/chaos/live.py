@@ -80,7 +80,7 @@ class HubProcess(WorkerProcess):
     def __init__(self, stage: Stage, port: int) -> None:
         self.port = port
         config = stage.folder / f"hub-{port}.toml"
-        config.write_text(stage.config.read_text() + f'[live_server]\nport = {port}\nbeat = "1s"\n')
+        config.write_text(stage.config.read_text() + f'[live_server]\nport = {port}\nbeat = "1s"\ntabs_per_client = 0\n')
         super().__init__(config, stage.folder)
 
     def command(self, config: Path, arguments: Sequence[str]) -> list[str]:

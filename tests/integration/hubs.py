@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import redis.asyncio
+from yarl import URL
 
 from streams_app.clock import SystemClock
 from streams_app.health.metrics import Metrics
@@ -128,8 +129,8 @@ class RunningHub:
         self.session = session
         self._streams: list[Events] = []
 
-    async def events(self, path: str, **options: Any) -> Events:
-        response = await self.session.get(self.url + path, **options)
+    async def events(self, path: str | URL, **options: Any) -> Events:
+        response = await self.session.get(self.url + path if isinstance(path, str) else path, **options)
         assert response.status == 200, await response.text()
         self._streams.append(Events(response))
         return self._streams[-1]

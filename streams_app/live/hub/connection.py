@@ -45,23 +45,26 @@ class Connection:
         page: Name of the page.
         views: Views that the client requests.
         tab: Id of the browser tab, by which viewers are counted; None: the connection is not counted.
+        client: The address or user of the tab, whose number of counted tabs is limited; "": it is not limited.
         changed: Set when there is something to write, or the stream is to end.
         is_ending: Whether the stream is to end.
         is_beat_due: Whether a beat is to be written, see :meth:`beat`.
         replaced: Number of states that newer ones replaced before they were written, since the metric was last updated.
     """
 
-    def __init__(self, page: str, views: Sequence[LiveView], tab: str | None = None) -> None:
+    def __init__(self, page: str, views: Sequence[LiveView], tab: str | None = None, client: str = "") -> None:
         """Create a connection that has nothing to write yet.
 
         Args:
             page: Name of the page.
             views: Views that the client requests.
             tab: Id of the browser tab, by which viewers are counted; None: the connection is not counted.
+            client: The address or user of the tab, whose number of counted tabs is limited; "": it is not limited.
         """
         self.page = page
         self.views = views
         self.tab = tab
+        self.client = client
         self.changed = asyncio.Event()
         self.is_ending = False
         self.is_beat_due = True

@@ -77,7 +77,11 @@ class Hub:
         self._views = {view.name: view for view in settings.live}
         self._poller = Poller(settings.app_id, settings.live_of_topics, redis, self._scripts)
         self._presence = {
-            view.name: Presence(view, PresenceStore(self._scripts, presence_keys(settings.app_id, view.name), view.expiry_ms))
+            view.name: Presence(
+                view,
+                PresenceStore(self._scripts, presence_keys(settings.app_id, view.name), view.expiry_ms),
+                settings.live_server.tabs_per_client,
+            )
             for view in settings.live
             if not view.is_of_topic
         }
@@ -100,7 +104,7 @@ class Hub:
         for view in connection.views:
             self._open.setdefault((view.name, connection.page), set()).add(connection)
             if connection.tab is not None and view.name in self._presence:
-                self._presence[view.name].join(connection.page, connection.tab)
+                self._presence[view.name].join(connection.page, connection.tab, connection.client)
         self._waiting.add(connection)
         self._arrived.set()
 

@@ -24,6 +24,7 @@ from streams_app.formatting import suggestion
 from streams_app.health.http_connections import Connections
 from streams_app.health.http_errors import status_reply
 from streams_app.health.metrics import Metrics
+from streams_app.live.hub.addresses import client_of, is_allowed_authority
 from streams_app.live.hub.connection import Connection
 from streams_app.live.hub.hub import Hub
 from streams_app.live.hub.sockets import RESERVE, connections_within
@@ -33,6 +34,9 @@ from streams_app.settings import Settings
 from streams_app.settings.live import LiveView
 
 logger = logging.getLogger(__name__)
+
+PAGE: Final = "/live/{page:[^/]+}"
+"""Path of a page. By default, aiohttp accepts no braces in a part of a path."""
 
 MAX_VIEWS: Final = 8
 MAX_PAGE_BYTES: Final = 512
@@ -97,6 +101,7 @@ class ViewServer:
             has_page: Whether there is an example page at ``/``.
         """
         self._server = settings.live_server
+        self._proxies = self._server.proxy_networks
         self._views = {view.name: view for view in settings.live}
         self._hub = hub
         self._tokens = tokens
@@ -115,8 +120,8 @@ class ViewServer:
         application = web.Application(middlewares=[self._answer], client_max_size=1024)
         add = application.router.add_get
         add("/live.js", self._live_js)
-        add("/live/{page}", self._json)
-        add("/live/{page}/events", self._events, allow_head=False)
+        add(PAGE, self._json)
+        add(f"{PAGE}/events", self._events, allow_head=False)
         if self._page:
             add("/", self._example)
         return application
@@ -169,6 +174,7 @@ class ViewServer:
         allowed: dict[str, str] = {}
         self.sockets.request_begins(request.transport)
         try:
+            self._require_authority(request)
             allowed = self._allow_origin(request)
             response = await handler(request)
         except RequestError as error:
@@ -182,6 +188,12 @@ class ViewServer:
             for name, value in {**HEADERS, **allowed}.items():
                 response.headers.setdefault(name, value)
         return response
+
+    def _require_authority(self, request: web.Request) -> None:
+        authority = request.headers.get("Host")
+        if not is_allowed_authority(authority, self._server.hosts):
+            shown = ascii((authority or "")[:MAX_SHOWN_CHARACTERS])[1:-1]
+            raise RequestError(403, "host", f"the host {shown} is not allowed: live_server.hosts does not contain it")
 
     def _allow_origin(self, request: web.Request) -> dict[str, str]:
         if request.path == "/live.js":
@@ -225,7 +237,7 @@ class ViewServer:
         member = tab or secrets.token_urlsafe(12)
         if allowed is not None and any(view.people for view in views) and allowed[2].sub:
             member = f"{member} {allowed[2].sub}"
-        connection = Connection(page, views, member)
+        connection = Connection(page, views, member, self._client_of(request, allowed))
         stream = EventStream(connection, request, self._clock, self._metrics, allowed)
         headers = {**HEADERS, **self._allow_origin(request)}
         self._streams.add(stream)
@@ -237,6 +249,11 @@ class ViewServer:
             if self._is_ending and not self._streams:
                 self._all_left.set()
             self._hub.close(connection)
+
+    def _client_of(self, request: web.Request, allowed: tuple[TokenVerifier, str, PageToken] | None) -> str:
+        if allowed is not None and allowed[2].sub:
+            return f"sub {allowed[2].sub}"
+        return client_of(request.remote, request.headers.getall("X-Forwarded-For", ()), self._proxies)
 
     def _asked(self, request: web.Request) -> tuple[str, list[LiveView], tuple[TokenVerifier, str, PageToken] | None]:
         """Validate and authorize a request for views.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streams_app.checking.finding import Level
-from streams_app.checking.live import descriptor_findings, origin_findings
+from streams_app.checking.live import descriptor_findings, hosts_findings, origin_findings
 from streams_app.settings import Settings
 
 PRIVATE = {"name": "news", "kind": "list", "source": "events", "page": "p", "item": "i", "expiry": "1h"}
@@ -34,6 +34,15 @@ def test_token_sent_by_an_origin_without_tls_is_a_warning(origins: list[str], vi
 
     assert level == finding.level
     assert bool(finding.advice) == (level == Level.WARNING)
+
+
+def test_missing_list_of_hosts_is_reported_for_public_views_alone() -> None:
+    limited = settings([], public=True)
+    limited = limited.model_copy(update={"live_server": limited.live_server.model_copy(update={"hosts": ("live.example.com",)})})
+
+    assert [] == hosts_findings(settings([]))
+    assert ["live_server.hosts is not set"] == [one.text.partition(":")[0] for one in hosts_findings(settings([], public=True))]
+    assert ["live views are served to requests for the hosts live.example.com"] == [one.text for one in hosts_findings(limited)]
 
 
 @pytest.mark.parametrize(("connections", "descriptors", "warns"), [(1_000, 1_024, True), (1_000, 4_096, False), (50, 1_024, False)])

@@ -76,6 +76,13 @@ def test_environment_overrides_a_view_and_its_server(file: Path) -> None:
         ),
         ('[live_server]\norigins = ["example.com"]', "live_server.origins: 'example.com' is not an origin: scheme and host in "
          "lower case, as in https://www.example.com"),
+        ('[live_server]\nhosts = ["https://a.example"]', "live_server.hosts: 'https://a.example' is not a host: a name or "
+         "address in lower case, without port: live.example.com, [::1]"),
+        ('[live_server]\nhosts = ["a.example:80"]', "live_server.hosts: 'a.example:80' is not a host"),
+        ('[live_server]\nhosts = ["A.example"]', "live_server.hosts: 'A.example' is not a host"),
+        ('[live_server]\nproxies = ["10.1.2.3/8"]', "live_server.proxies: '10.1.2.3/8' is not an address or a network, as in "
+         "10.1.2.3 or 10.0.0.0/8"),
+        ('[live_server]\ntabs_per_client = -1', "live_server.tabs_per_client"),
         ('[live_server]\ninterval = "1ms"\nbeat = "2m"', "live_server: interval must be between 50ms and 10s; beat must be between "
          "1s and 1m"),
     ],

@@ -178,6 +178,20 @@ async def test_token_opens_only_its_own_pages(start: Start, tmp_path: Path) -> N
     assert 2 == len(found)
 
 
+async def test_only_configured_hosts_are_served(start: Start) -> None:
+    async with start(VISITORS, hosts=("live.example.com",)) as hub:
+        found = {}
+        for path in ("/live/7?view=visitors", "/live/7/events?view=visitors", "/live.js", "/", "/nothing"):
+            for authority in ("live.example.com:8090", "rebound.example", "127.0.0.1"):
+                async with hub.session.get(hub.url + path, headers={"Host": authority}) as response:
+                    found[path, authority] = response.status
+        rejection = await hub.rejection("/live/7?view=visitors", headers={"Host": "rebound.example"})
+
+    assert {403} == {status for (_, authority), status in found.items() if authority != "live.example.com:8090"}
+    assert [200, 200, 200, 404, 404] == [status for (_, authority), status in found.items() if authority == "live.example.com:8090"]
+    assert (403, "the host rebound.example is not allowed: live_server.hosts does not contain it") == rejection
+
+
 async def test_configured_and_own_origins_are_accepted(start: Start) -> None:
     async with start(NEWS, origins=("https://www.example.com",)) as hub:
         for origin in ("https://www.example.com", hub.url):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import pytest
 import redis.asyncio
+from yarl import URL
 
 from streams_app.embedded import Valkey
 from streams_app.live.core.state import Item
@@ -14,6 +16,7 @@ from streams_app.live.store.keys import presence_keys
 from streams_app.live.store.view_store import ViewMetadata
 from tests.conftest import Names
 from tests.helpers import wait_until
+from tests.integration.health.odd_requests import answer_to
 from tests.integration.hubs import LIMIT_SECONDS, Owner, RunningHub, now_ms, running_hub
 from tests.integration.live.hub.views import NEWS, SUPPORTERS, TAB_A, TAB_B, VISITORS, Start
 
@@ -57,6 +60,32 @@ async def test_json_response_matches_the_stream(start: Start, redis_client: redi
     assert ["supporters", "visitors"] == [view["view"] for view in found["views"]]
     assert [("ok", 1), ("ok", 0)] == [(view["state"], view["count"]) for view in found["views"]]
     assert [("ok", 0)] == [(view["state"], view["count"]) for view in never_seen["views"]]
+
+
+ODD_NAMES = [
+    "{7}", "{", "}", "}{", "{3F2504E0-4F89-11D3-9A0C-0305E82C3301}", "a/b", "/", "a%2Fb", "%", "%7B", "%252F", "?view=x", "#",
+    "a+b c", "&=;,:@!$'()*~", "[x]", "\"<i>\\`|^", "ü", "日本", "🦊", "e\u0301", "events", "7/events", "a\nb\t", "\x00\x7f", "...",
+    "*", "a" * 512,
+]  # fmt: skip
+
+
+async def test_page_of_any_name_is_opened(start: Start, redis_client: redis.asyncio.Redis, names: Names) -> None:
+    owner = Owner(redis_client, names.app_id, SUPPORTERS)
+    await owner.claim()
+    for name in ODD_NAMES:
+        await owner.put(name, name)
+    found = {}
+    async with start(SUPPORTERS) as hub:
+        port = urlsplit(hub.url).port
+        for name in ODD_NAMES:
+            for path in (quote(name, safe=""), "".join(f"%{byte:02x}" for byte in name.encode())):
+                request = f"GET /live/{path}?view=supporters HTTP/1.1\r\nHost: x\r\n\r\n"
+                found[path] = await answer_to(port, request.encode())
+            page = await hub.events(URL(f"{hub.url}/live/{quote(name, safe='')}/events?view=supporters", encoded=True))
+            await page.until("supporters", count=1)
+
+    wrong = {path: answer for path, answer in found.items() if answer[0] != 200 or answer[1]["views"][0]["count"] != 1}
+    assert {} == wrong
 
 
 async def test_view_without_a_worker_is_reading_and_has_no_value(start: Start) -> None:
