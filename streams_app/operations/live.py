@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from redis.asyncio import Redis
@@ -85,8 +85,9 @@ async def _page_of(redis: Redis, app_id: str, view: LiveView, page: str, most: i
     pages = [EMPTY_PAGE if one is None else one.pages[page] for one in polled]
     oldest = await asyncio.gather(*(redis.zrange(f"{keys.items_prefix}{page}", 0, 0, withscores=True) for keys in shards))
     times = [int(found[0][1]) for found in oldest if found]
+    state = merged(view, heads, _as_shown(view, pages), now_ms)
     return PageOfView(
-        view, merged(view, heads, _as_shown(view, pages), now_ms), why(heads, now_ms, view.expiry_ms), newest(pages, most),
+        view, state, why(heads, now_ms, view.expiry_ms), newest(pages, min(most, view.keeps)),
         min(times) + view.expiry_ms if times else None, now_ms,
     )  # fmt: skip
 
@@ -94,7 +95,7 @@ async def _page_of(redis: Redis, app_id: str, view: LiveView, page: str, most: i
 def _as_shown(view: LiveView, pages: Sequence[ShardPage]) -> list[ShardPage]:
     """Return the page in each partition with only the items that browsers receive."""
     most = view.show if view.kind == "list" else 0
-    return [ShardPage(page.version, page.count, page.items[:most]) for page in pages]
+    return [replace(page, items=page.items[:most]) for page in pages]
 
 
 async def shards_of(redis: Redis, app_id: str, view: LiveView) -> list[ViewKeys]:

@@ -98,7 +98,8 @@ class LiveView(Section):
     show: Annotated[int, Field(ge=1)] = 10
     """For a ``list``: number of newest items that are sent; at most 50."""
     max_items: Annotated[int, Field(ge=0, le=COUNT_ITEMS)] = 0
-    """Maximum number of items of a page; the newest are kept. 0: 1000 for a ``list``, 100000 for a ``count``."""
+    """Maximum number of items of a page, over all partitions; the newest are kept, and ``more`` is true if there are others. Each
+    partition stores up to this number. 0: 1000 for a ``list``, 100000 for a ``count``."""
     people: bool = False
     """For ``presence``: also show who has the page open, by the ``sub`` of their tokens."""
     public: bool = False

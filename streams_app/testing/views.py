@@ -24,7 +24,7 @@ import orjson
 
 from streams_app.errors import BadEventError
 from streams_app.formatting import milliseconds, parse_duration
-from streams_app.live.core.model import items_by_page, shard_page
+from streams_app.live.core.model import contents_by_page, shard_page
 from streams_app.live.core.record_effects import TYPE_RECORD_HEADER, Put, Removal, ViewRule
 from streams_app.live.core.state import EMPTY_PAGE, ShardHead, ViewState, merged
 from streams_app.settings import Limits, LiveView
@@ -99,7 +99,7 @@ class ViewTester:
     def shown(self, page: str) -> ViewState:
         """Return the state of a page at the current time of the virtual clock, as browsers would receive it."""
         view = self._view
-        items = items_by_page(self._meant, self.now_ms, view.expiry_ms, view.keeps).get(page)
-        one = EMPTY_PAGE if items is None else shard_page(items, view.show if view.kind == "list" else 0)
+        content = contents_by_page(self._meant, self.now_ms, view.expiry_ms, view.keeps).get(page)
+        one = EMPTY_PAGE if content is None else shard_page(content, view.show if view.kind == "list" else 0)
         head = ShardHead("kit", "0", len(self._meant) - 1, self.now_ms, is_reading=False, whole_ms=0, partitions=1)
         return merged(view, [head], [one], self.now_ms)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.producer import OutgoingRecord
 from streams_app.errors import BadEventError
-from streams_app.live.core.model import items_by_page
+from streams_app.live.core.model import contents_by_page
 from streams_app.live.core.record_effects import Put, Removal, ViewRule
 from streams_app.live.core.state import BEHIND_MS, Item, ViewState
 from streams_app.live.store.keys import ViewKeys
@@ -152,7 +152,8 @@ class ViewModel:
         if now.clock_ms < EPOCH_MS:
             self._world.report_fault("clock", f"{self.view.name} has a clock of {now.clock_ms}")
         meant = [self._meaning(offset) for offset in range(fence + 1) if offset not in lost]
-        expected = items_by_page(meant, now.clock_ms, self.view.expiry_ms, self.view.keeps)
+        contents = contents_by_page(meant, now.clock_ms, self.view.expiry_ms, self.view.keeps)
+        expected = {page: content.items for page, content in contents.items()}
         if expected != now.pages:
             self._world.report_fault("state", f"{self.view.name} at {fence}, {now.clock_ms} has {now.pages}, not {expected}")
         until = sum(readable_ms < now.clock_ms for readable_ms in log.readable_ms)

@@ -1,7 +1,8 @@
 """Splits a range of records into batches, each of which one script call applies (pure).
 
 A batch contains the combined effect of its records on each item: whether the item is removed, and the newest put after the last
-removal. The resulting state does not depend on where a range is split.
+removal. The resulting state does not depend on where a range is split, unless a page exceeds ``max_items``
+and items of it are removed.
 """
 
 from __future__ import annotations

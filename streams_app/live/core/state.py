@@ -71,11 +71,14 @@ class ShardPage:
         version: Text that changes with the content; "" if the page is empty. Versions under different tokens cannot be compared.
         count: Number of items.
         items: The newest items, newest first, at most as many as were requested.
+        has_dropped: Whether the shard has dropped items of the page, because it had more than ``max_items``, and not all of them
+            would have expired by now.
     """
 
     version: str = ""
     count: int = 0
     items: tuple[Item, ...] = ()
+    has_dropped: bool = False
 
 
 EMPTY_PAGE: Final = ShardPage()
@@ -92,8 +95,8 @@ class ViewState:
             ``since_ms`` may be missing. With ``reading``, the message has no values, and browsers keep showing the previous ones.
         since_ms: Time for ``behind`` and ``incomplete``; None with other states.
         expiry_ms: Time for which an item is shown.
-        count: Number of items, or of open tabs for ``presence``; None while reading.
-        more: Whether there may be more than ``count`` items, because a shard has reached its maximum and removes the oldest ones.
+        count: Number of items, at most ``max_items``, or of open tabs for ``presence``; None while reading.
+        more: Whether there may be more than ``count`` items, because the page has, or had, more than ``max_items``.
         items: The newest items of a list, newest first; None for other kinds, and while reading.
         people: Names of the users who have the page open; None while reading, or if the view does not set ``people``.
     """
@@ -178,9 +181,10 @@ def merged(view: LiveView, heads: Sequence[ShardHead | None], pages: Sequence[Sh
     if state == "reading":
         return reading(view)
     count = sum(page.count for page in pages)
-    more = any(page.count >= view.keeps for page in pages)
-    items = newest(pages, view.show) if view.kind == "list" else None
-    return ViewState(view.name, view.kind, state, view.expiry_ms, since_ms, count, more, items)
+    # After items were dropped and others removed, the count may be too low, although it is below the maximum.
+    more = count > view.keeps or any(page.has_dropped for page in pages)
+    items = newest(pages, min(view.show, view.keeps)) if view.kind == "list" else None
+    return ViewState(view.name, view.kind, state, view.expiry_ms, since_ms, min(count, view.keeps), more, items)
 
 
 def newest(pages: Sequence[ShardPage], most: int) -> tuple[Item, ...]:

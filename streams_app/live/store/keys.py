@@ -9,10 +9,13 @@ key (after ``{app/live.VIEW/topic/part}:v1:``)      type    holds
 ``meta``                                           hash    token, fence, seq, clock, reading, whole_ms, partitions (see
                                                            ``ShardHead``), definition, topic_id, log (fingerprints of what
                                                            was applied)
-``pages``                                          hash    for each page with items: the seq of its last change
+``pages``                                          hash    for each page with items, or in ``dropped``: the seq of its last
+                                                           change
 ``due``                                            zset    pages with items; the score is the time of the oldest item
 ``items:<page>``                                   zset    items of a page; the score is the time of the item
 ``data:<page>``                                    hash    payload of each item; only if the kind of the view is ``list``
+``dropped``                                        zset    pages that have dropped items beyond ``max_items``; the score is the
+                                                           time of the newest dropped item; until it would have expired
 =================================================  ======  ===================================================================
 
 =================================================  ======  ===================================================================
@@ -22,8 +25,8 @@ key (after ``{app/live.VIEW}:v1:``)                 type    holds
 ``marker``                                         string  random text; a new value shows that Redis lost data
 =================================================  ======  ===================================================================
 
-The worker whose token is in ``meta`` writes the keys of the first table. ``meta``, ``pages`` and ``due`` exist as long as the view
-is deployed, ``items:`` and ``data:`` until the last item of the page has expired.
+The worker whose token is in ``meta`` writes the keys of the first table. ``meta``, ``pages``, ``due`` and ``dropped`` exist as long
+as the view is deployed, ``items:`` and ``data:`` until the last item of the page has expired.
 All hubs write the keys of the second table; each key expires after twice the expiry of the view. If Redis loses data, the first
 table is restored from Kafka and the second from open browsers.
 The dot in ``live.VIEW`` distinguishes these hash tags from those of folds and subscribers, whose names contain no dot.
@@ -49,11 +52,12 @@ class ViewKeys:
     due: str
     items_prefix: str
     data_prefix: str
+    dropped: str
 
     @property
     def in_order(self) -> list[str]:
         """The keys as a list, in the order of the scripts' KEYS."""
-        return [self.meta, self.pages, self.due, self.items_prefix, self.data_prefix]
+        return [self.meta, self.pages, self.due, self.items_prefix, self.data_prefix, self.dropped]
 
 
 def view_keys(app_id: str, view: str, topic: str, partition: int) -> ViewKeys:
@@ -66,7 +70,7 @@ def view_keys(app_id: str, view: str, topic: str, partition: int) -> ViewKeys:
         partition: Partition of the source.
     """
     base = f"{{{app_id}/live.{view}/{topic}/{partition}}}:{STATE_VERSION}"
-    return ViewKeys(f"{base}:meta", f"{base}:pages", f"{base}:due", f"{base}:items:", f"{base}:data:")
+    return ViewKeys(f"{base}:meta", f"{base}:pages", f"{base}:due", f"{base}:items:", f"{base}:data:", f"{base}:dropped")
 
 
 @dataclass(frozen=True, slots=True)

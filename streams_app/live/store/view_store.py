@@ -333,9 +333,9 @@ class ViewReader:
         pages: dict[str, ShardPage] = {}
         if head.token != token:
             pages = dict.fromkeys(known, EMPTY_PAGE)  # empty pages are not returned
-        for at in range(0, len(found), 5):
-            index, version, count, items, payloads = found[at : at + 5]
-            pages[wanted[int(index)]] = ShardPage(version.decode(), int(count), _items(items, payloads))
+        for at in range(0, len(found), 6):
+            index, version, count, items, payloads, has_dropped = found[at : at + 6]
+            pages[wanted[int(index)]] = ShardPage(version.decode(), int(count), _items(items, payloads), bool(has_dropped))
         return PollReply(head, pages)
 
 

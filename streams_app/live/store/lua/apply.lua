@@ -9,7 +9,7 @@
 -- changes    array: for each page its name, array of removed items, array of time (ms) and item of each put, array of the payloads of puts
 -- has_data   boolean: whether puts have payloads
 -- expiry_ms  number: a put whose time + expiry_ms is not after the stored clock is late and changes nothing
--- keep       number: maximum number of items kept of a page
+-- keep       number: maximum number of items kept of a page; the oldest ones beyond it are dropped
 -- reading    text: as in claim.lua
 -- whole_ms   text: as in claim.lua
 -- log        text: fingerprints of applied records
@@ -51,11 +51,12 @@ local function put_listed(items, data, puts, payloads)
   end
 end
 
-local function trim(items, data)
+local function trim(page, items, data)
   local excess = call('ZCARD', items) - arg.keep
   if excess <= 0 then return end
-  local dropped = call('ZPOPMIN', items, excess)
-  for i = 1, arg.has_data and #dropped or 0, 2 do call('HDEL', data, dropped[i]) end
+  call('ZADD', dropped, 'GT', call('ZRANGE', items, excess - 1, excess - 1, 'WITHSCORES')[2], page)
+  local oldest = call('ZPOPMIN', items, excess)
+  for i = 1, arg.has_data and #oldest or 0, 2 do call('HDEL', data, oldest[i]) end
 end
 
 for _, change in ipairs(arg.changes) do
@@ -70,7 +71,7 @@ for _, change in ipairs(arg.changes) do
   else
     put_counted(items, puts)
   end
-  trim(items, data)
+  trim(page, items, data)
   settle(page)
 end
 if #arg.changes > 0 then call('HSET', meta, 'seq', arg.seq) end

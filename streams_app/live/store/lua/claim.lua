@@ -29,15 +29,15 @@ if state.fence and state.seq and state.clock and state.definition == arg.definit
   return {'ok', state.fence, state.seq, state.clock, state.reading or '', state.whole_ms or '0', state.log or ''}
 end
 call('DEL', meta)
-local dropped = call('HSCAN', pages, '0', 'COUNT', DROPPED)[2]
-for i = 1, math.min(#dropped, 2 * DROPPED), 2 do
-  local page = dropped[i]
+local stored = call('HSCAN', pages, '0', 'COUNT', DROPPED)[2]
+for i = 1, math.min(#stored, 2 * DROPPED), 2 do
+  local page = stored[i]
   call('UNLINK', items_of .. page, data_of .. page)
   call('ZREM', due, page)
   call('HDEL', pages, page)
 end
 if call('EXISTS', pages) == 1 then return {'more'} end
-call('UNLINK', due)
+call('UNLINK', due, dropped)
 if arg.begin == '' then return {'none'} end
 call('HSET', meta, 'token', arg.token, 'definition', arg.definition, 'topic_id', arg.topic_id, 'partitions', arg.partitions,
      'seq', '0', 'clock', arg.clock, 'reading', arg.reading, 'whole_ms', arg.whole_ms, 'fence', arg.begin)

@@ -12,7 +12,8 @@
 -- not returned are empty.
 --
 -- Returns {"ok", token, seq, fence, clock, reading, whole_ms, partitions, and for each page that differs: its index in wanted
---         from 0 on, version, number of items, array of item and time newest first, array of payloads} or {"none"} if there is no state.
+--         from 0 on, version, number of items, array of item and time newest first, array of payloads, whether it has dropped items
+--         that would not have expired} or {"none"} if there is no state.
 -- Cost    O(pages wanted + items returned): about 0.5 us a page, 4 us a page that differs, and 1 us each of its items.
 -- include view.lua
 
@@ -48,8 +49,8 @@ for index, page in ipairs(wanted) do
   if version ~= (hub_versions[page] or '') then
     local items, payloads = newest(page)
     reply[size + 1], reply[size + 2], reply[size + 3] = index - 1, version, call('ZCARD', items_of .. page)
-    reply[size + 4], reply[size + 5] = items, payloads
-    size = size + 5
+    reply[size + 4], reply[size + 5], reply[size + 6] = items, payloads, call('ZSCORE', dropped, page) and 1 or 0
+    size = size + 6
   end
 end
 return reply

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.errors import BadEventError
-from streams_app.live.core.model import items_by_page
+from streams_app.live.core.model import contents_by_page
 from streams_app.live.core.operations import MAX_EVENTS, MAX_PAGES, view_batches
 from streams_app.live.core.record_effects import Put, Removal, ViewRule, definition_of
 from streams_app.live.core.state import Item
@@ -174,7 +174,7 @@ def test_batch_has_the_same_effect_as_its_records_one_by_one(events: list[tuple[
         combined += [Put(page, item) for item in puts]
 
     decisions = [rule.effect_of(0, record, NOW_MS) for record in records]
-    assert items_by_page(decisions, 0, 1, 100) == items_by_page(combined, 0, 1, 100)
+    assert contents_by_page(decisions, 0, 1, 100) == contents_by_page(combined, 0, 1, 100)
 
 
 def test_range_is_split_before_a_batch_has_too_many_events_or_pages() -> None:

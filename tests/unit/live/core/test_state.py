@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from streams_app.live.core.record_effects import Removal
 from streams_app.live.core.state import EMPTY_PAGE, Item, ShardHead, ShardPage, ViewState, merged, state_of
 from streams_app.settings import LiveView
 from streams_app.testing import ViewTester
@@ -42,7 +43,48 @@ def test_shards_are_counted_together_and_their_newest_items_come_first() -> None
     second = ShardPage("1", 2, (Item("c", 5), Item("a", 4)))
     state = merged(NEWS, [head(), head()], [first, second], NOW_MS)
 
-    assert (5, True, (Item("c", 5), Item("a", 5))) == (state.count, state.more, state.items)
+    assert (3, True, (Item("c", 5), Item("a", 5))) == (state.count, state.more, state.items)
+
+
+@pytest.mark.parametrize(
+    ("pages", "expected"),
+    [
+        ([ShardPage("1", 3)], (3, False)),
+        ([ShardPage("1", 2), ShardPage("1", 1)], (3, False)),
+        ([ShardPage("1", 2), ShardPage("1", 2)], (3, True)),
+        ([ShardPage("1", 3), ShardPage("1", 3)], (3, True)),
+        ([ShardPage("1", 3, has_dropped=True)], (3, True)),
+        ([ShardPage("1", 1, has_dropped=True), EMPTY_PAGE], (1, True)),
+        ([EMPTY_PAGE, EMPTY_PAGE], (0, False)),
+    ],
+)
+def test_page_has_at_most_max_items_over_all_partitions(pages: list[ShardPage], expected: tuple[int, bool]) -> None:
+    state = merged(NEWS, [head() for _ in pages], pages, NOW_MS)
+
+    assert expected == (state.count, state.more)
+
+
+def test_list_has_no_more_items_than_max_items() -> None:
+    few = NEWS.model_copy(update={"max_items": 1})
+    state = merged(few, [head()], [ShardPage("1", 1, (Item("a", 5), Item("b", 2)))], NOW_MS)
+
+    assert (Item("a", 5),) == state.items
+
+
+def test_more_says_that_items_were_dropped_until_they_would_have_expired() -> None:
+    kit = ViewTester(NEWS)
+    for minute, item in enumerate("abcd"):
+        kit.send({"p": 7, "i": item}, at_ms=kit.now_ms + minute - 10)
+        shown = kit.shown("7")
+        assert (min(minute + 1, 3), minute == 3) == (shown.count, shown.more)
+    kit._meant.append(Removal("7", "c"))
+    removed = kit.shown("7")
+    kit.advance("1h")
+    kit.send({"p": 7, "i": "e"})
+    later = kit.shown("7")
+
+    assert (2, True) == (removed.count, removed.more)
+    assert (1, False) == (later.count, later.more)
 
 
 def test_view_being_read_has_no_values() -> None:

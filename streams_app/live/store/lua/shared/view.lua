@@ -1,6 +1,6 @@
 -- The beginning of every script of a view's partition: its keys, and functions that update its indexes.
 -- include fenced.lua
-local pages, due, items_of, data_of = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local pages, due, items_of, data_of, dropped = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local CHUNK = 4000 -- maximum number of values in one call; unpack() fails above some 8 000
 read_marks('seq', 'clock')
 
@@ -16,6 +16,6 @@ local function settle(page)
     call('ZADD', due, oldest[2], page)
   else
     call('ZREM', due, page)
-    call('HDEL', pages, page)
+    if not call('ZSCORE', dropped, page) then call('HDEL', pages, page) end
   end
 end
