@@ -201,7 +201,6 @@ STANDS_ALONE = {
     "checking/schema_registry.py": "one subject of the command check",
     "checking/tracing.py": "one subject of the command check",
     "kafka/patches/consumer_end.py": "uses private names of aiokafka, which only modules of this folder do",
-    "live/core/model.py": "the model with which tests and schedules compare the scripts",
 }
 """Module under 60 lines with one importer → why it stands alone. Other such modules say so by one of :data:`REASONS`."""
 REASONS = ('"""Patch of ', "This module stands alone")
