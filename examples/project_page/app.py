@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import html
-import json
 import os
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +18,9 @@ from uuid import uuid4
 
 import aiohttp
 from aiohttp import web
+from yarl import URL
 
+from examples.project_page.rendering import placeholders
 from streams_app import Catalogue, Event, Events, Settings
 from streams_app.errors import BadEventError, NotPublishedError
 
@@ -27,6 +30,10 @@ HUB = os.environ.get("LIVE_URL", "http://localhost:8090")
 """Where ``streams-app live serve`` is, as browsers find it."""
 
 VIEWS = "view=supporters&view=names&view=news&view=visitors"
+NAMED = re.compile(r"\{([A-Z_]+)\}")
+LIVE_JS = (files("streams_app.live") / "web" / "live.js").read_text("utf-8")
+"""The module that ``streams-app live script`` prints."""
+
 FIRST_SECONDS = 2.0
 """A page is not kept waiting for a hub: without a first state it shows dashes until the stream has come."""
 
@@ -67,12 +74,18 @@ catalogue = Catalogue(events=(made, cancelled, published, unpublished))
 async def show(request: web.Request) -> web.Response:
     """The page, with the state that it had when it was asked for."""
     project = request.match_info["project"]
-    live = f"{HUB}/live/{quote(project, safe='')}?{VIEWS}"
-    values = {"PROJECT": project, "HUB": HUB, "LIVE": live, "FIRST": json.dumps(await first_state(live))}
+    path = quote(project, safe="")
+    live = f"{HUB}/live/{path}?{VIEWS}"
+    values = {"PROJECT": html.escape(project), "PATH": path, "LIVE": html.escape(live)}
+    values |= placeholders(project, await first_state(live))
     text = (HERE / "page.html").read_text("utf-8")
-    for name, value in values.items():
-        text = text.replace(f"{{{name}}}", html.escape(value))
-    return web.Response(text=text, content_type="text/html")
+    # All at once: a value may contain the name of another one in braces.
+    return web.Response(text=NAMED.sub(lambda found: values[found[1]], text), content_type="text/html")
+
+
+async def script(_: web.Request) -> web.Response:
+    """``live.js``, from this server: a page that is loaded while the hub is away connects once the hub is there."""
+    return web.Response(text=LIVE_JS, content_type="text/javascript")
 
 
 async def first_state(live: str) -> dict[str, Any]:
@@ -80,7 +93,7 @@ async def first_state(live: str) -> dict[str, Any]:
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=FIRST_SECONDS)) as session,
-            session.get(live) as answer,
+            session.get(URL(live, encoded=True)) as answer,
         ):
             found: dict[str, Any] = await answer.json() if answer.ok else {}
             return found
@@ -131,8 +144,9 @@ def application() -> web.Application:
     app = web.Application()
     app.cleanup_ctx.append(opened)
     app.router.add_get("/", home)
-    app.router.add_get("/project/{project}", show)
-    app.router.add_post("/project/{project}/{action:contribute|cancel|publish|unpublish}", act)
+    app.router.add_get("/live.js", script)
+    app.router.add_get("/project/{project:[^/]+}", show)
+    app.router.add_post("/project/{project:[^/]+}/{action:contribute|cancel|publish|unpublish}", act)
     return app
 
 

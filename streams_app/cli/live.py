@@ -71,6 +71,20 @@ def serve(settings: Settings, has_page: bool, log_level: str, log_format: str) -
     exit_now(0)
 
 
+@command.command(name="script")
+def script() -> None:
+    """Print the JavaScript module for web pages.
+
+    Serve it with the files of your application: `streams-app live script > static/live.js`.
+
+    A page that loads the module from its own server connects to a hub as soon as one runs. Hubs serve the same module at /live.js;
+    if a page loads it from there while no hub runs, the page never connects.
+    """
+    from streams_app.live.hub.server import web_file
+
+    click.echo(web_file("live.js"), nl=False)
+
+
 @command.command(name="import")
 @with_settings
 @click.option("--dry-run", is_flag=True, help="Check the file and the topic, and show what would be sent; the default.")

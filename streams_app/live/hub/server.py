@@ -56,8 +56,6 @@ HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
-BEAT: Final = "BEAT = 15e3"
-"""Text in ``live.js`` that the server replaces with the interval between its beats."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -112,7 +110,7 @@ class ViewServer:
         self._streams: set[EventStream] = set()
         self._is_ending = False
         self._all_left = asyncio.Event()
-        self._script = _web("live.js").replace(BEAT, f"BEAT = {self._server.beat_ms}").encode()
+        self._script = web_file("live.js").encode()
         self._page, self._page_policy = _page(settings.live) if has_page else (b"", "")
 
     def application(self) -> web.Application:
@@ -153,7 +151,7 @@ class ViewServer:
         while True:
             monotonic_ms = self._clock.monotonic_ms()
             for stream in list(self._streams):
-                stream.check(monotonic_ms, self._server.beat_ms)
+                stream.check(monotonic_ms)
             await asyncio.sleep(CHECK_SECONDS)
 
     async def end(self) -> None:
@@ -238,7 +236,7 @@ class ViewServer:
         if allowed is not None and any(view.people for view in views) and allowed[2].sub:
             member = f"{member} {allowed[2].sub}"
         connection = Connection(page, views, member, self._client_of(request, allowed))
-        stream = EventStream(connection, request, self._clock, self._metrics, allowed)
+        stream = EventStream(connection, request, self._clock, self._metrics, allowed, self._server.beat_ms)
         headers = {**HEADERS, **self._allow_origin(request)}
         self._streams.add(stream)
         self._hub.open(connection)
@@ -300,14 +298,15 @@ def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) 
     return web.Response(body=orjson.dumps(value), status=status, content_type="application/json", headers=headers)
 
 
-def _web(name: str) -> str:
+def web_file(name: str) -> str:
+    """Return the text of a file that is served to browsers."""
     return (files("streams_app.live") / "web" / name).read_text("utf-8")
 
 
 def _page(views: Sequence[LiveView]) -> tuple[bytes, str]:
     """Return the example page for the public views, and its content security policy with the digests of its script and style."""
     shown = [{"view": view.name, "kind": view.kind} for view in views if view.public]
-    text = _web("page.html").replace("VIEWS", html.escape(orjson.dumps(shown).decode()))
+    text = web_file("page.html").replace("VIEWS", html.escape(orjson.dumps(shown).decode()))
     digests = {
         kind: base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()
         for kind in ("script", "style")

@@ -43,6 +43,7 @@ class EventStream:
         clock: Clock,
         metrics: Metrics,
         allowed: tuple[TokenVerifier, str, PageToken] | None,
+        beat_ms: int,
     ) -> None:
         """Create the stream, without writing.
 
@@ -52,12 +53,14 @@ class EventStream:
             clock: Clock of this machine.
             metrics: Metrics of the process.
             allowed: The verifier, the token as text, and the content of the token; None: all views are public.
+            beat_ms: Time between two beats.
         """
         self.connection = connection
         self._request = request
         self._clock = clock
         self._metrics = metrics
         self._allowed = allowed
+        self._interval_ms = beat_ms
         self._beat_ms = clock.monotonic_ms()
         self._unwritten = 0
         self._moved_ms = clock.monotonic_ms()
@@ -97,21 +100,20 @@ class EventStream:
         frames = [message.frame for message in messages]
         if is_beat_due:
             self.connection.is_beat_due = False
-            frames.insert(0, b"event: beat\ndata: " + orjson.dumps({"now_ms": now_ms}) + b"\n\n")
+            frames.insert(0, b"event: beat\ndata: " + orjson.dumps({"now_ms": now_ms, "beat_ms": self._interval_ms}) + b"\n\n")
         for message in messages:
             self._metrics.live_messages.labels(view=message.state.view).inc()
             if message.is_fresh:
                 self._metrics.live_delay_seconds.observe(max(0, now_ms - message.newest_ms) / 1000)
         return b"".join(frames)
 
-    def check(self, monotonic_ms: int, beat_ms: int) -> None:
+    def check(self, monotonic_ms: int) -> None:
         """Send a beat if it is due, end the stream if the token is no longer valid, and disconnect a browser that does not read.
 
         Call this once a second; it also updates the metrics.
 
         Args:
             monotonic_ms: Monotonic clock of the hub.
-            beat_ms: Time between two beats.
         """
         self._metrics.live_replaced.inc(self.connection.replaced)
         self.connection.replaced = 0
@@ -126,7 +128,7 @@ class EventStream:
             return
         if self._allowed is not None and self._allowed[2].expires_ms <= self._clock.now_ms():
             self.connection.end()
-        if monotonic_ms - self._beat_ms >= beat_ms:
+        if monotonic_ms - self._beat_ms >= self._interval_ms:
             self._beat_ms = monotonic_ms
             if self._is_allowed():
                 self.connection.beat()

@@ -1,7 +1,7 @@
-// live(url, {view, state, renew}) streams a page and returns a stop function
-const BEAT = 15e3, KEY = "streams_app_tab", on = addEventListener
+// live(url, {view, state, renew}) streams a page, returns stop
+const KEY = "streams_app_tab", on = addEventListener
 let tab = Math.random().toString(36).slice(2) + Date.now().toString(36)
-try { // kept over reloads
+try {
 	tab = sessionStorage.getItem(KEY) || tab
 	on("pageshow", () => sessionStorage.removeItem(KEY))
 	on("pagehide", () => sessionStorage.setItem(KEY, tab))
@@ -11,7 +11,7 @@ export function live(url, { view, state, renew } = {}) {
 	const json = new URL(url, location), events = new URL(json)
 	events.pathname += "/events"
 	events.searchParams.set("tab", tab)
-	let source, timer, broken, tries = 0, skew = 0, said
+	let source, timer, broken, tries = 0, skew = 0, beat = 15e3, said
 	const now = () => Date.now() + skew
 	const say = (name, why) => said != (said = name + why) && state?.(name, why)
 	const wait = (ms, then) => (clearTimeout(timer), timer = setTimeout(then, ms))
@@ -37,14 +37,16 @@ export function live(url, { view, state, renew } = {}) {
 		source = new EventSource(events, { withCredentials: true })
 		const hear = (name, then) => source.addEventListener(name, (e) => {
 			tries = broken = 0
-			wait(2.5 * BEAT, lost)
-			then(JSON.parse(e.data))
+			const sent = JSON.parse(e.data)
+			beat = sent.beat_ms || beat
+			wait(2.5 * beat, lost)
+			then(sent)
 			say("live")
 		})
 		hear("beat", (sent) => { skew = sent.now_ms - Date.now() })
 		hear("view", (sent) => view?.(sent, now))
-		source.onerror = () => source.readyState > 1 ? ask() : broken ||= wait(6e3, lost) // since the first failure
-		wait(2.5 * BEAT, lost)
+		source.onerror = () => source.readyState > 1 ? ask() : broken ||= wait(6e3, lost)
+		wait(2.5 * beat, lost)
 	}
 
 	const end = new AbortController()

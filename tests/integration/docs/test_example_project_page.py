@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from playwright.async_api import Page
@@ -47,10 +48,9 @@ class Example:
         (site.folder / "this_page.py").write_text(module.replace('host="localhost"', 'host="127.0.0.1"'))
 
     @contextmanager
-    def hub(self) -> Iterator[Child]:
-        child = Child(
-            "live", [sys.executable, "-m", "streams_app", "live", "serve", "--config", str(self.config)], self.site.folder / "live"
-        )
+    def hub(self, port: int = 0) -> Iterator[Child]:
+        command = [sys.executable, "-m", "streams_app", "live", "serve", "--config", str(self.config)]
+        child = Child("live", command, self.site.folder / "live", {"STREAMS_APP_LIVE_SERVER_PORT": str(port)})
         try:
             yield child
         finally:
@@ -74,6 +74,18 @@ async def send(page: Page, form: str, button: str, **fields: str) -> None:
     for name, value in fields.items():
         await page.fill(f"form[action$={form}] input[name={name}]", value)
     await page.get_by_role("button", name=button, exact=True).click()
+
+
+async def plain(tabs: Tabs, url: str) -> str:
+    """Return the text of a page in a browser without JavaScript."""
+    browser = tabs.context.browser
+    assert browser is not None
+    context = await browser.new_context(java_script_enabled=False)
+    page = await context.new_page()
+    await page.goto(url)
+    text = await page.inner_text("body")
+    await context.close()
+    return " ".join(text.split())
 
 
 async def test_page_of_two_windows_follows_forms_and_withdrawals(site: Site, tabs: Tabs) -> None:
@@ -100,7 +112,7 @@ async def test_page_of_two_windows_follows_forms_and_withdrawals(site: Site, tab
             await send(second, "publish", "Publish", name="Eve", title="Broken")
             await shows(first, "#news", "Eve published Broken")
             third = await tabs.open(f"{url}/project/noob")
-            rendered = await third.evaluate("JSON.parse(document.querySelector('main').dataset.first).views[0].count")
+            bare = await plain(tabs, f"{url}/project/noob")
             await send(second, "cancel", "Cancel <i>Ada</i>")
             await send(second, "unpublish", "Unpublish The film is shot")
             await send(second, "unpublish", "Unpublish Broken")
@@ -113,4 +125,44 @@ async def test_page_of_two_windows_follows_forms_and_withdrawals(site: Site, tab
     assert shift < 0.01
     assert [] == poor
     assert 360 == width
-    assert 1 == rendered
+    assert "1 contribution in the last 24 hours" in bare
+    assert "1 on this page now" not in bare
+    assert "3 on this page now" in bare
+    assert "Contributed in the last 30 minutes <i>Ada</i> just now Cancel" in bare
+    assert "Eve published Broken just now Unpublish Yann published The film is shot just now Unpublish" in bare
+    assert "without JavaScript, reload this page to follow" in bare
+
+
+async def test_page_loaded_while_the_hub_is_away_connects_once_it_runs(site: Site, tabs: Tabs) -> None:
+    example = Example(site)
+    created = run("topics", "create", "--config", str(example.config), cwd=None)
+    assert 0 == created.code, created.err
+    port = free_port()
+    with site.worker(example.config), example.page(f"http://127.0.0.1:{port}") as url:
+        page = await tabs.open(f"{url}/project/noob")
+        await shows(page, "#state", "Offline")
+        alone = await page.inner_text(".facts")
+        with example.hub(port):
+            await shows(page, "#state", "Live")
+            await shows(page, "#supporters", "0")
+            await shows(page, "#visitors", "1")
+
+    assert "\u2013 contributions" in " ".join(alone.split())
+
+
+async def test_project_of_any_name_has_a_page(site: Site, tabs: Tabs) -> None:
+    example = Example(site)
+    names = ["{7}", "{STATE}", "a/b %2F", "<b>ü</b>\"'", "?x=1#y"]
+    created = run("topics", "create", "--config", str(example.config), cwd=None)
+    assert 0 == created.code, created.err
+    with site.worker(example.config), example.hub() as hub:
+        found = await wait_until(lambda: SERVED.search(hub.log_path.read_text("utf-8")), LIMIT_SECONDS, "the hub serves")
+        assert found is not None
+        with example.page(found[1]) as url:
+            for name in names:
+                page = await tabs.open(f"{url}/project/{quote(name, safe='')}")
+                await send(page, "contribute", "Contribute", name=name)
+                await shows(page, "h1", name)
+                await shows(page, "#names", name)
+                await shows(page, "#supporters", "1")
+                await page.close()

@@ -185,6 +185,7 @@ async def test_page_receives_heartbeats_and_is_marked_during_a_redis_outage(
         of_another_page = await hub.json("/live/8?view=supporters")
         await wait_until(lambda: page.names().count("beat") > beats, LIMIT_SECONDS, "beats go on")
 
+    assert {1_000} == {data["beat_ms"] for name, data in page.events if name == "beat"}
     assert "reading" == of_another_page["views"][0]["state"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from streams_app.live.hub.server import BEAT, _page
+from streams_app.live.hub.server import _page
 from streams_app.settings import LiveView
 
 WEB = files("streams_app.live") / "web"
@@ -12,10 +12,6 @@ WEB = files("streams_app.live") / "web"
 
 def test_module_for_pages_is_less_than_two_kilobytes() -> None:
     assert len((WEB / "live.js").read_bytes()) < 2_048
-
-
-def test_hub_finds_the_placeholder_of_its_heartbeat_in_the_module() -> None:
-    assert 1 == (WEB / "live.js").read_text("utf-8").count(BEAT)
 
 
 def test_example_page_has_only_public_views_and_escapes_their_names() -> None:
