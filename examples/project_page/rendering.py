@@ -18,6 +18,7 @@ State = Mapping[str, Any]
 ADDRESS = re.compile(r"(https?:/)?/\S*", re.IGNORECASE)
 UNITS = (("hour", 3_600_000), ("minute", 60_000), ("second", 1_000))
 MINUTE_MS = 60_000
+UNKNOWN = "\u2013"
 
 
 def placeholders(project: str, found: Mapping[str, Any]) -> dict[str, str]:
@@ -30,12 +31,15 @@ def placeholders(project: str, found: Mapping[str, Any]) -> dict[str, str]:
     views: dict[str, State] = {state["view"]: state for state in found.get("views", ())}
     now_ms = found.get("now_ms", 0)
     supporters, names, news = (views.get(name, {}) for name in ("supporters", "names", "news"))
+    # This browser is not among them: once its script runs, the stream has the number.
+    visitors = number(views.get("visitors", {}))
     what = "contribution" if supporters.get("count") == 1 else "contributions"
     return {
         "STATE": state_of(views, now_ms),
+        "STATE_CLASS": "" if views and all(state["state"] == "ok" for state in views.values()) else "marked",
         "SUPPORTERS": number(supporters),
         "SUPPORTERS_WHAT": f"{what}{in_the_last(supporters)}",
-        "VISITORS": number(views.get("visitors", {})),
+        "VISITORS": f"<noscript>{visitors}</noscript>" if visitors != UNKNOWN else UNKNOWN,
         "NAMES_TITLE": f"Contributed{in_the_last(names)}",
         "NAMES": rows(names, project, now_ms),
         "NEWS": rows(news, project, now_ms),
@@ -44,7 +48,7 @@ def placeholders(project: str, found: Mapping[str, Any]) -> dict[str, str]:
 
 def number(state: State) -> str:
     """42, or 1,000+ if there may be more."""
-    return f"{state['count']:,}{'+' if state['more'] else ''}" if "count" in state else "\u2013"
+    return f"{state['count']:,}{'+' if state['more'] else ''}" if "count" in state else UNKNOWN
 
 
 def in_the_last(state: State) -> str:
@@ -59,7 +63,7 @@ def in_the_last(state: State) -> str:
 def state_of(views: Mapping[str, State], now_ms: int) -> str:
     """How current the page is; a page whose script runs replaces this within a second."""
     if not views:
-        return "Offline: reload this page for its current state."
+        return "Offline<noscript>: reload this page for its current state.</noscript>"
     marked = next((state for state in views.values() if state["state"] != "ok"), None)
     if marked is None:
         return f"<noscript>As it was at {clock(now_ms)}: without JavaScript, reload this page to follow.</noscript>"

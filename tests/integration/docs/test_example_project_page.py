@@ -147,7 +147,7 @@ async def test_page_loaded_while_the_hub_is_away_connects_once_it_runs(site: Sit
             await shows(page, "#supporters", "0")
             await shows(page, "#visitors", "1")
 
-    assert "\u2013 contributions" in " ".join(alone.split())
+    assert "\u2013 contributions \u2013 on this page now" == " ".join(alone.split())
 
 
 async def test_project_of_any_name_has_a_page(site: Site, tabs: Tabs) -> None:

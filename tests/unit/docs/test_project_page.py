@@ -20,6 +20,7 @@ def test_page_without_a_hub_has_dashes() -> None:
     found = placeholders("7", {})
 
     assert ("\u2013", "contributions", "", "") == tuple(found[name] for name in ("SUPPORTERS", "SUPPORTERS_WHAT", "NAMES", "NEWS"))
+    assert ("\u2013", "marked") == (found["VISITORS"], found["STATE_CLASS"])
     assert found["STATE"].startswith("Offline")
 
 
