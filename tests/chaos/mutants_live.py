@@ -81,6 +81,18 @@ VIEWS: Final = (
         (Change("live/claim.lua", "call('UNLINK', items_of .. page, data_of .. page)", "local unchanged"),),
     ),
     Mutant(
+        "dropped items of a former state are kept",
+        "A page that is complete is shown with more items than it has.",
+        ("redefined", "redefined history"),
+        (Change("live/claim.lua", "call('UNLINK', due, dropped)", "call('UNLINK', due)"),),
+    ),
+    Mutant(
+        "dropped items are not recorded",
+        "A page shows the number that it keeps as the number that there are.",
+        ("", "history"),
+        (Change("live/apply.lua", "call('ZADD', dropped, 'GT',", "local unchanged = tostring("),),
+    ),
+    Mutant(
         "an older put sets the time of an item back",
         "A delayed copy of an event makes an item expire too early.",
         ANYTHING,

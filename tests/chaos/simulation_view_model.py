@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.producer import OutgoingRecord
 from streams_app.errors import BadEventError
-from streams_app.live.core.model import contents_by_page
+from streams_app.live.core.model import PageContent, contents_by_page
 from streams_app.live.core.record_effects import Put, Removal, ViewRule
 from streams_app.live.core.state import BEHIND_MS, Item, ViewState
 from streams_app.live.store.keys import ViewKeys
@@ -26,8 +26,8 @@ LATE_MS: Final = 1_500
 
 PAGES: Final = "pqrs"
 
-Pages = dict[str, list[Item]]
-"""Page → its items, oldest first."""
+Pages = dict[str, PageContent]
+"""Page → its content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,9 @@ class Stored:
 
     def shows(self, state: ViewState, page: str) -> bool:
         """Whether a message shows this state."""
-        items = self.pages.get(page, [])
-        return state.count == len(items) and (state.items is None or list(state.items) == items[::-1][: len(state.items)])
+        items, has_dropped = self.pages.get(page, PageContent([]))
+        shown = None if state.items is None else list(state.items)
+        return (state.count, state.more) == (len(items), has_dropped) and (shown is None or shown == items[::-1][: len(shown)])
 
 
 class ViewModel:
@@ -87,27 +88,29 @@ class ViewModel:
         pipe = self._world.server.client.pipeline(transaction=False)
         pipe.hgetall(self._keys.meta)
         pipe.hkeys(self._keys.pages)
+        pipe.zrange(self._keys.dropped, 0, -1)
         for page in PAGES:
             pipe.zrange(self._keys.items_prefix + page, 0, -1, withscores=True)
             pipe.hgetall(self._keys.data_prefix + page)
-        found, index, *contents = pipe.execute()
+        found, index, dropped, *contents = pipe.execute()
         meta = {name.decode(): value for name, value in found.items()}
         now = Stored(0, 0, False, {})
         if "fence" in meta:
-            pages = self._pages(index, contents)
+            pages = self._pages(index, dropped, contents)
             now = Stored(int(meta["clock"]), int(meta["whole_ms"]), meta["reading"] == b"", pages)
         if not self.stored or now != self.stored[-1]:
             self.stored.append(now)
         return meta
 
-    def _pages(self, index: list[bytes], contents: list[Any]) -> Pages:
+    def _pages(self, index: list[bytes], dropped: list[bytes], contents: list[Any]) -> Pages:
         """Return the stored pages, independent of the index."""
         pages = Pages()
         for page, items, data in zip(PAGES, contents[::2], contents[1::2], strict=True):
             if self.view.kind == "list" and {name for name, _ in items} != data.keys():
                 self._world.report_fault("state", f"{self.view.name} has payloads of {sorted(data)}, but items {items}")
-            if items:
-                pages[page] = [Item(name.decode(), int(time_ms), data.get(name, b"")) for name, time_ms in items]
+            if items or page.encode() in dropped:
+                stored = [Item(name.decode(), int(time_ms), data.get(name, b"")) for name, time_ms in items]
+                pages[page] = PageContent(stored, page.encode() in dropped)
         indexed = {page.decode() for page in index}
         if indexed != pages.keys():
             self._world.report_fault("state", f"{self.view.name} indexes {indexed} as pages with items, but these are {set(pages)}")
@@ -152,8 +155,7 @@ class ViewModel:
         if now.clock_ms < EPOCH_MS:
             self._world.report_fault("clock", f"{self.view.name} has a clock of {now.clock_ms}")
         meant = [self._meaning(offset) for offset in range(fence + 1) if offset not in lost]
-        contents = contents_by_page(meant, now.clock_ms, self.view.expiry_ms, self.view.keeps)
-        expected = {page: content.items for page, content in contents.items()}
+        expected = contents_by_page(meant, now.clock_ms, self.view.expiry_ms, self.view.keeps)
         if expected != now.pages:
             self._world.report_fault("state", f"{self.view.name} at {fence}, {now.clock_ms} has {now.pages}, not {expected}")
         until = sum(readable_ms < now.clock_ms for readable_ms in log.readable_ms)

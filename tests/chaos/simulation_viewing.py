@@ -77,11 +77,13 @@ class Viewing:
         self._world = world
         world.future_share = 0.0  # the meaning of a future timestamp depends on when it is read
         common = {"source": world.log.tp.topic, "page": "a", "item": "b", "expiry": world.rng.choice(EXPIRIES), "public": True}
+        # The content of a page that has dropped items depends on the batches, if others are removed.
+        limit: dict[str, Any] = world.rng.choice([{"remove": {"m.w": [3]}}, {"max_items": 2}])
         self.settings = Settings.model_validate({
             "app_id": world.app_id,
             "live": [
                 {"name": "news", "kind": "list", "payload": ["m"], "remove": {"m.v": [0, 1]}, **common},
-                {"name": "supporters", "kind": "count", "only": {"m.u": [0, 1, 2]}, "remove": {"m.w": [3]}, **common},
+                {"name": "supporters", "kind": "count", "only": {"m.u": [0, 1, 2]}, **limit, **common},
                 # With the longer expiry, a lost tab returns only if its hub detects the loss.
                 {"name": "visitors", "kind": "presence", "expiry": "1m" if world.mix.has_true_hubs else "6s", "public": True},
             ],
@@ -93,7 +95,7 @@ class Viewing:
             name: [
                 key.encode()
                 for key in (
-                    keys.meta, keys.pages, keys.due,
+                    keys.meta, keys.pages, keys.due, keys.dropped,
                     *(f"{prefix}{page}" for prefix in (keys.items_prefix, keys.data_prefix) for page in "pqrs"),
                 )
             ]
@@ -137,6 +139,7 @@ class Viewing:
             )  # fmt: skip
             client.hset(keys.pages, "p", "1")
             client.zadd(keys.due, {"p": now_ms})
+            client.zadd(keys.dropped, {"p": now_ms})
             client.zadd(f"{keys.items_prefix}p", {"former": now_ms})
             if model.view.kind == "list":
                 client.hset(f"{keys.data_prefix}p", "former", "{}")
