@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -56,6 +56,20 @@ class Example:
         finally:
             child.stop()
 
+    def create_topics(self) -> None:
+        created = run("topics", "create", "--config", str(self.config), cwd=None)
+        assert 0 == created.code, created.err
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[str]:
+        """Run worker, hub and page; yield the URL of the page."""
+        self.create_topics()
+        with self.site.worker(self.config), self.hub() as hub:
+            found = await wait_until(lambda: SERVED.search(hub.log_path.read_text("utf-8")), LIMIT_SECONDS, "the hub serves")
+            assert found is not None
+            with self.page(found[1]) as url:
+                yield url
+
     @contextmanager
     def page(self, hub_url: str) -> Iterator[str]:
         environment = {"STREAMS_APP_CONFIG": str(self.config), "LIVE_URL": hub_url, "PORT": str(self.port)}
@@ -90,37 +104,32 @@ async def plain(tabs: Tabs, url: str) -> str:
 
 async def test_page_of_two_windows_follows_forms_and_withdrawals(site: Site, tabs: Tabs) -> None:
     example = Example(site)
-    created = run("topics", "create", "--config", str(example.config), cwd=None)
-    assert 0 == created.code, created.err
-    with site.worker(example.config), example.hub() as hub:
-        found = await wait_until(lambda: SERVED.search(hub.log_path.read_text("utf-8")), LIMIT_SECONDS, "the hub serves")
-        assert found is not None
-        with example.page(found[1]) as url:
-            first = await tabs.open(f"{url}/project/noob")
-            await shows(first, "#visitors", "1")
-            await shows(first, "#supporters", "0")
-            second = await tabs.open(f"{url}/project/noob")
-            await shows(first, "#visitors", "2")
-            await send(second, "contribute", "Contribute", name="<i>Ada</i>")
-            await send(second, "publish", "Publish", name="Yann", title="The film is shot")
-            await shows(first, ".facts", "1 contribution in the last 24 hours")
-            await shows(first, "#names", "<i>Ada</i>")
-            await shows(first, "#news", "Yann published The film is shot")
-            await shows(first, "#state", "Live")
-            shift, poor = await first.evaluate(SHIFT), await first.evaluate(CONTRAST)
-            width = await first.evaluate("document.documentElement.scrollWidth")
-            await send(second, "publish", "Publish", name="Eve", title="Broken")
-            await shows(first, "#news", "Eve published Broken")
-            third = await tabs.open(f"{url}/project/noob")
-            bare = await plain(tabs, f"{url}/project/noob")
-            await send(second, "cancel", "Cancel <i>Ada</i>")
-            await send(second, "unpublish", "Unpublish The film is shot")
-            await send(second, "unpublish", "Unpublish Broken")
-            await shows(first, "#supporters", "0")
-            await first.wait_for_function("() => document.querySelectorAll('li').length === 0")
-            await second.close()
-            await third.close()
-            await shows(first, "#visitors", "1")
+    async with example.running() as url:
+        first = await tabs.open(f"{url}/project/noob")
+        await shows(first, "#visitors", "1")
+        await shows(first, "#supporters", "0")
+        second = await tabs.open(f"{url}/project/noob")
+        await shows(first, "#visitors", "2")
+        await send(second, "contribute", "Contribute", name="<i>Ada</i>")
+        await send(second, "publish", "Publish", name="Yann", title="The film is shot")
+        await shows(first, ".facts", "1 contribution in the last 24 hours")
+        await shows(first, "#names", "<i>Ada</i>")
+        await shows(first, "#news", "Yann published The film is shot")
+        await shows(first, "#state", "Live")
+        shift, poor = await first.evaluate(SHIFT), await first.evaluate(CONTRAST)
+        width = await first.evaluate("document.documentElement.scrollWidth")
+        await send(second, "publish", "Publish", name="Eve", title="Broken")
+        await shows(first, "#news", "Eve published Broken")
+        third = await tabs.open(f"{url}/project/noob")
+        bare = await plain(tabs, f"{url}/project/noob")
+        await send(second, "cancel", "Cancel <i>Ada</i>")
+        await send(second, "unpublish", "Unpublish The film is shot")
+        await send(second, "unpublish", "Unpublish Broken")
+        await shows(first, "#supporters", "0")
+        await first.wait_for_function("() => document.querySelectorAll('li').length === 0")
+        await second.close()
+        await third.close()
+        await shows(first, "#visitors", "1")
 
     assert shift < 0.01
     assert [] == poor
@@ -135,8 +144,7 @@ async def test_page_of_two_windows_follows_forms_and_withdrawals(site: Site, tab
 
 async def test_page_loaded_while_the_hub_is_away_connects_once_it_runs(site: Site, tabs: Tabs) -> None:
     example = Example(site)
-    created = run("topics", "create", "--config", str(example.config), cwd=None)
-    assert 0 == created.code, created.err
+    example.create_topics()
     port = free_port()
     with site.worker(example.config), example.page(f"http://127.0.0.1:{port}") as url:
         page = await tabs.open(f"{url}/project/noob")
@@ -153,16 +161,11 @@ async def test_page_loaded_while_the_hub_is_away_connects_once_it_runs(site: Sit
 async def test_project_of_any_name_has_a_page(site: Site, tabs: Tabs) -> None:
     example = Example(site)
     names = ["{7}", "{STATE}", "a/b %2F", "<b>ü</b>\"'", "?x=1#y"]
-    created = run("topics", "create", "--config", str(example.config), cwd=None)
-    assert 0 == created.code, created.err
-    with site.worker(example.config), example.hub() as hub:
-        found = await wait_until(lambda: SERVED.search(hub.log_path.read_text("utf-8")), LIMIT_SECONDS, "the hub serves")
-        assert found is not None
-        with example.page(found[1]) as url:
-            for name in names:
-                page = await tabs.open(f"{url}/project/{quote(name, safe='')}")
-                await send(page, "contribute", "Contribute", name=name)
-                await shows(page, "h1", name)
-                await shows(page, "#names", name)
-                await shows(page, "#supporters", "1")
-                await page.close()
+    async with example.running() as url:
+        for name in names:
+            page = await tabs.open(f"{url}/project/{quote(name, safe='')}")
+            await send(page, "contribute", "Contribute", name=name)
+            await shows(page, "h1", name)
+            await shows(page, "#names", name)
+            await shows(page, "#supporters", "1")
+            await page.close()

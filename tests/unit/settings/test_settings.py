@@ -59,6 +59,9 @@ def test_defaults_match_the_documentation(file: Path) -> None:
             "beat": timedelta(seconds=15),
             "connections": 1_000,
             "origins": (),
+            "hosts": (),
+            "proxies": ("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7"),
+            "tabs_per_client": 20,
             "secret_file": None,
         },
     } == loaded
