@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Mapping
 from typing import Final
-from urllib.parse import urlsplit
 
 from streams_app.checking.finding import Finding, Level, lasting
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, topic_configs
 from streams_app.live.hub.sockets import descriptors_for, max_descriptors
 from streams_app.operations.live import stored_sources
-from streams_app.settings import LiveView, Settings
+from streams_app.settings import LiveView, Settings, UrlParts
 
 LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -101,7 +100,7 @@ def descriptor_findings(settings: Settings, descriptors: int) -> list[Finding]:
 
 
 def _is_local(origin: str) -> bool:
-    return urlsplit(origin).hostname in LOCAL
+    return dict(UrlParts.of(origin).hosts).keys() <= LOCAL
 
 
 def view_findings(view: LiveView, config: Mapping[str, str]) -> list[Finding]:

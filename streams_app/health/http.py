@@ -25,7 +25,7 @@ from streams_app.health.http_connections import BACKLOG, Connections, connection
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import CAUSES, Status
 from streams_app.settings import HttpSettings
-from streams_app.settings.redis import LAST_PORT
+from streams_app.settings.base import LAST_PORT
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from importlib.resources import files
 from typing import Any, Final, Literal, cast
-from urllib.parse import unquote, urlsplit
 
-from redis.asyncio import Redis, RedisCluster
+from redis.asyncio import Connection, ConnectionPool, Redis, RedisCluster, SSLConnection
 from redis.asyncio.cluster import ClusterNode
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import (
@@ -74,13 +73,18 @@ def connect(settings: RedisSettings, *, retries: int = 2, **overrides: Any) -> R
     if settings.ssl_cafile:
         options["ssl_ca_certs"] = str(settings.ssl_cafile)
     options.update(overrides)
-    parts = urlsplit(settings.url)
-    if "+" not in parts.scheme:
+    parts = settings.parts
+    if parts.scheme == "unix":
         return Redis.from_url(settings.url, **options)
-    if parts.scheme.startswith("rediss"):
+    options |= {name: text for name, text in {"username": parts.username, "password": parts.password}.items() if text}
+    has_tls = parts.scheme.startswith("rediss")
+    if "+" not in parts.scheme:
+        # Not by `Redis.from_url`: it parses the URL by urllib.parse, which in some versions rejects brackets in a password.
+        ((host, port),) = settings.nodes
+        kind = SSLConnection if has_tls else Connection
+        return Redis.from_pool(ConnectionPool(kind, host=host, port=port, db=settings.database, **options))
+    if has_tls:
         options["ssl"] = True
-    login = {"username": parts.username, "password": parts.password}
-    options |= {name: unquote(text) for name, text in login.items() if text}
     if settings.has_sentinels:
         return connect_by_sentinels(settings, **options)
     options.pop("client_name")  # not an option of the cluster client
@@ -173,8 +177,8 @@ def right_text(settings: RedisSettings, right: str) -> str:
         settings: Settings with the user.
         right: The message of Redis, or the missing right.
     """
-    parts = urlsplit(settings.url)
-    user = unquote(parts.username or "default")
+    parts = settings.parts
+    user = parts.username or "default"
     of_clusters = f" {CLUSTER_RIGHTS}" if parts.scheme.endswith("+cluster") else ""
     return (
         f"Redis at {settings.redacted_url}: user {user!r} lacks a right (NOPERM): {right.rstrip('.')}; required, "
@@ -267,7 +271,7 @@ async def drop_idle_connections(redis: Redis) -> None:
 
 
 async def _tls_fault(settings: RedisSettings, error: BaseException) -> str | None:
-    parts = urlsplit(settings.url)
+    parts = settings.parts
     if parts.scheme.startswith("rediss"):
         fault = tls_fault(error)
         if fault is None or fault == NO_TLS:

@@ -1,6 +1,6 @@
 """Settings of an application: ``streams.toml`` and the environment as immutable models."""
 
-from streams_app.settings.base import has_late_at, redacted
+from streams_app.settings.base import UrlParts, has_late_at, redacted
 from streams_app.settings.journals import JournalSettings
 from streams_app.settings.live import LiveServer, LiveView
 from streams_app.settings.read_stores import ReadStoreSettings
@@ -31,6 +31,7 @@ __all__ = [
     "Settings",
     "SubscriberSettings",
     "TracingSettings",
+    "UrlParts",
     "WorkerSettings",
     "has_late_at",
     "read_secret",

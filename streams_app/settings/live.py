@@ -15,7 +15,7 @@ from streams_app.envelopes import BESIDE, Format
 from streams_app.errors import ConfigurationError
 from streams_app.fold import FOLD_NAME, TOPIC_NAME
 from streams_app.formatting import Duration, milliseconds
-from streams_app.settings.base import Section
+from streams_app.settings.base import Section, UrlParts
 from streams_app.settings.secret_files import read_secret
 
 TYPE_HEADER: Final = "@type"
@@ -36,13 +36,21 @@ MAX_EXPIRY: Final = timedelta(days=30)
 OF_TOPICS: Final = ("source", "format", "page", "item", "only", "remove", "dead_letters")
 """Settings that only views of topics have, not views of the kind ``presence``."""
 
-ORIGIN: Final = re.compile(r"https?://[^/?#\s@]+")
+ORIGIN: Final = re.compile(r"https?://[^/?#\s@,]+")
 
 ALLOWED_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\]", re.ASCII)
 
 PRIVATE_NETWORKS: Final = ("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7")
 
 Scalar = str | int | float | bool
+
+
+def _is_origin(text: str) -> bool:
+    try:
+        ((host, _),) = UrlParts.of(text).hosts
+    except ValueError:
+        return False
+    return bool(host and ORIGIN.fullmatch(text)) and text == text.lower()
 
 
 def _parsed_conditions(given: Any) -> Any:
@@ -229,7 +237,7 @@ class LiveServer(Section):
     @field_validator("origins")
     @classmethod
     def _check_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
-        wrong = [origin for origin in origins if not ORIGIN.fullmatch(origin) or origin != origin.lower()]
+        wrong = [origin for origin in origins if not _is_origin(origin)]
         if wrong:
             raise ValueError(f"{wrong[0]!r} is not an origin: scheme and host in lower case, as in https://www.example.com")
         return origins

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Final
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote
 
 from pydantic import Field, field_validator, model_validator
 
-from streams_app.settings.base import Section, redacted
+from streams_app.settings.base import Section, UrlParts, redacted
 from streams_app.settings.secret_files import read_secret
 
 REDIS_SCHEMES: Final = {
@@ -23,14 +23,13 @@ REDIS_SCHEMES: Final = {
 }
 """The schemes that ``redis.url`` may have, each with the form of the URL after ``://`` and the credentials."""
 
-NODE: Final = re.compile(r"([\w.-]*|\[[0-9a-fA-F:.]+\])(?::(\d*))?")
-LAST_PORT: Final = 65_535
 REDIS_PORT: Final = 6379
 SENTINEL_PORT: Final = 26379
 LOCALHOST: Final = "localhost"
 
-_DATABASE: Final = re.compile(r"(/\d*)?")
-_SERVICE: Final = re.compile(r"/([^/]+)(?:/(\d*))?")
+_HOST: Final = re.compile(r"[\w.:-]*")
+_DATABASE: Final = re.compile(r"(?:/([0-9]{0,9}))?")
+_SERVICE: Final = re.compile(r"/([^/]+)(?:/([0-9]{0,9}))?")
 
 
 class RedisSettings(Section):
@@ -52,12 +51,12 @@ class RedisSettings(Section):
     @field_validator("url")
     @classmethod
     def _check_url(cls, url: str) -> str:
-        parts = urlsplit(url)
-        form = REDIS_SCHEMES.get(parts.scheme)
+        scheme = url.partition("://")[0].lower()
+        form = REDIS_SCHEMES.get(scheme)
         if form is None:
             schemes = ", ".join(f"{scheme}://" for scheme in REDIS_SCHEMES)
             raise ValueError(f"must begin with one of {schemes}; those that begin with rediss use TLS")
-        if parts.scheme != "unix" and (fault := _fault(parts, form)) is not None:
+        if scheme != "unix" and (fault := _fault(url, form)) is not None:
             raise ValueError(fault)
         return url
 
@@ -84,17 +83,27 @@ class RedisSettings(Section):
     @property
     def has_sentinels(self) -> bool:
         """Whether Sentinels are queried for the address of the primary."""
-        return urlsplit(self.url).scheme.endswith("+sentinel")
+        return self.parts.scheme.endswith("+sentinel")
+
+    @property
+    def parts(self) -> UrlParts:
+        """The parts of ``url``."""
+        return UrlParts.of(self.url)
 
     @property
     def nodes(self) -> tuple[tuple[str, int], ...]:
         """Host and port of each server in ``url``: Redis itself, the Sentinels, or nodes of a cluster; empty for ``unix://``."""
-        parts = urlsplit(self.url)
+        parts = self.parts
         if parts.scheme == "unix":
             return ()
-        port = SENTINEL_PORT if self.has_sentinels else REDIS_PORT
-        found = [NODE.fullmatch(node) for node in _hosts(parts).split(",")]
-        return tuple((node[1].strip("[]") or LOCALHOST, int(node[2] or port)) for node in found if node is not None)
+        default = SENTINEL_PORT if self.has_sentinels else REDIS_PORT
+        return tuple((host or LOCALHOST, port or default) for host, port in parts.hosts)
+
+    @property
+    def database(self) -> int:
+        """Number of the database of a single server."""
+        found = _DATABASE.fullmatch(self.parts.path)
+        return int(found[1] or 0) if found is not None else 0
 
     @property
     def service(self) -> tuple[str, int]:
@@ -103,7 +112,7 @@ class RedisSettings(Section):
         Raises:
             ValueError: The URL names no Sentinels.
         """
-        found = _SERVICE.fullmatch(urlsplit(self.url).path) if self.has_sentinels else None
+        found = _SERVICE.fullmatch(self.parts.path) if self.has_sentinels else None
         if found is None:
             raise ValueError("redis.url names no Sentinels")
         return unquote(found[1]), int(found[2] or 0)
@@ -114,33 +123,28 @@ class RedisSettings(Section):
         return redacted(self.url)
 
 
-def _hosts(parts: SplitResult) -> str:
-    return parts.netloc.rpartition("@")[2]
-
-
-def _fault(parts: SplitResult, form: str) -> str | None:
+def _fault(url: str, form: str) -> str | None:
     """Return what is wrong with a URL, or None if it is valid.
 
     The text does not contain the URL, because a part of the password may have been parsed as the port or the database.
     """
+    misread = f"is not {form}; characters like / # ? @ , in a password are written as %2F %23 %3F %40 %2C"
+    try:
+        parts = UrlParts.of(url)
+    except ValueError:
+        return misread
     _, _, kind = parts.scheme.partition("+")
-    nodes = _hosts(parts).split(",")
-    if len(nodes) > 1 and not kind:
+    if len(parts.hosts) > 1 and not kind:
         return (
             "takes several servers, with commas, only for a Redis Cluster (redis+cluster:// or rediss+cluster://) "
             "or for Sentinels (redis+sentinel:// or rediss+sentinel://)"
         )
     path = _SERVICE if kind == "sentinel" else _DATABASE
-    if not all(map(_is_node, nodes)) or (len(nodes) > 1 and not all(nodes)) or not path.fullmatch(parts.path):
-        return f"is not {form}; characters like / # ? @ , in a password are written as %2F %23 %3F %40 %2C"
+    are_hosts = all(_HOST.fullmatch(host) for host, _ in parts.hosts)
+    if not are_hosts or (len(parts.hosts) > 1 and ("", None) in parts.hosts) or not path.fullmatch(parts.path):
+        return misread
     if parts.query or parts.fragment:
         return "takes no options behind the database (what follows ? or #)"
     if kind == "cluster" and parts.path.strip("/0"):
         return "a Redis Cluster has only database 0"
     return None
-
-
-def _is_node(text: str) -> bool:
-    """Return whether a text has the form HOST:PORT. The host, the port or both may be missing."""
-    found = NODE.fullmatch(text)
-    return found is not None and (found[2] is None or 0 < int(found[2] or 0) <= LAST_PORT)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from streams_app.formatting import Duration
-from streams_app.settings.base import Section, redacted
+from streams_app.settings.base import Section, UrlParts, redacted
 from streams_app.settings.secret_files import read_secret
 
 
@@ -36,10 +35,15 @@ class SchemaRegistrySettings(Section):
     def _check_url(cls, url: str | None) -> str | None:
         if url is None:
             return None
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError("is not http://HOST:PORT or https://HOST:PORT, with a path or without")
-        if "@" in parts.netloc:
+        form = "is not http://HOST:PORT or https://HOST:PORT, with a path or without"
+        try:
+            parts = UrlParts.of(url)
+        except ValueError:
+            raise ValueError(form) from None
+        (host, _), *others = parts.hosts
+        if parts.scheme not in ("http", "https") or not host or others or parts.query or parts.fragment:
+            raise ValueError(form)
+        if parts.username or parts.password:
             raise ValueError("takes no user and password: set username and password_file")
         return url
 

@@ -18,11 +18,11 @@ from streams_app.envelopes import REGISTERED
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.formatting import Duration, milliseconds, suggestion
-from streams_app.settings.base import Section
+from streams_app.settings.base import LAST_PORT, Section
 from streams_app.settings.journals import JournalSettings, faults_of_journals
 from streams_app.settings.live import LiveServer, LiveView, faults_of_views
 from streams_app.settings.read_stores import ReadStoreSettings, faults_of
-from streams_app.settings.redis import LAST_PORT, RedisSettings
+from streams_app.settings.redis import RedisSettings
 from streams_app.settings.schema_registry import SchemaRegistrySettings
 from streams_app.settings.secret_files import read_secret
 from streams_app.settings.subscribers import EventsSettings, SubscriberSettings

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 from opensearchpy import AsyncOpenSearch
 from opensearchpy.exceptions import (
@@ -28,7 +27,7 @@ from opensearchpy.exceptions import ConnectionError as NoConnectionError
 
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.errors import AccessDeniedError, TooSlowError
-from streams_app.settings import ReadStoreSettings, has_late_at, redacted
+from streams_app.settings import ReadStoreSettings, UrlParts, has_late_at, redacted
 from streams_app.tls import trusting
 
 SCHEME: Final = re.compile(r"(?:opensearch|elasticsearch)\+(https?)")
@@ -90,12 +89,12 @@ class OpenSearchClient:
             ConfigurationError: The URL does not name an OpenSearch server.
         """
         try:
-            parts = urlsplit(settings.url)
-            scheme = SCHEME.fullmatch(parts.scheme)
-            host, port = parts.hostname, parts.port or PORT
-        except ValueError:  # the port is not a number, or the brackets of an address do not match
-            scheme, host, port = None, None, PORT
-        if scheme is None or not host or parts.query or parts.fragment or has_late_at(settings.url):
+            parts = UrlParts.of(settings.url)
+        except ValueError:
+            parts = UrlParts("", None, None, (("", None),), "")
+        scheme, (host, port) = SCHEME.fullmatch(parts.scheme), parts.hosts[0]
+        is_single = bool(host) and len(parts.hosts) == 1
+        if scheme is None or not is_single or parts.query or parts.fragment or has_late_at(settings.url):
             # The message omits the URL, because a part of the password may be in the position of the port.
             raise ConfigurationError(
                 [
@@ -104,9 +103,9 @@ class OpenSearchClient:
                 ]
             )
         self._settings = settings
-        self._host = {"host": host, "port": port, "url_prefix": parts.path.strip("/")}
+        self._host = {"host": host, "port": port or PORT, "url_prefix": parts.path.strip("/")}
         self._has_tls = scheme[1] == "https"
-        self._user, self._password = (None if part is None else unquote(part) for part in (parts.username, parts.password))
+        self._user, self._password = parts.username, parts.password
         self._client: AsyncOpenSearch | None = None
         self.what = f"read store {settings.name} {redacted(settings.url)}"
         """Name of the store and its URL, without credentials, for messages."""

@@ -11,14 +11,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 import asyncpg
 
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.errors import AccessDeniedError, TooSlowError
 from streams_app.read_store.core.values import json_value
-from streams_app.settings import ReadStoreSettings, has_late_at, redacted
+from streams_app.settings import ReadStoreSettings, UrlParts, has_late_at, redacted
 from streams_app.tls import trusting
 
 T = TypeVar("T")
@@ -32,6 +32,8 @@ GRACE_SECONDS: Final = 2.0
 """Time that the client waits beyond the timeout of the server."""
 
 LONG_SECONDS: Final = 3600.0
+LOCALHOST: Final = "localhost"
+PORT: Final = 5432
 FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile")
 """Parameters of a URL whose value is the path of a file."""
 
@@ -131,7 +133,7 @@ class PostgresPool:
             return f"name a database that exists in {url}, or create it"
         if not isinstance(error, asyncpg.InsufficientPrivilegeError):
             return None
-        user, table = unquote(urlsplit(self._url).username or "USER"), self._settings.table
+        user, table = UrlParts.of(self._url).username or "USER", self._settings.table
         if self._is_source:
             return f"GRANT SELECT on what {section}.sql reads TO {user}"
         return (
@@ -153,29 +155,44 @@ class PostgresPool:
         }
         if self._is_source:
             options["default_transaction_read_only"] = "on"
-        given: dict[str, Any] = {}
+        address, given = servers_of(self._url)
         if (self._settings.source_password_file if self._is_source else self._settings.password_file) is not None:
             given["password"] = self._password  # read for each connection, because it may change
         if self._settings.ssl_cafile is not None:
             given["ssl"] = trusting(self._settings.ssl_cafile, f"{self._settings.section}.ssl_cafile")
         return await asyncpg.create_pool(
-            self._url, min_size=0, max_size=MAX_CONNECTIONS, timeout=self._seconds, command_timeout=self._seconds + GRACE_SECONDS,
+            address, min_size=0, max_size=MAX_CONNECTIONS, timeout=self._seconds, command_timeout=self._seconds + GRACE_SECONDS,
             server_settings=options, init=_prepare, reset=_keep_session, **given,
         )  # fmt: skip
 
 
 def _is_url(url: str) -> bool:
-    """Return whether a URL names a database, and each of its hosts has a valid port."""
+    """Return whether a URL names a database, and each of its hosts is valid."""
     try:
-        parts = urlsplit(url)
-        hosts = parts.netloc.rpartition("@")[2].split(",")
-        return bool(parts.path.strip("/")) and all(urlsplit(f"//{host}").port != 0 for host in hosts)
-    except ValueError:  # the port is not a number, or the brackets of an address do not match
+        parts = UrlParts.of(url)
+    except ValueError:
         return False
+    are_named = len(parts.hosts) == 1 or all(host for host, _ in parts.hosts)
+    return are_named and bool(parts.path.strip("/"))
+
+
+def servers_of(url: str) -> tuple[str, dict[str, Any]]:
+    """Return a URL without its servers and credentials, and these as arguments of ``asyncpg.connect``.
+
+    asyncpg would parse them by ``urllib.parse``, which rejects IPv6 addresses among several hosts.
+    """
+    parts = UrlParts.of(url)
+    given: dict[str, Any] = {"user": parts.username, "password": parts.password}
+    if any(host or port for host, port in parts.hosts):
+        given["host"] = [unquote(host) or LOCALHOST for host, _ in parts.hosts]
+    if any(port for _, port in parts.hosts):  # otherwise asyncpg uses PGPORT, or 5432
+        given["port"] = [port or PORT for _, port in parts.hosts]
+    rest = f"{parts.scheme}://{parts.path}" + (f"?{parts.query}" if parts.query else "")
+    return rest, {name: value for name, value in given.items() if value}
 
 
 def _absent_files(url: str) -> list[str]:
-    given = parse_qsl(urlsplit(url).query)
+    given = parse_qsl(UrlParts.of(url).query)
     return [f"{name}: there is no file {file}" for name, file in given if name in FILES and not Path(file).is_file()]
 
 

@@ -25,6 +25,7 @@ def settings(origins: list[str], **view: Any) -> Settings:
         ([], {}, Level.OK),
         (["https://www.example.com"], {}, Level.OK),
         (["http://localhost:3000"], {}, Level.OK),
+        (["http://[::1]:3000"], {}, Level.OK),
         (["http://www.example.com"], {"public": True}, Level.OK),
         (["https://www.example.com", "http://www.example.com"], {}, Level.WARNING),
     ],

@@ -80,6 +80,7 @@ NESTED = f"{base64.urlsafe_b64encode(b'[' * 5_000).decode()}.e30.e30"
         ("/live/7/events?view=news&tab=a%20b", {}, 400, "tab must be"),
         (f"/live/{'x' * 513}?view=news", {}, 400, "512 bytes"),
         ("/live/7?view=news", {"Origin": "https://evil.example"}, 403, "origins"),
+        ("/live/7?view=news", {"Origin": "https://["}, 403, "origins"),
         ("/live/7?view=news&view=private", {}, 401, "a token is needed"),
         ("/live/7/events?view=private", {}, 401, "a token is needed"),
         ("/live/7?view=private", cookie("x.y.z"), 401, "cannot be read"),

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from streams_app.errors import ConfigurationError
+from streams_app.read_store.postgresql.connection import servers_of
 from streams_app.read_store.registry import open_source, open_store
 from streams_app.settings import ReadStoreSettings, redacted
 
@@ -49,13 +50,34 @@ def test_password_is_hidden_anywhere_in_a_url(url: str, expected: str) -> None:
     assert expected == redacted(url)
 
 
-@pytest.mark.parametrize("url", ["postgresql://a:1,b:2/read?target_session_attrs=read-write", "postgresql://u:p@[::1]:5432,b/read"])
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://a:1,b:2/read?target_session_attrs=read-write", "postgresql://u:p@[::1]:5432,b/read",
+     "postgresql://u:p[@a,[::1]:5432/read", "postgresql://%2Ftmp/read"],
+)  # fmt: skip
 def test_url_may_name_several_hosts(url: str) -> None:
     open_store(settings(url=url))
     open_source(settings(source_url=url))
 
 
-@pytest.mark.parametrize("url", ["postgresql://u:s3cret@a:1,b:x/read", "postgresql://u:s3cret@a:0,b/read"])
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgresql://u:p%40@a,[::1]:2/b%20c?sslmode=disable",
+         ("postgresql:///b%20c?sslmode=disable", {"user": "u", "password": "p@", "host": ["a", "::1"], "port": [5432, 2]})),
+        ("postgres://%2Ftmp/read", ("postgres:///read", {"host": ["/tmp"]})),  # asyncpg reads PGPORT
+        ("postgresql:///read", ("postgresql:///read", {})),  # asyncpg reads PGHOST
+        ("postgresql://:5433/read", ("postgresql:///read", {"host": ["localhost"], "port": [5433]})),
+    ],
+)  # fmt: skip
+def test_servers_and_user_of_a_url_are_arguments_of_the_driver(url: str, expected: object) -> None:
+    assert expected == servers_of(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://u:s3cret@a:1,b:x/read", "postgresql://u:s3cret@a:0,b/read", "postgresql://a,/read", "postgresql://a,[b]/r"],
+)
 def test_each_of_several_hosts_has_a_valid_port(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"read_stores\.dashboard\.url: expected postgresql://USER@HOST"):
         open_store(settings(url=url))
