@@ -16,6 +16,7 @@ from streams_app.delivery.clocks import SKEW_MS
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.folding.store.keys import probe_key
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, require_redis_rights, servers_of, why_unreachable
+from streams_app.redis_access.request_limit import PROCESS_CONNECTIONS
 from streams_app.redis_access.sentinel import sentinel_state
 from streams_app.settings import Settings
 
@@ -83,7 +84,7 @@ async def _all_server_findings(redis: Redis, url: str) -> list[Finding]:
 
 
 def server_findings(address: str, info: Mapping[str, Any]) -> list[Finding]:
-    """Return the findings about one Redis server: version, role, memory, eviction policy and append-only file (pure).
+    """Return the findings about one Redis server: version, role, memory, clients, eviction policy and append-only file (pure).
 
     Args:
         address: Address of the server, without credentials.
@@ -103,7 +104,7 @@ def server_findings(address: str, info: Mapping[str, Any]) -> list[Finding]:
     if info.get("role", "master") != "master":
         text = f"{address} is a replica: a worker can write nothing there"
         found.append(Finding(Level.ERROR, text, "name the primary in redis.url"))
-    found += _memory_findings(info)
+    found += [*_memory_findings(info), *_client_findings(info)]
     if info.get("aof_enabled"):
         found.append(Finding(Level.OK, "the append-only file is on"))
     else:
@@ -123,6 +124,17 @@ def _memory_findings(info: Mapping[str, Any]) -> list[Finding]:
     text = f"{percent} % of maxmemory are used ({used // 2**20} of {most // 2**20} MB)"
     if percent >= FULL_PERCENT:
         return [Finding(Level.WARNING, text, "raise maxmemory: once it is full, folding pauses and only emission continues")]
+    return [Finding(Level.OK, text)]
+
+
+def _client_findings(info: Mapping[str, Any]) -> list[Finding]:
+    used, most = int(info.get("connected_clients", 0)), int(info.get("maxclients", 0))
+    if not most:
+        return []
+    text = f"{used} of {most} clients are connected (maxclients)"
+    if most - used < PROCESS_CONNECTIONS:
+        advice = f"raise maxclients: a worker opens up to {PROCESS_CONNECTIONS} connections, as does a hub or a reader of journals"
+        return [Finding(Level.WARNING, text, advice)]
     return [Finding(Level.OK, text)]
 
 

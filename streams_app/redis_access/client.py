@@ -26,6 +26,7 @@ from redis.exceptions import TimeoutError as SilentError
 
 from streams_app.errors import ConfigurationError, StreamsAppError, TryAgainError
 from streams_app.redis_access.failover import FailoverCluster, PrimaryRetry, is_no_primary
+from streams_app.redis_access.request_limit import LimitedRedis
 from streams_app.redis_access.sentinel import SentinelError, connect_by_sentinels
 from streams_app.settings import RedisSettings
 from streams_app.tls import NO_TLS, causes, speaks_tls, tls_fault, trust_text
@@ -75,14 +76,14 @@ def connect(settings: RedisSettings, *, retries: int = 2, **overrides: Any) -> R
     options.update(overrides)
     parts = settings.parts
     if parts.scheme == "unix":
-        return Redis.from_url(settings.url, **options)
+        return LimitedRedis.from_url(settings.url, **options)
     options |= {name: text for name, text in {"username": parts.username, "password": parts.password}.items() if text}
     has_tls = parts.scheme.startswith("rediss")
     if "+" not in parts.scheme:
-        # Not by `Redis.from_url`: it parses the URL by urllib.parse, which in some versions rejects brackets in a password.
+        # Not by `from_url`: it parses the URL by urllib.parse, which in some versions rejects brackets in a password.
         ((host, port),) = settings.nodes
         kind = SSLConnection if has_tls else Connection
-        return Redis.from_pool(ConnectionPool(kind, host=host, port=port, db=settings.database, **options))
+        return LimitedRedis.from_pool(ConnectionPool(kind, host=host, port=port, db=settings.database, **options))
     if has_tls:
         options["ssl"] = True
     if settings.has_sentinels:
@@ -142,7 +143,10 @@ async def why_unreachable(settings: RedisSettings, error: BaseException) -> Stre
     fault = _password_fault(settings, error) or await _tls_fault(settings, error)
     if fault is not None:
         return ConfigurationError([f"{where}: {fault}"])
-    return TryAgainError(f"{where}: {str(error).rstrip('.') or type(error).__name__}")
+    text = str(error).rstrip(".") or type(error).__name__
+    if _is_full_of_clients(error):
+        text = "it accepts no more clients: raise its maxclients, or end some of its clients (CLIENT LIST)"
+    return TryAgainError(f"{where}: {text}")
 
 
 def _password_fault(settings: RedisSettings, error: BaseException) -> str | None:
@@ -155,6 +159,10 @@ def _password_fault(settings: RedisSettings, error: BaseException) -> str | None
         given = f"redis.password_file = {settings.password_file}" if settings.password_file else "the one in redis.url"
         return f"the password was rejected: {given}"
     return None
+
+
+def _is_full_of_clients(error: BaseException) -> bool:
+    return any("max number of clients" in str(cause) for cause in causes(error))
 
 
 def missing_right(error: BaseException) -> str | None:
@@ -207,6 +215,8 @@ def fault_in_reply(error: BaseException) -> str | None:
             return f"is read-only: {error}"
         if isinstance(cause, BusyLoadingError):
             return f"is reading its data after a start: {error}"
+    if _is_full_of_clients(error):
+        return f"accepts no more clients: {error}"
     if missing_right(error) is not None or isinstance(error, AuthenticationError):
         return f"does not let its user do it: {error}"
     is_reply = isinstance(error, ResponseError) or not isinstance(error, REDIS_ERRORS)

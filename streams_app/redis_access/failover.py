@@ -7,6 +7,8 @@ that receives that reply is closed, and the next one resolves the name of the se
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
@@ -18,6 +20,8 @@ from redis.backoff import AbstractBackoff
 from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import MasterDownError, ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as SilentError
+
+from streams_app.redis_access.request_limit import MAX_REQUESTS
 
 T = TypeVar("T")
 
@@ -74,12 +78,20 @@ def _is_retryable(error: Exception) -> bool:
     return not isinstance(error, ResponseError) or is_no_primary(error)
 
 
+NODE_CONNECTIONS: Final = 1_000
+"""Number of connections to one node at which redis-py would reject commands. It is never reached: see :class:`FailoverCluster`."""
+
+
 class FailoverCluster(RedisCluster):
     """Cluster client that survives failovers and restarts of all nodes.
 
     To discover the nodes of the cluster, it queries both the configured nodes and those that it discovered before. If a command
     fails because a primary has changed, it discovers the nodes again before the next command. Internal errors of redis-py, which
     occur while nodes change, are raised as ``redis.exceptions.ConnectionError``.
+
+    At most :data:`.MAX_REQUESTS` commands to each node run at the same time, so that a node that does not answer delays no commands
+    to other nodes; and as many pipelines, each of which has commands for any nodes. Pipelines are counted apart, because a pipeline
+    whose commands are redirected runs them one by one.
     """
 
     def __init__(self, nodes: list[ClusterNode], **options: Any) -> None:
@@ -89,7 +101,9 @@ class FailoverCluster(RedisCluster):
             nodes: The configured nodes, of which at least one must run.
             options: Further arguments of ``redis.asyncio.RedisCluster``.
         """
-        super().__init__(startup_nodes=nodes, **options)
+        super().__init__(startup_nodes=nodes, max_connections=NODE_CONNECTIONS, **options)
+        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(MAX_REQUESTS))
+        self.pipeline_turns: Final = asyncio.Semaphore(MAX_REQUESTS)
         # The client replaces its startup nodes by discovered addresses, which may be stale after a restart of all nodes.
         self._configured = [(node.host, node.port) for node in nodes]
 
@@ -104,6 +118,10 @@ class FailoverCluster(RedisCluster):
         """Run a command on the node of its key, or on ``target_nodes``."""
         with self.rediscovering_nodes():
             return await super().execute_command(*args, **options)
+
+    async def _execute_command(self, target_node: ClusterNode, *args: Any, **options: Any) -> Any:
+        async with self._turns[target_node.name]:
+            return await super()._execute_command(target_node, *args, **options)
 
     async def aclose(self) -> None:
         """Close all connections, also if the client would discover the nodes again before the next command."""
@@ -137,5 +155,6 @@ class FailoverCluster(RedisCluster):
 class _FailoverPipeline(ClusterPipeline):
     async def execute(self, *args: Any, **options: Any) -> Any:
         client: Any = self.cluster_client
-        with client.rediscovering_nodes():
-            return await super().execute(*args, **options)
+        async with client.pipeline_turns:
+            with client.rediscovering_nodes():
+                return await super().execute(*args, **options)

@@ -23,6 +23,7 @@ from redis.exceptions import ConnectionError as LostConnectionError
 
 from streams_app.clock import Clock, SystemClock
 from streams_app.formatting import suggestion
+from streams_app.redis_access.request_limit import LimitedRedis
 from streams_app.settings import RedisSettings
 
 SENTINEL_SECONDS: Final = 1.0
@@ -256,7 +257,7 @@ def connect_by_sentinels(settings: RedisSettings, **options: Any) -> Redis:
     service, database = settings.service
     kind = _PrimaryTlsConnection if "ssl" in tls else _PrimaryConnection
     pool = _PrimaryPool(service, finder, connection_class=kind, db=database, **options)  # type: ignore[no-untyped-call]  # as above
-    return Redis.from_pool(pool)
+    return LimitedRedis.from_pool(pool)
 
 
 @dataclass(frozen=True, slots=True)

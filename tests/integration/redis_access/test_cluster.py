@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,10 +24,12 @@ from streams_app.journal.core.cursor import parse_start
 from streams_app.journal.reading.entries import Entry
 from streams_app.operations.replay_lease import replay_lease
 from streams_app.redis_access.client import REDIS_ERRORS, connect
+from streams_app.redis_access.request_limit import MAX_REQUESTS
 from streams_app.settings import RedisSettings, Settings
 from tests.checker import event, outcome_of
 from tests.conftest import KafkaServer, Names
-from tests.helpers import create_topics, produce, read_topic, wait_until, wait_until_sync
+from tests.helpers import create_topics, produce, read_topic, turns_of_loop, wait_until, wait_until_sync
+from tests.integration.redis_access.test_connections import OTHER_CONNECTIONS, connections_received
 from tests.integration.site import unhelpful_lines, write_config
 from tests.journals import JournalShard, row
 from tests.workers import WorkerProcess
@@ -130,6 +135,54 @@ async def test_error_raised_by_the_cluster_client_is_a_broken_connection(
         await ask()
     finally:
         await client.aclose()
+
+
+@pytest.mark.parametrize("is_pipeline", [False, True], ids=["commands", "pipelines"])
+async def test_client_of_a_cluster_needs_few_connections_to_each_node(
+    masters: list[redis.Redis], nodes: list[Valkey], is_pipeline: bool
+) -> None:
+    client: Any = connect(RedisSettings(url=f"redis+cluster://127.0.0.1:{nodes[0].port}"))
+    before = [connections_received(master) for master in masters]
+
+    async def ask(number: int) -> bytes:
+        if not is_pipeline:
+            return bytes(await client.echo(str(number), target_nodes=client.get_primaries()[number % 3]))
+        async with client.pipeline(transaction=False) as pipe:
+            _, found = await pipe.set(f"k{number}", number).get(f"k{number}").execute()
+        return bytes(found)
+
+    try:
+        await client.ping()
+        answers = await asyncio.gather(*(ask(number) for number in range(1_000)))
+    finally:
+        await client.aclose()
+    received = [connections_received(master) - former for master, former in zip(masters, before, strict=True)]
+
+    assert [str(number).encode() for number in range(1_000)] == answers
+    assert max(received) <= MAX_REQUESTS + OTHER_CONNECTIONS
+
+
+async def test_node_of_a_cluster_that_does_not_answer_delays_no_command_to_another_node(
+    masters: list[redis.Redis], nodes: list[Valkey]
+) -> None:
+    client: Any = connect(RedisSettings(url=f"redis+cluster://127.0.0.1:{nodes[0].port}"))
+    try:
+        await client.ping()
+        silent, *others = sorted(client.get_primaries(), key=lambda node: node.port != nodes[2].port)
+        os.kill(nodes[2].pid, signal.SIGSTOP)
+        try:
+            waiting = [asyncio.create_task(client.echo("a", target_nodes=silent)) for _ in range(10 * MAX_REQUESTS)]
+            await turns_of_loop(10)
+            answers = await asyncio.gather(*(client.echo("b", target_nodes=node) for node in others for _ in range(100)))
+            are_waiting = not any(task.done() for task in waiting)
+        finally:
+            os.kill(nodes[2].pid, signal.SIGCONT)
+        await asyncio.gather(*waiting)
+    finally:
+        await client.aclose()
+
+    assert {b"b"} == set(answers)
+    assert are_waiting
 
 
 @pytest.mark.long

@@ -13,12 +13,14 @@ from streams_app.embedded import Valkey
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK, free_port
 from streams_app.redis_access.client import RIGHTS, connect, connect_briefly
+from streams_app.redis_access.request_limit import MAX_REQUESTS
 from streams_app.redis_access.sentinel import SENTINEL_RIGHTS, sentinel_state
 from streams_app.settings import RedisSettings
 from tests.conftest import REDIS_CHOICE
 from tests.helpers import wait_until
 from tests.integration.commands import Ran, run
 from tests.integration.hubs import running_hub
+from tests.integration.redis_access.test_connections import MANY, OTHER_CONNECTIONS, connections_received, requests
 from tests.integration.site import LIMIT_SECONDS, Site, Stage, reasons, unhelpful_lines, up
 from tests.integration.whole_app import GUARANTEES, PAGE, TAB, WholeApp
 from tests.servers.cache import ROOT
@@ -89,6 +91,20 @@ async def test_application_continues_by_itself_after_a_replica_is_promoted(site:
     assert (0, 0) == (code, checked.code), checked.text
     assert f"Sentinel names {LOOPBACK}:{promoted} as the primary of '{SERVICE}'" in checked.text
     assert [] == unhelpful_lines(log)
+
+
+async def test_client_behind_sentinel_needs_few_connections(group: SentinelGroup) -> None:
+    client = connect(RedisSettings(url=group.url))
+    with redis.Redis(port=group.primary) as primary:
+        before = connections_received(primary)
+        try:
+            answers = [await requests(client, has_pipelines=has_pipelines) for has_pipelines in (False, True)]
+        finally:
+            await client.aclose()
+        received = connections_received(primary) - before
+
+    assert [list(range(1, MANY + 1)), list(range(MANY + 1, 2 * MANY + 1))] == [sorted(found) for found in answers]
+    assert received <= MAX_REQUESTS + OTHER_CONNECTIONS
 
 
 async def test_worker_waits_while_no_quorum_promotes_a_replica(stage: Stage, group: SentinelGroup) -> None:
