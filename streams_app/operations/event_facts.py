@@ -155,10 +155,39 @@ def describe_none(event_id: str, one: Subscription, searched: Sequence[SearchedO
         "look": f"further back with --since 24h, or by its place: streams-app events explain {name} {one.topic}:PARTITION:OFFSET",
         "lag": worker_text(page, name, one.subscriber.idempotent),
     }
-    verdict = f"No unfinished event of subscriber {name} has the id {shown(event_id)}: it is finished, or never came."
+    verdict = f"No unfinished event of subscriber {name} has the id or key {shown(event_id)}: it is finished, or never came."
     if not all(each.is_complete for each in searched):
-        verdict = f"No event with the id {shown(event_id)} was found among the first that subscriber {name} has not finished."
+        verdict = (
+            f"No event with the id or key {shown(event_id)} was found among the first that subscriber {name} has not finished."
+        )
     return lay_out(verdict, lines, width)
+
+
+def describe_key(
+    key: str, one: Subscription, found: Sequence[EventFacts], searched: Sequence[SearchedOffsets], page: Page | None, now_ms: int,
+    width: int,
+) -> str:  # fmt: skip
+    """Return text about a record key: the verdict on each of its newest events.
+
+    Args:
+        key: Record key as typed.
+        one: The subscriber.
+        found: Facts about these events, newest first.
+        searched: The searched offsets of each topic.
+        page: Metrics of the worker on this machine; None: the address of the worker is unknown.
+        now_ms: Wall clock.
+        width: Columns of the terminal.
+    """
+    name = one.subscriber.name
+    newest = f"The newest {counted(len(found), 'event')} with it" if len(found) > 1 else "The newest event with it"
+    verdict = f"No event of subscriber {name} has the id {shown(key)}, but it is a record key. {newest}:"
+    events = [lay_out(f"{_name(each)} {_verdict(each, one, now_ms)}.", {}, width) for each in found]
+    lines = {
+        "search": "; ".join(_search_text(each) for each in searched),
+        "look": f"at one of them: streams-app events explain {name} {_position(found[0])}",
+        "lag": worker_text(page, name, one.subscriber.idempotent),
+    }
+    return "\n".join([lay_out(verdict, {}, width), *events, lay_out("", lines, width)])
 
 
 def _search_text(searched: SearchedOffsets) -> str:
@@ -196,8 +225,12 @@ def worker_text(page: Page | None, name: str, idempotent: Idempotent = "unknown"
     return "; ".join(parts)
 
 
+def _position(found: EventFacts) -> str:
+    return f"{found.tp.topic}:{found.tp.partition}:{found.offset}"
+
+
 def _name(found: EventFacts) -> str:
-    position = f"{found.tp.topic}:{found.tp.partition}:{found.offset}"
+    position = _position(found)
     return f"Event {position}" if found.event_id in ("", position) else f"Event {shown(found.event_id)} ({position})"
 
 

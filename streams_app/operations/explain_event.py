@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
+from heapq import nlargest
 from typing import Any, Final, TypeAlias
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -25,7 +26,7 @@ from streams_app.kafka.log_ends import high_watermarks
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
 from streams_app.operations.dead_letter import DeadLetterSelection
 from streams_app.operations.dead_letters import DeadLetterListing, read_dead_letters
-from streams_app.operations.event_facts import EventFacts, SearchedOffsets, describe, describe_none
+from streams_app.operations.event_facts import EventFacts, SearchedOffsets, describe, describe_key, describe_none
 from streams_app.operations.explain_folded import explain_folded_event
 from streams_app.operations.groups import redis_of
 from streams_app.operations.worker_pages import Page, pages, usual_url
@@ -134,11 +135,12 @@ class EventLog:
                     return self._found(tp, offset, record)
         return self._found(tp, offset)
 
-    async def with_id(self, wanted: str, scope: SearchScope) -> tuple[EventFacts | None, SearchedOffsets]:
+    async def with_id(self, wanted: str, scope: SearchScope) -> tuple[EventFacts | None, SearchedOffsets, list[EventFacts]]:
         """Search for an event by its id. Unfinished events are searched first.
 
         Returns:
-            The facts about the first match, or None if there is no match; and the offsets of the search.
+            The facts about the first match, or None if there is no match; the offsets of the search; and, without a match, the
+            facts about the newest searched events whose record key is the wanted text, newest first.
         """
         above = {tp: (self._from(tp), end) for tp, (_, end) in self._log_bounds.items()}
         at = {} if scope.since_ms is None else await self._offsets_at(scope.since_ms)
@@ -148,7 +150,8 @@ class EventLog:
         topic = next(iter(self._log_bounds)).topic
         unseen = size_of(above) + size_of(below) - size_of(first) - size_of(last)
         searched = SearchedOffsets(topic, size_of(first), size_of(last), scope.since_ms, unseen, is_complete=first == above)
-        done, of = 0, searched.above + searched.below
+        done, of, key = 0, searched.above + searched.below, os.fsencode(wanted)
+        newest: list[tuple[TP, Any]] = []
         for ranges in (first, last):
             async with aclosing(self._read(ranges)) as read:
                 async for batch in read:
@@ -156,10 +159,13 @@ class EventLog:
                         (record for record in batch.records if self._is_wanted(batch.tp, record, wanted, scope.source)), None
                     )
                     if found is not None:
-                        return self._found(batch.tp, found.offset, found), searched
+                        return self._found(batch.tp, found.offset, found), searched, []
+                    of_key = [(batch.tp, record) for record in batch.records if record.key == key]
+                    newest = nlargest(MAX_OF_KEY, [*newest, *of_key], key=lambda one: (one[1].timestamp, one[1].offset))
                     done += len(batch.records)
                     scope.show(f"{done:,} records of {topic} searched", min(done, of), of)
-        return None, searched
+        facts = [self._found(tp, record.offset, record) for tp, record in newest]
+        return None, searched, [one for one in facts if one.is_ours]
 
     @property
     def hidden(self) -> dict[TP, tuple[int, int]]:
@@ -248,6 +254,9 @@ class EventLog:
 
 POSITION: Final = re.compile(r"([a-zA-Z0-9._-]{1,249}):(\d{1,9}):(\d{1,18})", re.ASCII)
 MAX_DEAD_LETTERS: Final = 10
+MAX_OF_KEY: Final = 5
+"""Maximum number of events of a record key that are explained."""
+
 CLOCKS_APART_MS: Final = 3_600_000
 """Assumed maximum clock skew: the timestamp of a record may be this much later than that of its dead letter."""
 
@@ -258,7 +267,7 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
     Args:
         settings: Settings of the application. The broker has to answer. Redis has to answer only for an event of a fold's source.
         one: The subscriber.
-        which: Id of the event, or TOPIC:PARTITION:OFFSET.
+        which: Id of the event, or TOPIC:PARTITION:OFFSET; or a record key, whose newest events are explained in short.
         clock: Wall clock.
         width: Columns of the terminal.
         scope: Limits of a search by id.
@@ -281,12 +290,15 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
     if (wanted := one.topic if position is None else position[1]) not in counts:
         raise ConfigurationError([f"topic {wanted!r} does not exist: create it with `streams-app topics create`"])
     if position is None:
-        found, listed, searched = await _searched(settings, one, which, counts, scope)
+        found, listed, searched, of_key = await _searched(settings, one, which, counts, scope)
     else:
         async with _log(settings, one, position[1], counts) as log:
-            found, searched = await log.at(TP(position[1], int(position[2])), int(position[3])), []
+            found, searched, of_key = await log.at(TP(position[1], int(position[2])), int(position[3])), [], []
         listed = await _dead_letters(settings, one, which, found, scope)
     page = await _page(settings)
+    if found is None and of_key:
+        facts = await _of_key(settings, one, of_key, scope)
+        return describe_key(which, one, facts, searched, page, clock.now_ms(), width)
     if found is None:
         return describe_none(which, one, searched, page, width)
     found = await _kept(settings, one, replace(found, dead_letters=tuple(listed.dead_letters), replayed=listed.replayed))
@@ -295,31 +307,34 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
 
 async def _searched(
     settings: Settings, one: Subscription, which: str, counts: Mapping[str, int], scope: SearchScope
-) -> tuple[EventFacts | None, DeadLetterListing, list[SearchedOffsets]]:
+) -> tuple[EventFacts | None, DeadLetterListing, list[SearchedOffsets], list[EventFacts]]:
     """Search for an id among replayed events, then in the subscriber's topic, then in its dead letters.
 
     Returns:
-        The facts about the event, or None if it was not found; its dead letters; and the offsets of the search, for each topic.
+        The facts about the event, or None if it was not found; its dead letters; the offsets of the search, for each topic; and the
+        facts about the newest events with this record key, newest first.
     """
     searches: list[SearchedOffsets] = []
+    of_key: list[EventFacts] = []
     for topic, far in ((replay_topic(settings.app_id), replace(scope, since_ms=None)), (one.topic, scope)):
         if topic not in counts:
             continue
         async with _log(settings, one, topic, counts) as log:
-            found, searched = await log.with_id(which, far)
+            found, searched, newest = await log.with_id(which, far)
             searches.append(searched)
+            of_key = nlargest(MAX_OF_KEY, [*of_key, *newest], key=lambda one: one.timestamp_ms)
             if found is None and log.hidden:
                 async with log_reader(settings.kafka, topic, range(counts[topic]), isolation="read_uncommitted") as reader:
                     found = await log.hidden_with_id(reader, which, far)
             if found is not None:
                 found = replace(found, is_none_waiting=len(searches) > 1 and searches[0].is_complete)
-                return found, await _dead_letters(settings, one, which, found, scope), searches
+                return found, await _dead_letters(settings, one, which, found, scope), searches, []
     listed = await _dead_letters(settings, one, which, None, scope)
     if listed.dead_letters and (position := listed.dead_letters[-1].position) is not None:
         topic = listed.dead_letters[-1].headers.get("source-topic", one.topic)
         async with _log(settings, one, topic if topic in counts else one.topic, counts) as log:
-            return await log.of_dead_letter(TP(topic, position[0]), position[1], which), listed, searches
-    return None, listed, searches
+            return await log.of_dead_letter(TP(topic, position[0]), position[1], which), listed, searches, []
+    return None, listed, searches, of_key
 
 
 @asynccontextmanager
@@ -352,6 +367,23 @@ async def _dead_letters(
         later = _from(replay_topic(settings.app_id), await _listed(settings, one, repeated, scope))
         listed = listed._replace(shown=[*listed.shown, *later.shown])
     return listed
+
+
+async def _of_key(settings: Settings, one: Subscription, found: Sequence[EventFacts], scope: SearchScope) -> list[EventFacts]:
+    """Add dead letters and stored attempts to the facts about several events."""
+    mine = DeadLetterSelection(settings.app_id, one.subscriber.name, kind="subscriber")
+    oldest_ms = min(each.timestamp_ms for each in found)
+    positions = frozenset((each.tp.partition, each.offset) for each in found)
+    selection = replace(mine, since_ms=max(0, oldest_ms - CLOCKS_APART_MS), positions=positions)
+    listed = await _listed(settings, one, selection, scope)
+    facts = []
+    for each in found:
+        dead_letters = tuple(
+            dead_letter for dead_letter in _from(each.tp.topic, listed).dead_letters
+            if dead_letter.position == (each.tp.partition, each.offset)
+        )  # fmt: skip
+        facts.append(await _kept(settings, one, replace(each, dead_letters=dead_letters, replayed=listed.replayed)))
+    return facts
 
 
 async def _listed(settings: Settings, one: Subscription, selection: DeadLetterSelection, scope: SearchScope) -> DeadLetterListing:

@@ -245,9 +245,10 @@ async def test_state_of_each_event_is_found_by_its_position_and_id(
             (f"{site.topic}:0:2", "runs now, or the process in which it ran has died"),
             (f"{site.topic}:0:3", "is not in the log yet."),
             ("e0", "is finished."),
-            ("e7", "has the id e7: it is finished, or never came."),
+            ("e7", "has the id or key e7: it is finished, or never came."),
         ):
             await wait_until(partial(explains, which, expected), LIMIT_SECONDS, f"{which} {expected}")
+        of_key = await explain_event(settings, one, "unwanted", SystemClock(), 400, REACH)
         unseen = await explain_event(settings, one, "e7", SystemClock(), 400, SearchScope(since_ms=0, max_offsets=2))
         by_id, by_place = [
             await explain_event(settings, one, which, SystemClock(), 400, REACH) for which in ("e1", f"{site.topic}:0:1")
@@ -256,6 +257,8 @@ async def test_state_of_each_event_is_found_by_its_position_and_id(
     assert "and below them since 1970-01-01 00:00:00Z (1 offset), but not 1 offset more: --limit 3 looks at them, too" in " ".join(
         unseen.split()
     )
+    assert "has the id unwanted, but it is a record key. The newest event with it: Event e1" in " ".join(of_key.split())
+    assert f"Event e1 ({site.topic}:0:1) is a dead letter: rejected." in of_key.splitlines()
     assert by_place.splitlines()[1:] == by_id.splitlines()[1:]
 
 

@@ -10,7 +10,7 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.operations.dead_letter import ListedDeadLetter
-from streams_app.operations.event_facts import EventFacts, SearchedOffsets, describe, describe_none, worker_text
+from streams_app.operations.event_facts import EventFacts, SearchedOffsets, describe, describe_key, describe_none, worker_text
 from streams_app.operations.worker_pages import Page
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
@@ -180,13 +180,13 @@ def test_redis_entry_shows_a_running_attempt_or_the_time_of_the_next_one(
     [
         (
             [SearchedOffsets("shop.again", 0, 0, None), SearchedOffsets("orders", 7, 1, NOW_MS)],
-            "No unfinished event of subscriber ship has the id e7: it is finished, or never came.",
+            "No unfinished event of subscriber ship has the id or key e7: it is finished, or never came.",
             "shop.again from the committed offsets on (0 offsets); orders from the committed offsets on (7 offsets) and below them "
             "since 2023-11-14 22:13:20Z (1 offset)",
         ),
         (
             [SearchedOffsets("orders", 1_000, 0, NOW_MS, unseen=500, is_complete=False)],
-            "No event with the id e7 was found among the first that subscriber ship has not finished.",
+            "No event with the id or key e7 was found among the first that subscriber ship has not finished.",
             "orders from the committed offsets on (1,000 offsets) and below them since 2023-11-14 22:13:20Z (0 offsets), but not "
             "500 offsets more: --limit 1500 looks at them, too",
         ),
@@ -198,6 +198,20 @@ def test_unsuccessful_search_reports_what_was_searched(
     text = describe_none("e7", ship, searched, None, 10_000)
 
     assert " ".join(text.split()).startswith(f"{verdict} search {searched_text} letter none of it in ")
+
+
+def test_record_key_is_answered_by_the_state_of_its_newest_events(ship: Subscription) -> None:
+    events = [found(30, event_id="e3"), found(22, event_id="e2", kept=AttemptEntry(1, due_ms=NOW_MS + 60_000)), found(9)]
+    searched = [SearchedOffsets("orders", 90, 10, NOW_MS)]
+    text = describe_key("o7", ship, events, searched, None, NOW_MS, 10_000)
+
+    assert [
+        "No event of subscriber ship has the id o7, but it is a record key. The newest 3 events with it:",
+        "Event e3 (orders:0:30) waits for its turn, behind 20 offsets at most.",
+        "Event e2 (orders:0:22) has failed 1 time and waits for its next attempt, due in 1 min.",
+        "Event e1 (orders:0:9) is finished.",
+    ] == text.splitlines()[:4]
+    assert "streams-app events explain ship orders:0:30" in text
 
 
 GAUGES = "\n".join(
