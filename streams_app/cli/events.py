@@ -104,8 +104,8 @@ def explain(
     """Explain why SUBSCRIBER has not finished an event.
 
     Name the event by its position or by its id. The position consists of topic, partition and offset, and is the faster way. The id
-    is the ce_id of the event, or the fold-id of a folded record. If no event has the id, but it is the record key of searched events,
-    the command reports the state of the newest five of them.
+    is the ce_id of the event, or the fold-id of a folded record. If no event has the id, but it is the record key of searched
+    events, the command reports the state of the newest five of them.
 
     The command looks for an id in four places, one after another, and stops at the first match. It begins with the replayed events
     that are not finished. Next, it reads the topic from the committed offsets to the end. Then it reads the topic before the

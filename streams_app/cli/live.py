@@ -12,7 +12,7 @@ from streams_app.cli import report_error
 from streams_app.cli.options import with_settings
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.formatting import counted, parse_duration, span, time_text
-from streams_app.settings import Settings
+from streams_app.settings import LiveView, Settings
 
 
 @click.group(name="live")
@@ -32,11 +32,23 @@ def show(settings: Settings, views: tuple[str, ...], limit: int, as_json: bool, 
     Write PAGE as it is in the events: 7, spring-sale. Reads Redis, as a hub does; no worker has to run. For each view it shows the
     state, the number of items, the newest items with their times, and when the next item expires. If the state is not `ok`, it
     shows the reason.
+
+    If a page has no items, the command searches the newest million records of the source in Kafka, and says whether the page is
+    empty or was never seen.
     """
     from streams_app.operations.live import lines_of, page_of_views
 
     for found in asyncio.run(page_of_views(settings, page, views, limit)):
         click.echo(found.state.to_json() if as_json else "\n".join(lines_of(found)))
+        if not as_json and found.view.is_of_topic and found.state.count == 0:
+            click.echo(f"  {asyncio.run(_history(settings, found.view, page))}")
+
+
+async def _history(settings: Settings, view: LiveView, page: str) -> str:
+    from streams_app.clock import SystemClock
+    from streams_app.operations.live_history import history_of_page, history_text
+
+    return history_text(await history_of_page(settings, view, page, SystemClock()), view)
 
 
 @command.command(name="serve")

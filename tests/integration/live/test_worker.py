@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import time
+from functools import partial
 
 import pytest
 import redis.asyncio
@@ -194,7 +195,7 @@ async def test_unusable_record_is_a_dead_letter_and_stops_nothing(watched: Watch
 
 
 async def test_page_is_printed_by_the_show_command(watched: Watched) -> None:
-    config = watched.config(made=COUNT, news=LIST)
+    config = watched.config(made=COUNT | {"remove": {"gone": [True]}}, news=LIST)
     await watched.topics()
     with watched.site.worker(config):
         await watched.put({"project": 7, "id": "n1", "title": "Hello"})
@@ -202,11 +203,20 @@ async def test_page_is_printed_by_the_show_command(watched: Watched) -> None:
         await watched.shows(config, "news", 1)
         shown = await asyncio.to_thread(run, "live", "show", "7", "--config", str(config))
         unknown = await asyncio.to_thread(run, "live", "show", "7", "--view", "nws", "--config", str(config))
+        nonsense = await asyncio.to_thread(run, "live", "show", "nonsense", "--view", "made", "--config", str(config))
+        await watched.put({"project": 8, "id": "n1", "gone": True})
+        emptied = await asyncio.to_thread(run, "live", "show", "8", "--view", "made", "--config", str(config))
+        offline = partial(run, STREAMS_APP_KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:1")
+        away = await asyncio.to_thread(offline, "live", "show", "8", "--view", "made", "--config", str(config))
 
     assert 0 == shown.code
     assert "made (count): ok, 1 item" in shown.out
     assert re.search(r'^  n1  leaves in 59 min .*"title":"Hello"', shown.out, re.MULTILINE)
     assert "there is no live view 'nws', did you mean 'news'?" in unknown.err
+    assert [0, 0, 0] == [ran.code for ran in (nonsense, emptied, away)]
+    assert f"no such page was ever seen: {watched.source} has 1 record, none of this page" in nonsense.out
+    assert "empty: the newest record of this page is of 20" in emptied.out
+    assert "whether such a page was ever seen is not known: " in away.out
 
 
 @pytest.mark.apache
