@@ -20,7 +20,7 @@ import orjson
 from aiohttp import web
 
 from streams_app.clock import Clock
-from streams_app.errors import TryAgainError, UnknownFoldError
+from streams_app.errors import ConfigurationError, TryAgainError, UnknownFoldError
 from streams_app.health.http_connections import BACKLOG, Connections, connection_limit
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import CAUSES, Status
@@ -98,6 +98,7 @@ class HttpServer:
         Call this on the main event loop of the worker: requests for ``/groups`` are answered there.
 
         Raises:
+            ConfigurationError: The settings name a port, and it is in use.
             TryAgainError: The server cannot listen, for example because no port is free.
         """
         self._main = asyncio.get_running_loop()
@@ -107,7 +108,11 @@ class HttpServer:
         try:
             self.port = started.result(START_SECONDS)
         except OSError as error:
-            raise TryAgainError(f"cannot listen on {self._settings.host}:{self._settings.port}: {error}") from error
+            where = f"{self._settings.host}:{self._settings.port}"
+            if error.errno == errno.EADDRINUSE and self._settings.names_port:
+                advice = "end the other process, choose another port, or leave the setting out, so that the next free port is taken"
+                raise ConfigurationError([f"http.port: {where} is in use: {advice}"]) from error
+            raise TryAgainError(f"cannot listen on {where}: {error}") from error
         logger.info("http listens url=%s", self.url)
 
     def stop(self) -> None:
@@ -140,11 +145,12 @@ class HttpServer:
         assert runner.server is not None
         factory, loop = self._connections.factory(runner.server), asyncio.get_running_loop()
         wanted = self._settings.port
-        for port in range(wanted, min(wanted + PORTS_TRIED, LAST_PORT + 1)):
+        last = wanted if self._settings.names_port else min(wanted + PORTS_TRIED - 1, LAST_PORT)
+        for port in range(wanted, last + 1):
             try:
                 self._listener = await loop.create_server(factory, self._settings.host, port, backlog=BACKLOG)
             except OSError as error:
-                if error.errno != errno.EADDRINUSE or port == min(wanted + PORTS_TRIED - 1, LAST_PORT):
+                if error.errno != errno.EADDRINUSE or port == last:
                     raise
                 logger.warning("http port taken, trying the next one port=%d", port)
                 continue

@@ -201,7 +201,19 @@ def _unknown(variable: str, known: list[str]) -> str:
         if variable.startswith(prefix := f"{PREFIX}{section}_".upper()):
             near = suggestion(variable, [one for one in known if one.startswith(prefix)])
             return f"{variable}: no such setting{near} (of a {what}, only where the file has its [{section}.NAME])"
+    if suggested := _of_other_section(variable, known):
+        return f"{variable}: no such setting, did you mean {suggested}?"
     return f"{variable}: no such setting{suggestion(variable, known)}"
+
+
+def _of_other_section(variable: str, known: list[str]) -> str:
+    """Return the variables of the same key in other sections, joined by "or"; empty if the section has a similar key."""
+    for section, model in _SECTIONS.items():
+        name = variable.removeprefix(f"{PREFIX}{section}_".upper())
+        if name != variable and not suggestion(name.lower(), list(model.model_fields)):
+            same = [f"{PREFIX}{other}_".upper() + name for other in _SECTIONS]
+            return " or ".join(one for one in same if one in known)
+    return ""
 
 
 def _keys(model: type[BaseModel]) -> list[str]:
@@ -248,7 +260,12 @@ def _messages(error: ValidationError, values: dict[str, Any]) -> list[str]:
 def _extra(location: tuple[int | str, ...]) -> str:
     if (location[0], location[-1]) == ("subscribers", "idempotent"):
         return "is not a setting: what a function may suffer is declared beside it, in @subscriber(…)"
-    return "unknown key" + suggestion(str(location[-1]), _known_keys(location))
+    key = str(location[-1])
+    if near := suggestion(key, _known_keys(location)):
+        return f"unknown key{near}"
+    elsewhere = [f"{section}.{key}" for section, model in _SECTIONS.items() if key in model.model_fields]
+    elsewhere += [f"{section}.NAME.{key}" for section, (model, _) in _NAMED.items() if key in _keys(model)]
+    return f"unknown key, did you mean {' or '.join(elsewhere)}?" if elsewhere else "unknown key"
 
 
 def _where(location: tuple[int | str, ...], values: dict[str, Any]) -> str:

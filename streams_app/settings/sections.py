@@ -145,9 +145,15 @@ class HttpSettings(Section):
     host: str = "127.0.0.1"
     """Address on which metrics and health are served."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8080
-    """0: any free port. If the port is in use, the next free one is used and logged."""
+    """0: any free port. If a port that is set is in use, the worker ends with exit code 1. If it is not set, the next free one is
+    used and logged."""
     token_file: Path | None = None
     """File with a bearer token, which is required on all pages except ``/health``."""
+
+    @property
+    def names_port(self) -> bool:
+        """Whether the file or the environment sets a port, which a scraper of metrics may know."""
+        return self.port != 0 and "port" in self.model_fields_set
 
     @property
     def token(self) -> str | None:

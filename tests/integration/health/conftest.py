@@ -32,8 +32,11 @@ async def start(status: Status, metrics: Metrics, clock: ManualClock) -> AsyncIt
     """Yield a function that starts servers on any free port; stop them at the end."""
     servers: list[HttpServer] = []
 
-    def started(**options: Any) -> HttpServer:
-        server = HttpServer(HttpSettings(**{"port": 0, **options}), status, metrics, clock)
+    def started(*, default_port: int | None = None, **options: Any) -> HttpServer:
+        settings = HttpSettings(**{"port": 0, **options})
+        if default_port is not None:
+            settings = HttpSettings.model_construct(_fields_set=set(), **{**dict(settings), "port": default_port})
+        server = HttpServer(settings, status, metrics, clock)
         server.start()
         servers.append(server)
         return server

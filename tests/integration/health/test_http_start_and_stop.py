@@ -10,13 +10,13 @@ import aiohttp
 import pytest
 
 import streams_app.health.http
-from streams_app.errors import TryAgainError
+from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.health.status import Status
 from tests.integration.health.asking import Start, get
 
 
-async def test_occupied_port_falls_back_to_the_next_one(start: Start, taken: int, caplog: pytest.LogCaptureFixture) -> None:
-    server = start(port=taken)
+async def test_occupied_default_port_falls_back_to_the_next_one(start: Start, taken: int, caplog: pytest.LogCaptureFixture) -> None:
+    server = start(default_port=taken)
 
     assert server.port is not None
     assert taken < server.port < taken + 100
@@ -26,7 +26,7 @@ async def test_occupied_port_falls_back_to_the_next_one(start: Start, taken: int
 
 async def test_two_workers_on_one_machine_have_a_port_each(start: Start) -> None:
     one = start()
-    other = start(port=one.port)
+    other = start(default_port=one.port)
 
     assert one.port != other.port
     assert (await get(f"{other.url}/health/live"))[0] == 200
@@ -41,6 +41,11 @@ async def test_missing_free_port_is_an_error(start: Start, taken: int, monkeypat
     monkeypatch.setattr(streams_app.health.http, "PORTS_TRIED", 1)
 
     with pytest.raises(TryAgainError, match=str(taken)):
+        start(default_port=taken)
+
+
+async def test_occupied_port_that_the_settings_name_is_an_error(start: Start, taken: int) -> None:
+    with pytest.raises(ConfigurationError, match=rf"http\.port: 127\.0\.0\.1:{taken} is in use: end the other process"):
         start(port=taken)
 
 

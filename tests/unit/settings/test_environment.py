@@ -69,6 +69,20 @@ def test_foreign_environment_variables_are_ignored(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "environ", "is_named"),
+    [
+        ("", {}, False),
+        ("[http]\nhost = '::1'\n", {}, False),
+        ("[http]\nport = 8080\n", {}, True),
+        ("", {"STREAMS_APP_HTTP_PORT": "8080"}, True),
+        ("[http]\nport = 0\n", {}, False),
+    ],
+)
+def test_port_is_named_by_the_file_or_the_environment(file: Path, text: str, environ: dict[str, str], is_named: bool) -> None:
+    assert is_named == load(file, MINIMAL + text, environ=environ).http.names_port
+
+
+@pytest.mark.parametrize(
     ("variable", "expected"),
     [
         ("STREAMS_APP_KAFKA_PARTITION", ", did you mean 'STREAMS_APP_KAFKA_PARTITIONS'?"),
@@ -80,6 +94,8 @@ def test_foreign_environment_variables_are_ignored(file: Path) -> None:
             ", did you mean 'STREAMS_APP_READ_STORES_DASHBOARD_TABLE'? (of a read store, only where the file has its [read_stores.",
         ),
         ("STREAMS_APP_SUBSCRIBERS_SHIP_RATE", " (of a subscriber, only where the file has its [subscribers.NAME])"),
+        ("STREAMS_APP_WORKER_PORT", ", did you mean STREAMS_APP_HTTP_PORT or STREAMS_APP_LIVE_SERVER_PORT?"),
+        ("STREAMS_APP_WORKER_TCK", ", did you mean 'STREAMS_APP_WORKER_TICK'?"),
         ("STREAMS_APP_QQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQ", ""),
     ],
 )
