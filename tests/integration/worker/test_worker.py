@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -19,6 +20,7 @@ from tests.checker import event
 from tests.helpers import produce, read_topic, wait_until
 from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, metric, until_folded
 from tests.servers.cache import ROOT
+from tests.workers import WorkerProcess
 
 
 async def test_events_of_a_group_become_one_record_when_it_is_quiet(stage: Stage) -> None:
@@ -216,6 +218,18 @@ async def test_group_that_is_never_quiet_is_emitted_at_its_max_hold(stage: Stage
             await producer.stop()
 
     assert "max_hold" == json.loads(records[0].value)["fold"]["reason"]
+
+
+async def test_worker_ends_if_the_port_that_its_settings_name_is_in_use(stage: Stage) -> None:
+    with socket.socket() as other:
+        other.bind((LOOPBACK, 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with WorkerProcess(stage.folder / "streams.toml", stage.folder, {"STREAMS_APP_HTTP_PORT": str(port)}) as worker:
+            code = await worker.wait_exit(LIMIT_SECONDS)
+
+    assert 1 == code
+    assert f"http.port: {LOOPBACK}:{port} is in use: end the other process" in worker.log()
 
 
 async def test_faust_command_runs_the_same_worker(stage: Stage) -> None:
