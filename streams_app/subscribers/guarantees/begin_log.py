@@ -46,6 +46,7 @@ class BeginLog:
     Attributes:
         done: Events that have succeeded, but whose outcomes are not written yet, by offset.
         is_fenced: Whether another process has claimed the partition, so that this log can no longer write outcomes.
+        is_state_lost: Whether Redis has lost the state of the partition, with the outcomes that were written.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class BeginLog:
                 included the outcomes earlier. None if outcomes need no commit.
         """
         self.done: dict[int, InFlightEvent] = {}
-        self.is_fenced = False
+        self.is_fenced = self.is_state_lost = False
         self._store = store
         self._whose = store.keys.subscriber, store.keys.source
         self._progress = progress
@@ -228,7 +229,7 @@ class BeginLog:
                 await self._write_begins()
                 await self._commit()
             except FencedError as error:
-                self.is_fenced = self.is_fenced or error.cause == ANOTHER_OWNER
+                self._rejected(error)
                 raise
 
     async def current_write_ended(self, seconds: float) -> None:
@@ -254,10 +255,14 @@ class BeginLog:
             async with asyncio.timeout(seconds):
                 await self._write_ends(is_last=True)
         except FencedError as error:
-            self.is_fenced = self.is_fenced or error.cause == ANOTHER_OWNER
+            self._rejected(error)
             self._report_unwritten(error)
         except DEPENDENCY_ERRORS as error:
             self._report_unwritten(error)
+
+    def _rejected(self, error: FencedError) -> None:
+        self.is_fenced = self.is_fenced or error.cause == ANOTHER_OWNER
+        self.is_state_lost = self.is_state_lost or error.cause != ANOTHER_OWNER
 
     def _report_unwritten(self, error: BaseException) -> None:
         logger.info(

@@ -54,8 +54,8 @@ class DeduplicatedGuarantee(Guarantee):
 
         Args:
             partition: The partition.
-            commits: Commits, before events start, that they begin. Then only the commit decides which events have begun or are
-                finished. None: Redis decides this.
+            commits: Commits, before events start, that they begin. Then the commit decides which events have begun; those of them
+                that have finished since are read from Redis. None: Redis decides both.
         """
         context, claim = partition.context, partition.claim
         self._partition = partition
@@ -108,8 +108,11 @@ class DeduplicatedGuarantee(Guarantee):
             kept = replace(kept, fence=min(kept.fence, common), open={at: one for at, one in kept.open.items() if at < common})
             metadata = None if metadata is None else metadata._replace(above=below(metadata.above, common))
         was_set = await was_set_by_hand(claim)
-        if metadata is not None and self._commits is None and not was_set:
-            tracker.also_finished((Interval(0, kept.fence), *metadata.above.finished))
+        if metadata is not None and not was_set:
+            if self._commits is None:
+                tracker.also_finished((Interval(0, kept.fence), *metadata.above.finished))
+            else:
+                tracker.also_ended((Interval(0, kept.fence), *metadata.above.finished))
         if common is not None or was_set:
             # Redis first, then Kafka: after the commit, the next claim trusts Redis, which must not contain the old progress then.
             await log.write_progress()
@@ -169,8 +172,8 @@ class DeduplicatedGuarantee(Guarantee):
     def after_end(self, attempts: Sequence[Attempt]) -> None:
         """Count duplicates, and remember each event that has succeeded until its outcome is stored.
 
-        The outcome is stored in Redis and, for at most once, also in a commit. If another owner takes over before, or if the
-        event succeeds only after :meth:`close`, a dead letter ``finished-late`` is sent.
+        The outcome is stored in Redis and, for at most once, also in a commit. If another owner takes over before it is in either,
+        or if the event succeeds only after :meth:`close`, a dead letter ``finished-late`` is sent.
         """
         for attempt in attempts:
             if attempt.outcome is AttemptOutcome.DUPLICATE:
@@ -275,13 +278,13 @@ class DeduplicatedGuarantee(Guarantee):
         self._is_closed = True
 
     async def on_commit_rejected(self) -> None:
-        """For at most once, send a dead letter ``finished-late`` for each event whose success no commit includes.
+        """For at most once, send a dead letter ``finished-late`` for each event whose success is neither in a commit nor in Redis.
 
-        The next owner treats these events as interrupted. With other guarantees, nothing is sent: the next owner reads in Redis
-        which events have succeeded.
+        The next owner treats these events as interrupted. With other guarantees, nothing is sent: no commit of theirs is needed.
         """
         if self._commits is not None:
-            await self._send_late(self._commits.uncommitted.values())
+            log, uncommitted = self._log, self._commits.uncommitted
+            await self._send_late([one for offset, one in uncommitted.items() if log.is_state_lost or offset in log.done])
 
     async def _send_late(self, events: Collection[InFlightEvent]) -> None:
         """Send a dead letter for each event that succeeded after another owner had become responsible for it."""

@@ -106,6 +106,16 @@ class OffsetTracker:
         known = merged([*self._recorded.all(), *runs])
         self._recorded, self._ran = IntervalSet(known), IntervalSet(known)
 
+    def also_ended(self, runs: Iterable[Interval]) -> None:
+        """Finish those begun offsets that are in intervals of offsets which are finished according to Redis.
+
+        Other offsets do not change. Call it before the first range is added.
+        """
+        finished = IntervalSet(merged(runs))
+        ended = [offset for offset in self._begun if offset in finished]
+        self._begun.difference_update(ended)
+        self.also_finished([Interval(offset, offset + 1) for offset in ended])
+
     def is_finished(self, offset: int) -> bool:
         """Return whether an offset is finished; False also if its state is unknown."""
         return offset < self.low or offset in self._recorded or (offset < self.end and offset not in self._unfinished)

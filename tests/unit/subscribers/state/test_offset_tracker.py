@@ -137,6 +137,16 @@ def test_offsets_finished_in_redis_are_skipped_and_added_to_the_metadata() -> No
     assert {9, 10, 14} == offsets_of(window.required()) == offsets_of(window.above())
 
 
+def test_begun_offset_that_ended_according_to_redis_is_finished_and_no_other_offset_is() -> None:
+    window = OffsetTracker(FIRST, OffsetsAbove((Interval(9, 10),), (7, 10, 12)))
+    window.also_ended([Interval(0, FIRST + 2), Interval(10, 11), Interval(14, 15)])
+
+    assert [12] == list(window.begun)
+    assert [8, 11, 12, 13, 14] == read(window, *range(FIRST, 15))
+    assert 8 == window.low
+    assert OffsetsAbove((Interval(9, 11),), (12,)) == window.required()
+
+
 def test_started_event_whose_record_is_gone_is_finished() -> None:
     window = OffsetTracker(FIRST, OffsetsAbove((), (8,)))
     window.cover(FIRST, 20, [])
