@@ -59,8 +59,21 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class HttpServer:
     """Serves the HTTP pages of a worker on its own thread."""
 
-    def __init__(self, settings: HttpSettings, status: Status, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self, settings: HttpSettings, status: Status, metrics: Metrics, clock: Clock, *, is_port_fixed: bool = True
+    ) -> None:
+        """Create the server, without listening.
+
+        Args:
+            settings: The section ``[http]``.
+            status: Status of the process.
+            metrics: Metrics of the process.
+            clock: Clock of this machine.
+            is_port_fixed: Whether a port that the settings name is the only one to try. If not, or if they name none, the next free
+                port is used while the port is in use.
+        """
         self._settings = settings
+        self._is_port_fixed = is_port_fixed and settings.names_port
         self._token = settings.token
         self._status = status
         self._metrics = metrics
@@ -98,7 +111,7 @@ class HttpServer:
         Call this on the main event loop of the worker: requests for ``/groups`` are answered there.
 
         Raises:
-            ConfigurationError: The settings name a port, and it is in use.
+            ConfigurationError: The settings name the port, and it is in use.
             TryAgainError: The server cannot listen, for example because no port is free.
         """
         self._main = asyncio.get_running_loop()
@@ -109,7 +122,7 @@ class HttpServer:
             self.port = started.result(START_SECONDS)
         except OSError as error:
             where = f"{self._settings.host}:{self._settings.port}"
-            if error.errno == errno.EADDRINUSE and self._settings.names_port:
+            if error.errno == errno.EADDRINUSE and self._is_port_fixed:
                 advice = "end the other process, choose another port, or leave the setting out, so that the next free port is taken"
                 raise ConfigurationError([f"http.port: {where} is in use: {advice}"]) from error
             raise TryAgainError(f"cannot listen on {where}: {error}") from error
@@ -145,7 +158,7 @@ class HttpServer:
         assert runner.server is not None
         factory, loop = self._connections.factory(runner.server), asyncio.get_running_loop()
         wanted = self._settings.port
-        last = wanted if self._settings.names_port else min(wanted + PORTS_TRIED - 1, LAST_PORT)
+        last = wanted if self._is_port_fixed else min(wanted + PORTS_TRIED - 1, LAST_PORT)
         for port in range(wanted, last + 1):
             try:
                 self._listener = await loop.create_server(factory, self._settings.host, port, backlog=BACKLOG)

@@ -24,7 +24,7 @@ class Section(BaseModel):
 LAST_PORT: Final = 65_535
 
 _URL: Final = re.compile(r"([A-Za-z][\w.+-]*)://(?:([^/?#]*)@)?([^/?#@]*)([^?#]*)(?:\?([^#]*))?(?:#(.*))?", re.ASCII)
-_HOST: Final = re.compile(r"(\[[^][]*\]|[^][:,/\s]*)(?::([0-9]{0,5}))?")
+_SERVER: Final = re.compile(r"(\[[^][]*\]|[^][:,/\s]*)(?::([0-9]{0,5}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,13 @@ class UrlParts:
         scheme, credentials, hosts, path, query, fragment = found.groups(default="")
         username, _, password = credentials.partition(":")
         return cls(
-            scheme.lower(), unquote(username) or None, unquote(password) or None, tuple(map(_host_and_port, hosts.split(","))),
+            scheme.lower(), unquote(username) or None, unquote(password) or None, tuple(map(_server_of, hosts.split(","))),
             path, query, fragment,
         )  # fmt: skip
 
 
-def _host_and_port(text: str) -> tuple[str, int | None]:
-    found = _HOST.fullmatch(text)
+def _server_of(text: str) -> tuple[str, int | None]:
+    found = _SERVER.fullmatch(text)
     if found is None:
         raise ValueError("names a server that is not HOST:PORT or [IPV6]:PORT")
     host, port = found[1].strip("[]"), int(found[2]) if found[2] else None

@@ -263,9 +263,9 @@ def _extra(location: tuple[int | str, ...]) -> str:
     key = str(location[-1])
     if near := suggestion(key, _known_keys(location)):
         return f"unknown key{near}"
-    elsewhere = [f"{section}.{key}" for section, model in _SECTIONS.items() if key in model.model_fields]
-    elsewhere += [f"{section}.NAME.{key}" for section, (model, _) in _NAMED.items() if key in _keys(model)]
-    return f"unknown key, did you mean {' or '.join(elsewhere)}?" if elsewhere else "unknown key"
+    sections = [f"{section}.{key}" for section, model in _SECTIONS.items() if key in model.model_fields]
+    sections += [f"{section}.NAME.{key}" for section, (model, _) in _NAMED.items() if key in _keys(model)]
+    return f"unknown key, did you mean {' or '.join(sections)}?" if sections else "unknown key"
 
 
 def _where(location: tuple[int | str, ...], values: dict[str, Any]) -> str:

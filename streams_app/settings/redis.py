@@ -27,7 +27,7 @@ REDIS_PORT: Final = 6379
 SENTINEL_PORT: Final = 26379
 LOCALHOST: Final = "localhost"
 
-_HOST: Final = re.compile(r"[\w.:-]*")
+_NAME: Final = re.compile(r"[\w.:-]*")
 _DATABASE: Final = re.compile(r"(?:/([0-9]{0,9}))?")
 _SERVICE: Final = re.compile(r"/([^/]+)(?:/([0-9]{0,9}))?")
 
@@ -140,7 +140,7 @@ def _fault(url: str, form: str) -> str | None:
             "or for Sentinels (redis+sentinel:// or rediss+sentinel://)"
         )
     path = _SERVICE if kind == "sentinel" else _DATABASE
-    are_hosts = all(_HOST.fullmatch(host) for host, _ in parts.hosts)
+    are_hosts = all(_NAME.fullmatch(host) for host, _ in parts.hosts)
     if not are_hosts or (len(parts.hosts) > 1 and ("", None) in parts.hosts) or not path.fullmatch(parts.path):
         return misread
     if parts.query or parts.fragment:

@@ -145,8 +145,8 @@ class HttpSettings(Section):
     host: str = "127.0.0.1"
     """Address on which metrics and health are served."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8080
-    """0: any free port. If a port that is set is in use, the worker ends with exit code 1. If it is not set, the next free one is
-    used and logged."""
+    """0: any free port. If a port that is set is in use, the worker ends with exit code 1. If none is set, the next free one is
+    used and logged; also by ``live serve``."""
     token_file: Path | None = None
     """File with a bearer token, which is required on all pages except ``/health``."""
 

@@ -131,6 +131,12 @@ AT_MOST_ONCE: Final = (
         (Change(f"{GUARANTEE}.take_over", "set(tracker.begun)", "set()"),),
     ),
     Mutant(
+        "a claim takes begun events for ended ones",
+        "An event that was running when its process died is never reported.",
+        CRASHES,
+        (Change(f"{GUARANTEE}._claim", "tracker.also_ended((Interval(0, kept.fence)", "tracker.also_ended((Interval(0, 1 << 60)"),),
+    ),
+    Mutant(
         "the commit is sent before the dead letter",
         "A dead letter that is lost with its process is never sent.",
         CRASHES,

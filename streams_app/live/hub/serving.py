@@ -79,7 +79,8 @@ async def _serve(settings: Settings, *, has_page: bool) -> None:
         stack.push_async_callback(runner.cleanup)
         listening = listen(settings)
         accepting = await server.listen(listening, runner)
-        http = HttpServer(settings.http, status, metrics, clock)
+        # Often a worker on this machine uses the port of the same settings.
+        http = HttpServer(settings.http, status, metrics, clock, is_port_fixed=False)
         http.start()
         stack.callback(http.stop)
         logger.info("live views are served url=%s", url_of(settings, listening))

@@ -46,7 +46,7 @@ class BeginLog:
     Attributes:
         done: Events that have succeeded, but whose outcomes are not written yet, by offset.
         is_fenced: Whether another process has claimed the partition, so that this log can no longer write outcomes.
-        is_state_lost: Whether Redis has lost the state of the partition, with the outcomes that were written.
+        has_no_state: Whether Redis has lost the state of the partition, with the outcomes that were written.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class BeginLog:
                 included the outcomes earlier. None if outcomes need no commit.
         """
         self.done: dict[int, InFlightEvent] = {}
-        self.is_fenced = self.is_state_lost = False
+        self.is_fenced = self.has_no_state = False
         self._store = store
         self._whose = store.keys.subscriber, store.keys.source
         self._progress = progress
@@ -262,7 +262,7 @@ class BeginLog:
 
     def _rejected(self, error: FencedError) -> None:
         self.is_fenced = self.is_fenced or error.cause == ANOTHER_OWNER
-        self.is_state_lost = self.is_state_lost or error.cause != ANOTHER_OWNER
+        self.has_no_state = self.has_no_state or error.cause != ANOTHER_OWNER
 
     def _report_unwritten(self, error: BaseException) -> None:
         logger.info(

@@ -284,7 +284,7 @@ class DeduplicatedGuarantee(Guarantee):
         """
         if self._commits is not None:
             log, uncommitted = self._log, self._commits.uncommitted
-            await self._send_late([one for offset, one in uncommitted.items() if log.is_state_lost or offset in log.done])
+            await self._send_late([one for offset, one in uncommitted.items() if log.has_no_state or offset in log.done])
 
     async def _send_late(self, events: Collection[InFlightEvent]) -> None:
         """Send a dead letter for each event that succeeded after another owner had become responsible for it."""

@@ -11,8 +11,12 @@ import pytest
 
 import streams_app.health.http
 from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.health.http import HttpServer
+from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
+from streams_app.settings import HttpSettings
 from tests.integration.health.asking import Start, get
+from tests.manual_clock import ManualClock
 
 
 async def test_occupied_default_port_falls_back_to_the_next_one(start: Start, taken: int, caplog: pytest.LogCaptureFixture) -> None:
@@ -30,6 +34,17 @@ async def test_two_workers_on_one_machine_have_a_port_each(start: Start) -> None
 
     assert one.port != other.port
     assert (await get(f"{other.url}/health/live"))[0] == 200
+
+
+async def test_hub_uses_the_next_port_if_a_worker_has_the_one_of_their_settings(
+    taken: int, status: Status, metrics: Metrics, clock: ManualClock
+) -> None:
+    server = HttpServer(HttpSettings(port=taken), status, metrics, clock, is_port_fixed=False)
+    server.start()
+    server.stop()
+
+    assert server.port is not None
+    assert taken < server.port
 
 
 async def test_foreign_address_is_an_error(start: Start) -> None:
