@@ -27,13 +27,19 @@ def settings(**given: object) -> ReadStoreSettings:
     "url",
     ["opensearch+http://", "opensearch+ftp://u:s3cret@h", "opensearch+https://u:s3c/ret@h", "opensearch+https://u:s3cret@h:x",
      "opensearch+https://u:s3cret@h?pretty", "opensearch+https://u:s3cret@[h", "elasticsearch+https://u:s3cret@h:x",
-     "opensearch+http://app:12/s3c@h", "opensearch+https://app:12/prefix/s3c@h:9200"],
+     "opensearch+http://app:12/s3c@h", "opensearch+https://app:12/prefix/s3c@h:9200", "opensearch+https://u:s3cret@[h]:9200",
+     "opensearch+https://u:s3cret@a,[::1]", "opensearch+https://u:s3cret@"],
 )  # fmt: skip
 def test_invalid_url_is_rejected_without_being_shown(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"read_stores\.dashboard\.url: expected opensearch\+https://USER@HOST") as caught:
         open_store(settings(url=url))
 
     assert all(secret not in str(caught.value) for secret in ("s3c", "12"))
+
+
+@pytest.mark.parametrize("address", ["u:p[@[::1]:9200", "u:]p@h", "h:9200/prefix"])
+def test_url_with_an_ipv6_address_or_brackets_in_the_password_is_accepted(address: str) -> None:
+    assert open_store(settings(url=f"opensearch+https://{address}"))
 
 
 def test_integer_python_cannot_format_is_rejected() -> None:
