@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 COMMIT_SECONDS: Final = 0.05
 """Outcomes that no other commit has included after this time are committed separately."""
 
+STATE_CAUSES: Final = ("no-state", "number")
+"""Causes for which scripts reject a request if Redis has lost all or the newest of its data."""
+
 MAX_AT_ONCE: Final = 1_000
 """Maximum number of event ids in one script."""
 
@@ -46,7 +49,7 @@ class BeginLog:
     Attributes:
         done: Events that have succeeded, but whose outcomes are not written yet, by offset.
         is_fenced: Whether another process has claimed the partition, so that this log can no longer write outcomes.
-        has_no_state: Whether Redis has lost the state of the partition, with the outcomes that were written.
+        has_no_state: Whether Redis has lost the state of the partition, or its newest part, with outcomes that were written.
     """
 
     def __init__(
@@ -262,7 +265,7 @@ class BeginLog:
 
     def _rejected(self, error: FencedError) -> None:
         self.is_fenced = self.is_fenced or error.cause == ANOTHER_OWNER
-        self.has_no_state = self.has_no_state or error.cause != ANOTHER_OWNER
+        self.has_no_state = self.has_no_state or error.cause in STATE_CAUSES
 
     def _report_unwritten(self, error: BaseException) -> None:
         logger.info(
