@@ -1,8 +1,8 @@
 """Event folding for Kafka: a storm of update events in, one folded record per group out.
 
 Public names: :class:`Fold`, :func:`create_app`, :class:`Settings` with :class:`KafkaSettings`, :class:`RedisSettings`,
-:class:`ReadStoreSettings`, :class:`LiveView`, :class:`LiveServer` and :class:`JournalSettings`; :class:`JournalReader`,
-:class:`QuietPeriod`.
+:class:`ReadStoreSettings`, :class:`LiveView`, :class:`LiveServer` and :class:`JournalSettings`; :class:`JournalReader` with
+:class:`Entry`, :class:`Gap` and :class:`JournalGoneError`; :class:`QuietPeriod`.
 Of events and subscribers: :class:`Event`, :class:`Events`, :class:`Catalogue`, :func:`subscriber`, :func:`records_of`,
 :class:`Retries`, :class:`Received`, :class:`Retry`, :class:`Reject`, :class:`EventsSettings`,
 :class:`SubscriberSettings`.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from streams_app.errors import JournalGoneError
 from streams_app.events.declaration import Event
 from streams_app.events.publishing import Events
 from streams_app.fold import Fold, QuietPeriod
@@ -32,15 +33,19 @@ from streams_app.subscribers.declaration.retries import Retries
 from streams_app.subscribers.declaration.subscriber import records_of, subscriber
 
 if TYPE_CHECKING:
+    from streams_app.journal.reading.entries import Entry, Gap
     from streams_app.journal.reading.reader import JournalReader
     from streams_app.worker.faust_app import FoldingApp
 
 __all__ = [
     "Catalogue",
+    "Entry",
     "Event",
     "Events",
     "EventsSettings",
     "Fold",
+    "Gap",
+    "JournalGoneError",
     "JournalReader",
     "JournalSettings",
     "KafkaSettings",
@@ -62,11 +67,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Imported late, because it imports the client of Redis, which a module that only declares folds does not need.
+    # Imported late, because readers import the client of Redis, which a module that only declares folds does not need.
     if name == "JournalReader":
         from streams_app.journal.reading.reader import JournalReader
 
         return JournalReader
+    if name in ("Entry", "Gap"):
+        from streams_app.journal.reading import entries
+
+        return getattr(entries, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

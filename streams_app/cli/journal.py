@@ -113,22 +113,28 @@ async def _print(
     as_json: bool,
 ) -> None:
     from streams_app.formatting import counted, escaped, json_line
-    from streams_app.journal.reading.entries import Entry
+    from streams_app.journal.core.entry import UNKEYED
+    from streams_app.journal.reading.entries import Entry, key_fault
     from streams_app.journal.reading.reader import JournalReader
-    from streams_app.operations.journal import line_of
+    from streams_app.operations.journal import begin_text, line_of
 
-    count, cursor = 0, ""
+    count, cursor, is_unkeyed = 0, "", keys == (UNKEYED,)
+    if fault := key_fault(journal, settings.limits, keys):
+        click.echo(f"{fault}: journal read --unkeyed shows them", err=True)
     async with JournalReader(settings, journal.name) as reader:
         reading = reader.reading(keys, start, from_floor=from_floor)
         async with aclosing(reader.read_on(reading, follow=follow)) as items:
             async for found in items:
-                click.echo(json_line(found.as_json()) if as_json else line_of(found))
+                if follow and not cursor and (begin := begin_text(reading.floors)):
+                    click.echo(f"{escaped(shown)}: {begin}", err=True)  # the summary at the end may never come
+                click.echo(json_line(found.as_json()) if as_json else line_of(found, with_key=is_unkeyed))
                 cursor, count = found.cursor, count + isinstance(found, Entry)
                 if count == limit:
                     break
         is_whole = count != limit
     end = "all that is there now" if is_whole else "there may be more"
     unread = reading.unread if is_whole else []
+    end = f"{end}; {begin}" if (begin := begin_text(reading.floors)) else end
     summary = f"{escaped(shown)}: {'no event' if not count else counted(count, 'event')}, {end}"
     click.echo(summary + (f"; --from {cursor} continues after it" if cursor else ""), err=True)
     if unread:

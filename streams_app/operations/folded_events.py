@@ -149,7 +149,8 @@ def _taken(app_id: str, folds: list[str], fold: Fold, reader: EventReader, entry
     """Return a journal entry with the names that it changes in a fold, or the reason why it was not folded."""
     if entry.too_large is not None:
         return RawEvent(entry, (), f"too large to be kept: {entry.too_large:,} bytes")
-    record_key = key if fold.group_key == RECORD_KEY else key[len(TEXT_TAG) :]
+    known = key if fold.group_key == RECORD_KEY else key[len(TEXT_TAG) :]
+    record_key = known if entry.key is None else entry.key
     record = _JournalRecord(entry.offset, entry.at_ms, record_key, entry.value, entry.headers)
     faults = RangeFaults()
     mine, _ = RoutedRange(app_id, folds, [record], None).records_for(fold.name, faults)

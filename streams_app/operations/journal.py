@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.formatting import counted, escaped, json_line, time_text
+from streams_app.formatting import counted, escaped, json_line, shown, time_text
 from streams_app.journal.core.day import begin_of, day_of
 from streams_app.journal.reading.entries import REASONS, Entry, Gap, key_text
 from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, JournalStore, ShardStatus
@@ -27,6 +27,10 @@ DAY_EXAMPLE: Final = "2026-08-20"
 MAX_CLAIMS: Final = 5
 """Maximum number of successive claims of a partition by the command. It gives up if a worker claims the partition back each time
 before a segment is removed."""
+
+
+MAX_BEGINS: Final = 5
+"""Maximum number of partitions whose first stored offset is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +75,16 @@ async def statuses_of(redis: Redis, app_id: str, journal: JournalSettings) -> di
     return found
 
 
-def line_of(found: Entry | Gap) -> str:
-    """Format an entry or a gap as one line, for people (pure)."""
+def begin_text(floors: Mapping[int, int]) -> str:
+    """Describe where a journal begins, if events before its floors are removed; otherwise return an empty text (pure)."""
+    begins = [f"{partition}-{floor}" for partition, floor in sorted(floors.items()) if floor > 0]
+    more = len(begins) - MAX_BEGINS
+    listed = ",".join(begins[:MAX_BEGINS]) + (f" and {more:,} more" if more > 0 else "")
+    return f"begins at {listed}, older removed" if begins else ""
+
+
+def line_of(found: Entry | Gap, *, with_key: bool = False) -> str:
+    """Format an entry or a gap as one line, for people; if requested, with the record key of an entry that has one (pure)."""
     if isinstance(found, Gap):
         return f"-- offsets {found.first} to {found.last} of partition {found.partition} are not kept: {REASONS[found.why]}"
     if found.too_large is not None:
@@ -84,7 +96,8 @@ def line_of(found: Entry | Gap) -> str:
     else:
         text = escaped(found.value.decode(errors="backslashreplace"))
         text += f"  (not decoded: {escaped(found.undecoded)})" if found.undecoded else ""
-    return f"{time_text(found.at_ms)}  {found.partition}-{found.offset}  {text}"
+    key = f"key {shown(found.key.decode(errors='backslashreplace'))}: " if with_key and found.key is not None else ""
+    return f"{time_text(found.at_ms)}  {found.partition}-{found.offset}  {key}{text}"
 
 
 def summary_of(status: JournalStatus) -> str:

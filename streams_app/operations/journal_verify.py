@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streams_app.delivery.batch import TP
 from streams_app.journal.core.block import DamagedBlockError, decode
-from streams_app.journal.core.entry import UNKEYED, Row, row_of
+from streams_app.journal.core.entry import UNKEYED, Row, headers_with_key, row_of
 from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, ShardStatus
 from streams_app.journal.store.keys import journal_keys
 from streams_app.journal.store.segment import Segment
@@ -171,10 +171,21 @@ class _ShardComparison:
                 kept = hashes.get(row.offset)
                 if kept is None:
                     self._fault(segment, f"offset {row.offset} of the topic is missing")
-                elif kept != _hash_of(row) and not (self._schemas and kept == _hash_of(row._replace(key=UNKEYED))):
-                    # The journal stores an event without a key if the registry did not have its schema yet.
+                elif kept not in self._expected(row, record.key):
                     self._fault(segment, f"offset {row.offset} is another event in the topic")
                 self._found.compared += 1
+
+    def _expected(self, row: Row, record_key: bytes | None) -> set[int]:
+        """Return the hash of each form in which the journal may have stored an event."""
+        # The journal stores an event without a key if the registry did not have its schema yet.
+        rows = [row, row._replace(key=UNKEYED)] if self._schemas else [row]
+        with_key = [
+            one._replace(
+                headers=headers_with_key(one.key, one.headers, record_key, is_by_record_key=self._journal.is_by_record_key)
+            )
+            for one in rows
+        ]
+        return {_hash_of(one) for one in (*rows, *with_key)}  # former versions did not store the record key
 
     def _fault(self, segment: Segment, text: str) -> None:
         self._found.fault(f"partition {self._partition}, {segment.day} (offsets from {segment.first} on): {text}")

@@ -16,7 +16,7 @@ from streams_app.folding.reading.reader import EventReader, RangeFaults, decode_
 from streams_app.folding.reading.readers import reader_of
 from streams_app.folding.reading.replay_routing import RoutedRange
 from streams_app.journal.core.block import DamagedBlockError, decode
-from streams_app.journal.core.entry import Row, too_large
+from streams_app.journal.core.entry import Row, record_key_of, too_large
 from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, ShardStatus
 from streams_app.journal.store.keys import JournalKeys, journal_keys
 from streams_app.journal.store.segment import Segment
@@ -171,11 +171,7 @@ class _JournalColumns:
 
     def _add(self, partition: int, reader: EventReader, rows: list[Row]) -> None:
         wanted = [row for row in rows if self._is_within(row.time_ms)]
-        kept = [
-            _FiledRecord(row.offset, row.time_ms, row.key or None, row.value, row.headers)
-            for row in wanted
-            if too_large(row) is None
-        ]
+        kept = [self._record_of(row) for row in wanted if too_large(row) is None]
         faults = RangeFaults()
         decoded = decode_all(kept, self._settings.limits) if reader.needs_decoded and not reader.reads_frames else None
         mine, values = RoutedRange(self._settings.app_id, self._folds, kept, decoded).records_for(self._fold.name, faults)
@@ -187,6 +183,10 @@ class _JournalColumns:
             self._tally.reject_all(faults.rejected, lambda offset: f"{position}{offset}")
         for _ in range(len(wanted) - len(kept)):
             self._tally.reject("too-large", position, "too large for the journal")
+
+    def _record_of(self, row: Row) -> _FiledRecord:
+        key, headers = record_key_of(row, is_by_record_key=self._journal.is_by_record_key)
+        return _FiledRecord(row.offset, row.time_ms, row.key or None if key is None else key, row.value, headers)
 
     def _is_within(self, time_ms: int) -> bool:
         return (self._from_ms is None or time_ms >= self._from_ms) and (self._to_ms is None or time_ms < self._to_ms)

@@ -11,7 +11,7 @@ import msgpack
 from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.producer import OutgoingRecord
 from streams_app.journal.core.block import DamagedBlockError, decode
-from streams_app.journal.core.entry import Row, row_of
+from streams_app.journal.core.entry import Row, headers_with_key, row_of
 from streams_app.journal.store.keys import JournalKeys
 from streams_app.settings import JournalSettings, Limits
 from tests.chaos.simulation_kafka import PARTITIONS
@@ -116,7 +116,9 @@ class JournalModel:
         if entry is None:
             return None
         if offset not in self._rows:
-            self._rows[offset] = row_of(entry, self.journal, Limits())[0]
+            row, _ = row_of(entry, self.journal, Limits())
+            headers = headers_with_key(row.key, row.headers, entry.key, is_by_record_key=self.journal.is_by_record_key)
+            self._rows[offset] = row._replace(headers=headers)
         return self._rows[offset]
 
     def expected(self, first: int, last: int) -> Rows:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from streams_app.journal.core.block import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, MAX_CHUNK_KEYS, ShortRow, short_of
 from streams_app.journal.core.day import clock_after, day_of, ends
-from streams_app.journal.core.entry import PLAIN, KeySettings, Row, row_of
+from streams_app.journal.core.entry import PLAIN, SAME_KEY, KeySettings, Row, headers_with_key, row_of
 from streams_app.journal.core.usual import UsualKeys
 from streams_app.schemas.values import ValueReader
 from streams_app.settings import Limits
@@ -121,7 +121,7 @@ class JournalChunker:
 
         The loop runs for every event, so it uses local names, and creates only objects that are stored.
         """
-        rows, sizes, key_of = chunk.rows, chunk.sizes, self._usual_key_of
+        rows, sizes, key_of, is_by_record_key = chunk.rows, chunk.sizes, self._usual_key_of, self._journal.is_by_record_key
         newest_ms, count, received_bytes = chunk.clock_ms, 0, 0
         for record in records:
             if received_bytes >= max_bytes or len(rows) >= MAX_CHUNK_KEYS:
@@ -131,14 +131,21 @@ class JournalChunker:
                 time_ms, value = record.timestamp, record.value
                 if time_ms is None:
                     time_ms = -1
-                rows[key].append((record.offset, time_ms, value))
+                if is_by_record_key:
+                    rows[key].append((record.offset, time_ms, value))
+                elif record.key == key[1:]:
+                    rows[key].append((record.offset, time_ms, value, SAME_KEY))
+                else:
+                    headers = headers_with_key(key, (), record.key, is_by_record_key=False)
+                    rows[key].append((record.offset, time_ms, value, headers) if headers else (record.offset, time_ms, value))
                 size = len(key) + len(value)
             else:
                 row, reason = row_of(record, self._journal, self._limits, self._values)
                 if reason is not None:
                     chunk.unkeyed[reason] += 1
                 key, time_ms, size = row.key, row.time_ms, received(row)
-                rows[key].append(short_of(row))
+                headers = headers_with_key(key, row.headers, record.key, is_by_record_key=is_by_record_key)
+                rows[key].append(short_of(row._replace(headers=headers)))
             sizes[key] += size
             received_bytes += size
             if time_ms > newest_ms:  # noqa: PLR1730  # a call of max() takes three times as long

@@ -24,6 +24,15 @@ While a script writes an event, Redis serves no other client.
 TOO_LARGE_HEADER: Final = "streams_app_too_large"
 """Name of the only header of an entry whose value or headers were too large to be stored. It contains their size, as text."""
 
+MAX_RECORD_KEY_BYTES: Final = 10_000
+"""Record keys with more bytes are not stored with an event."""
+
+_KEY_HEADER: Final = "\0"
+"""Name of the last stored header of an event whose record key is not its key in the journal; its value is the record key."""
+
+SAME_KEY: Final = (("\0=", None),)
+"""The only stored header of an event without headers whose record key is the text of its key in the journal."""
+
 MAX_SIZE_DIGITS: Final = 12
 """Maximum number of digits of the size in :data:`TOO_LARGE_HEADER`."""
 
@@ -38,14 +47,15 @@ class Row(NamedTuple):
         time_ms: Time of the record; -1 if it has none.
         value: Value as produced; None for a tombstone. If the value or the headers are too large to be stored, it is a JSON object
             with their size.
-        headers: Headers as produced, in their order; only :data:`TOO_LARGE_HEADER` if the value or the headers are too large.
+        headers: Headers as produced, in their order; only :data:`TOO_LARGE_HEADER` if the value or the headers are too large. In a
+            stored row, the record key may follow, see :func:`headers_with_key`.
     """
 
     key: bytes
     offset: int
     time_ms: int
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
+    headers: Headers = ()
 
 
 class KeySettings(Protocol):
@@ -58,6 +68,9 @@ class KeySettings(Protocol):
     @property
     def key_fields(self) -> tuple[str, ...]:
         """Names or dotted paths of the fields that form the key."""
+
+
+Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class _NoKeyError(Exception):
@@ -93,11 +106,56 @@ def row_of(
     return Row(key, record.offset, -1 if stamp is None else stamp, value, headers), reason
 
 
+def max_key_bytes(journal: KeySettings, key_bytes: int) -> int:
+    """Return the maximum size of a key as the journal stores it, in bytes; events with a larger one are stored without a key.
+
+    Args:
+        journal: The settings that determine the key of an event.
+        key_bytes: The setting ``limits.key_bytes``.
+    """
+    return key_bytes if journal.is_by_record_key else key_bytes + 1  # with its type tag
+
+
+def headers_with_key(key: bytes, headers: Headers, record_key: bytes | None, *, is_by_record_key: bool) -> Headers:
+    """Return the headers to be stored with an event: its own ones, and its record key as a last one.
+
+    Workers of former versions read such a row, and return the record key as a header. Nothing is added if the key in the journal is
+    the record key, or if the record key has more than :data:`MAX_RECORD_KEY_BYTES`.
+
+    Args:
+        key: Key of the event in the journal; :data:`UNKEYED` if it has none.
+        headers: Headers of the event.
+        record_key: Key of its record; None if it has none.
+        is_by_record_key: Whether the journal has the key ``@key``.
+    """
+    if is_by_record_key and key:
+        return headers
+    if key and record_key == key[1:]:
+        return headers + SAME_KEY
+    if record_key is not None and len(record_key) > MAX_RECORD_KEY_BYTES:
+        return headers
+    return (*headers, (_KEY_HEADER, record_key))
+
+
+def record_key_of(row: Row, *, is_by_record_key: bool) -> tuple[bytes | None, Headers]:
+    """Return the record key of a stored event, and its own headers.
+
+    The record key is None if the record has none, or if it was not stored: it was too large, or a former version stored the event.
+    """
+    headers = row.headers
+    if headers and headers[-1] == SAME_KEY[0]:
+        return row.key[1:], headers[:-1]
+    if headers and headers[-1][0] == _KEY_HEADER:
+        return headers[-1][1], headers[:-1]
+    return row.key if is_by_record_key and row.key else None, headers
+
+
 def too_large(row: Row) -> int | None:
     """Return the size of an event's value and headers in bytes if they were too large to be stored; None if they are stored."""
-    if len(row.headers) != 1 or row.headers[0][0] != TOO_LARGE_HEADER:
+    _, headers = record_key_of(row, is_by_record_key=False)
+    if len(headers) != 1 or headers[0][0] != TOO_LARGE_HEADER:
         return None
-    content = row.headers[0][1] or b""
+    content = headers[0][1] or b""
     # A producer may use the same header name: the value must match, too.
     is_size = len(content) <= MAX_SIZE_DIGITS and content.isdigit()
     return int(content) if is_size and row.value == _value_of_size(int(content)) else None
@@ -109,12 +167,12 @@ def _value_of_size(size: int) -> bytes:
 
 def _key_of(record: SourceRecordWithHeaders, journal: KeySettings, key_bytes: int, values: ValueReader) -> bytes:
     if journal.is_by_record_key:
-        key, most = record.key or b"", key_bytes
+        key = record.key or b""
     else:
-        key, most = _member_of(record, journal.key_fields, values), key_bytes + 1  # with its type tag
+        key = _member_of(record, journal.key_fields, values)
     if not key:
         raise _NoKeyError("no-key")
-    if len(key) > most:
+    if len(key) > max_key_bytes(journal, key_bytes):
         raise _NoKeyError("key-too-large")
     return key
 

@@ -14,7 +14,7 @@ from streams_app.codec import TEXT_TAG, member_of
 from streams_app.delivery.batch import SourceRecordWithHeaders
 from streams_app.errors import BadEventError
 from streams_app.folding.reading.fast import SHALLOW, SHALLOW_BYTES, is_depth_guarded, is_plain_field
-from streams_app.journal.core.entry import MAX_VALUE_BYTES, KeySettings
+from streams_app.journal.core.entry import MAX_VALUE_BYTES, KeySettings, max_key_bytes
 from streams_app.settings import Limits
 
 _ERRORS: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, BadEventError)
@@ -32,7 +32,7 @@ class UsualKeys:
         self._is_by_field = path != "" and is_plain_field(path)
         self._max_bytes = min(limits.value_bytes, MAX_VALUE_BYTES)
         self._max_shallow_bytes = self._max_bytes if is_depth_guarded() else min(SHALLOW_BYTES, self._max_bytes)
-        self._max_key_bytes = limits.key_bytes if journal.is_by_record_key else limits.key_bytes + 1  # with its type tag
+        self._max_key_bytes = max_key_bytes(journal, limits.key_bytes)
         event = msgspec.defstruct("Event", [("key", Any, None)], rename={"key": path or "key"}, gc=False)
         self._decode: Any = msgspec.json.Decoder(event).decode
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streams_app.errors import CursorError, JournalGoneError
-from streams_app.journal.core.cursor import Start, cursor_text
+from streams_app.journal.core.cursor import Start, check_start, cursor_text
 from streams_app.journal.core.entry import Row
 from streams_app.journal.reading.entries import Entry, Gap
 from streams_app.journal.reading.shard_position import ENTRY_BYTES, MissingOffsets, ShardPosition, content_bytes, last_offset
@@ -42,6 +42,11 @@ class JournalPage:
     unread: tuple[int, ...] = ()
     is_caught_up: bool = False
 
+    @property
+    def older_removed(self) -> bool:
+        """Whether a partition begins after its first offset: events of the key before its floor are removed, if there were any."""
+        return any(floor > 0 for floor in self.floors.values())
+
 
 class Reading:
     """Reads the events of some keys of a journal, from a requested start on.
@@ -57,7 +62,11 @@ class Reading:
             keys: Keys as the journal stores them.
             start: Where to start.
             from_floor: If the journal has removed the next events, yield a gap and continue at the first stored event.
+
+        Raises:
+            CursorError: The start is a cursor of another journal, or a time in the future.
         """
+        check_start(start, shards.journal, shards.now_ms())
         self._shards = shards
         self._keys = keys
         self._start = start
@@ -80,32 +89,37 @@ class Reading:
             async for found in items:
                 yield found
 
-    async def page(self, limit: int, max_bytes: int) -> JournalPage:
-        """Return the next entries and gaps within limits; begin with a random partition, so that a busy one starves no other.
+    async def limited(self, limit: int, max_bytes: int) -> AsyncGenerator[Entry | Gap, None]:
+        """Yield the next entries and gaps within limits; begin with a random partition, so that a busy one starves no other.
 
         Args:
             limit: Maximum number of entries and gaps.
-            max_bytes: No further entry is added after this many bytes.
+            max_bytes: No further entry is yielded after this many bytes.
 
         Raises:
-            JournalGoneError: The journal has removed the next events, and the page would be empty.
+            JournalGoneError: The journal has removed the next events, and nothing was yielded.
             CursorError: The start has a partition that does not exist.
         """
         await self._begin()
-        page, size = JournalPage(), 0
+        count, size = 0, 0
         try:
             async with aclosing(self._in_order(random.randrange(len(self._positions)))) as items:
                 async for found in items:
-                    page.items.append(found)
+                    count += 1
                     if isinstance(found, Entry):
                         size += ENTRY_BYTES + content_bytes(found.value, found.headers)
-                    if len(page.items) >= limit or size >= max_bytes:
-                        break
+                    yield found
+                    if count >= limit or size >= max_bytes:
+                        return
         except JournalGoneError:
-            if not page.items:  # otherwise events were removed while the page was read; the next page raises first
+            if not count:  # otherwise events were removed while they were read; the next page raises first
                 raise
+
+    def page(self, items: list[Entry | Gap]) -> JournalPage:
+        """Return a page with entries and gaps that :meth:`limited` has yielded, and the cursor after them."""
+        page = JournalPage(items)
         page.fences = {number: one.fence for number, one in self._sorted() if one.fence is not None}
-        page.floors = {number: one.floor for number, one in self._sorted() if one.floor is not None}
+        page.floors = self.floors
         page.unread = tuple(self.unread)
         page.is_caught_up = all(position.is_caught_up for position in self._positions.values())
         page.next = self._cursor({number: one.offset for number, one in self._sorted() if one.is_followed})
@@ -115,6 +129,11 @@ class Reading:
     def unread(self) -> list[int]:
         """Partitions that no worker has read yet, or whose state Redis has lost."""
         return [number for number, position in self._sorted() if position.fence is None]
+
+    @property
+    def floors(self) -> dict[int, int]:
+        """First stored offset of each partition that has a state."""
+        return {number: one.floor for number, one in self._sorted() if one.floor is not None}
 
     async def wait(self) -> None:
         """Wait, without a time limit, until events of any key were appended to a partition, or the source has new partitions."""
@@ -221,7 +240,9 @@ class Reading:
         if isinstance(item, MissingOffsets) and item.why == "removed" and not self._from_floor:
             raise JournalGoneError(partition, (item.first, item.last), cursor)
         position.had(item)
-        return Entry.of(item, partition, cursor) if isinstance(item, Row) else Gap(*item, partition, cursor)
+        if isinstance(item, MissingOffsets):
+            return Gap(*item, partition, cursor)
+        return Entry.of(item, partition, cursor, self._shards.is_by_record_key, older_removed=bool(position.floor))
 
     def _cursor(self, moved: Mapping[int, int]) -> str:
         """Return the cursor of the reading.
@@ -233,7 +254,7 @@ class Reading:
         """
         named = {number: position.offset for number, position in self._positions.items() if position.is_named}
         is_open = not self._is_begun or any(position.since_ms is not None for position in self._positions.values())
-        return cursor_text({**named, **moved}, self._since_ms if is_open else None)
+        return cursor_text({**named, **moved}, self._since_ms if is_open else None, self._shards.journal)
 
     def _sorted(self) -> list[tuple[int, ShardPosition]]:
         return sorted(self._positions.items())

@@ -10,8 +10,8 @@ import orjson
 
 from streams_app.codec import canonical_bytes, keys_typed, member_of
 from streams_app.errors import BadEventError, ConfigurationError
-from streams_app.journal.core.entry import UNKEYED, Row, too_large
-from streams_app.settings import JournalSettings
+from streams_app.journal.core.entry import UNKEYED, Row, max_key_bytes, record_key_of, too_large
+from streams_app.settings import JournalSettings, Limits
 
 Why = Literal["retention", "damaged", "removed", "unread"]
 
@@ -40,6 +40,10 @@ class Entry:
         too_large: Size of value and headers in bytes if they were too large to be stored; otherwise None.
         decoded: Content of a value that is framed by a schema registry, as decoded JSON; None for other values.
         undecoded: Why a framed value could not be decoded; otherwise empty.
+        key: Key of the record as produced; None if it has none, or if the journal has not stored it: it has more than 10 kB, or a
+            former version of the worker stored the event, in a journal that is not by ``@key``.
+        older_removed: Whether the partition begins after its first offset, so that older events of the key are removed, if there
+            were any.
     """
 
     cursor: str
@@ -51,17 +55,25 @@ class Entry:
     too_large: int | None = None
     decoded: Any = None
     undecoded: str = ""
+    key: bytes | None = None
+    older_removed: bool = False
 
     @classmethod
-    def of(cls, row: Row, partition: int, cursor: str) -> Entry:
+    def of(cls, row: Row, partition: int, cursor: str, is_by_record_key: bool = False, *, older_removed: bool = False) -> Entry:
         """Convert a stored row to an entry."""
-        return cls(cursor, row.time_ms, row.value, row.headers, partition, row.offset, too_large(row))
+        key, headers = record_key_of(row, is_by_record_key=is_by_record_key)
+        return cls(
+            cursor, row.time_ms, row.value, headers, partition, row.offset, too_large(row), key=key, older_removed=older_removed
+        )  # fmt: skip
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry as a JSON object. Bytes are given as text, or as ``{"base64": …}`` if they are not UTF-8."""
         found: dict[str, Any] = {
             "cursor": self.cursor,
+            "partition": self.partition,
+            "offset": self.offset,
             "at_ms": self.at_ms,
+            "key": _text(self.key),
             "value": _text(self.value),
             "headers": [[name, _text(content)] for name, content in self.headers],
         }
@@ -69,6 +81,8 @@ class Entry:
             found["decoded"] = self.decoded
         if self.undecoded:
             found["undecoded"] = self.undecoded
+        if self.older_removed:
+            found["older_removed"] = True
         return found if self.too_large is None else {**found, "value": None, "headers": [], "too_large": self.too_large}
 
 
@@ -129,6 +143,15 @@ def keys_meant(journal: JournalSettings, typed: str) -> tuple[bytes, ...]:
     if journal.is_by_record_key:
         return (key_of(journal, typed),)
     return tuple(keys_typed(typed))
+
+
+def key_fault(journal: JournalSettings, limits: Limits, keys: tuple[bytes, ...]) -> str:
+    """Explain why the journal has no events under keys, because each is too large; otherwise return an empty text (pure)."""
+    size = min(map(len, keys))
+    if size <= max_key_bytes(journal, limits.key_bytes):
+        return ""
+    size -= 0 if journal.is_by_record_key else 1  # the type tag
+    return f"events with a key of more than {limits.key_bytes} bytes (limits.key_bytes; this one has {size}) are kept without a key"
 
 
 def key_text(journal: JournalSettings, key: bytes) -> Any:

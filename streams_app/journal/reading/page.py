@@ -1,26 +1,31 @@
 """``GET /journal/NAME``: serves the events of a key over HTTP, on the HTTP server of a worker.
 
 The page runs on the thread of that server and has its own connection to Redis, so it answers even if the worker hangs or lags.
+An answer is sent while it is read: a client that stops reading holds back the next read, and some hundred kilobytes of memory.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
+import orjson
 from aiohttp import web
 
 from streams_app.clock import Clock
 from streams_app.errors import ConfigurationError, CursorError, JournalGoneError
 from streams_app.formatting import milliseconds, parse_duration, suggestion
 from streams_app.health.http import HttpServer, json_reply
+from streams_app.health.http_connections import IDLE_SECONDS, connection_limit
 from streams_app.journal.core.cursor import Start, cursor_text, parse_start
 from streams_app.journal.core.entry import UNKEYED
-from streams_app.journal.reading.all_partitions import JournalPage
-from streams_app.journal.reading.entries import Entry, Gap, keys_meant
+from streams_app.journal.reading.all_partitions import Reading
+from streams_app.journal.reading.entries import Entry, Gap, key_fault, keys_meant
 from streams_app.journal.reading.reader import JournalReader
 from streams_app.redis_access.client import REDIS_ERRORS, redis_fault_text
 from streams_app.settings import JournalSettings, Settings
@@ -31,6 +36,12 @@ MAX_LIMIT: Final = 1_000
 MAX_WAIT_MS: Final = 60_000
 MAX_BYTES: Final = 4_000_000
 """No further entry is added to a response that has this many bytes."""
+
+PART_BYTES: Final = 64_000
+"""An answer of more bytes is sent in parts of about this size."""
+
+CONNECTIONS_A_REQUEST: Final = 2
+"""The pages of all journals answer one request at a time for this many connections of the server, to leave some for other pages."""
 
 MAX_PARAMETERS: Final = 20
 
@@ -60,21 +71,48 @@ class PageRequest:
     from_floor: bool
 
 
-def add_journal_pages(http: HttpServer, settings: Settings, clock: Clock) -> None:
-    """Add the page ``/journal/NAME`` of each journal to an HTTP server that is not started yet."""
+def add_journal_pages(http: HttpServer, settings: Settings, clock: Clock) -> RequestLimit:
+    """Add the page ``/journal/NAME`` of each journal to an HTTP server that is not started yet; return the limit of requests."""
+    requests = RequestLimit()
     for journal in settings.journals:
-        page = JournalHttpPage(settings, journal, clock)
+        page = JournalHttpPage(settings, journal, clock, requests)
         http.add(f"/journal/{journal.name}", page.answer, f"the events of a key of {journal.source}: ?key=KEY", page.close)
+    return requests
+
+
+@dataclass(slots=True)
+class RequestLimit:
+    """Counts the requests that the pages of all journals answer at a time; most of them wait for events, or for their client.
+
+    Attributes:
+        maximum: Maximum number of such requests.
+        count: Number of requests that are being answered.
+    """
+
+    maximum: int = field(default_factory=lambda: max(1, connection_limit() // CONNECTIONS_A_REQUEST))
+    count: int = 0
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether no further request can be answered now."""
+        return self.count >= self.maximum
+
+    def __enter__(self) -> None:
+        self.count += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.count -= 1
 
 
 class JournalHttpPage:
     """Answers HTTP requests for the events of one journal."""
 
-    def __init__(self, settings: Settings, journal: JournalSettings, clock: Clock) -> None:
+    def __init__(self, settings: Settings, journal: JournalSettings, clock: Clock, requests: RequestLimit) -> None:
         """Create a page, without connecting: the thread that answers requests connects to Redis."""
         self._settings = settings
         self._journal = journal
         self._clock = clock
+        self._requests = requests
         self._reader: JournalReader | None = None
 
     async def close(self) -> None:
@@ -86,16 +124,16 @@ class JournalHttpPage:
         """Return entries and gaps as JSON.
 
         The status is 400 if the request is invalid, 410 if the journal has removed the next events, and 503 if Redis does not
-        answer.
+        answer, or too many requests are being answered.
         """
+        if self._requests.is_reached:
+            most = self._requests.maximum
+            advice = "repeat the request later, send it to another worker, or follow the key in Python by JournalReader"
+            busy = {"error": f"this worker answers at most {most} requests for journals at a time: {advice}"}
+            return json_reply(busy, status=503)
         try:
-            wanted = parse_request(self._journal, request.rel_url.raw_query_string, self._clock.now_ms())
-            if self._reader is None:
-                self._reader = JournalReader(self._settings, self._journal.name, clock=self._clock)
-            page = await self._reader.page(
-                wanted.keys, wanted.start, limit=wanted.limit, max_bytes=MAX_BYTES, wait_ms=wanted.wait_ms,
-                from_floor=wanted.from_floor,
-            )  # fmt: skip
+            with self._requests:
+                return await self._answered(request)
         except (BadRequestError, CursorError, ConfigurationError) as error:
             return json_reply({"error": str(error)}, status=400)
         except JournalGoneError as error:
@@ -104,20 +142,77 @@ class JournalHttpPage:
             return json_reply(gone, status=410)
         except REDIS_ERRORS as error:
             return json_reply({"error": redis_fault_text(error)}, status=503)
-        return json_reply(body_of(page))
+
+    async def _answered(self, request: web.Request) -> web.StreamResponse:
+        wanted = parse_request(self._journal, request.rel_url.raw_query_string, self._clock.now_ms())
+        if self._reader is None:
+            self._reader = JournalReader(self._settings, self._journal.name, clock=self._clock)
+        reading = self._reader.reading(wanted.keys, wanted.start, from_floor=wanted.from_floor)
+        found = self._reader.limited(reading, limit=wanted.limit, max_bytes=MAX_BYTES, wait_ms=wanted.wait_ms)
+        note = key_fault(self._journal, self._settings.limits, wanted.keys)
+        async with aclosing(found) as items, aclosing(_parts(reading, items, note and f"{note}: unkeyed=1")) as parts:
+            first = await anext(parts)  # errors come before it
+            second = await anext(parts, None)
+            if second is None:
+                return web.Response(body=first, content_type="application/json")
+            response = web.StreamResponse(headers={"Content-Type": "application/json"})
+            await response.prepare(request)
+            try:
+                for part in (first, second):
+                    await _write(response, part)
+                async for part in parts:
+                    await _write(response, part)
+            except TimeoutError:
+                if request.transport is not None:
+                    request.transport.abort()
+            return response
 
 
-def body_of(page: JournalPage) -> dict[str, Any]:
-    """Convert a page of entries and gaps to the JSON object of the reply."""
-    return {
-        "entries": [item.as_json() for item in page.items if isinstance(item, Entry)],
+async def _write(response: web.StreamResponse, part: bytes) -> None:
+    async with asyncio.timeout(IDLE_SECONDS):
+        await response.write(part)
+
+
+async def _parts(reading: Reading, items: AsyncGenerator[Entry | Gap, None], note: str) -> AsyncGenerator[bytes, None]:
+    """Yield the parts of the JSON object of an answer, while its entries are read.
+
+    Errors are raised before the first part. If Redis does not answer later, the answer ends with the entries that were read; the
+    client continues after them.
+
+    Args:
+        reading: The reading.
+        items: The next items of the reading.
+        note: What the client should know about its key; empty if there is nothing.
+    """
+    part, gaps, is_begun = bytearray(b'{"entries":['), [], False
+    comma = b""
+    try:
+        async for item in items:
+            if isinstance(item, Gap):
+                gaps.append(item.as_json())
+                continue
+            part += comma + orjson.dumps(item.as_json())
+            comma = b","
+            if len(part) >= PART_BYTES:
+                yield bytes(part)
+                part.clear()
+                is_begun = True
+    except REDIS_ERRORS:
+        if not is_begun:
+            raise
+    page = reading.page([])
+    end: dict[str, Any] = {
         "next": page.next or "earliest",
         "floor": cursor_text(page.floors),
         "fence": cursor_text(page.fences),
+        "older_removed": page.older_removed,
         "caught_up": page.is_caught_up,
-        "gaps": [item.as_json() for item in page.items if isinstance(item, Gap)],
+        "gaps": gaps,
         "unread": list(page.unread),
     }
+    if note:
+        end["note"] = note
+    yield bytes(part) + b"]," + orjson.dumps(end)[1:]
 
 
 def parse_request(journal: JournalSettings, query: str, now_ms: int) -> PageRequest:

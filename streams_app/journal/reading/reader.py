@@ -20,7 +20,7 @@ from streams_app.journal.core.cursor import Start, cursor_text, parse_start
 from streams_app.journal.core.entry import Row
 from streams_app.journal.reading.all_partitions import POLL_SECONDS, JournalPage, Reading
 from streams_app.journal.reading.decoding import EntryDecoder
-from streams_app.journal.reading.entries import Entry, Gap, key_of
+from streams_app.journal.reading.entries import Entry, Gap, key_fault, key_of
 from streams_app.journal.reading.shard_position import MissingOffsets, ShardPosition
 from streams_app.journal.reading.shards import SharedShards
 from streams_app.redis_access.client import ANSWER_SECONDS, REDIS_ERRORS, connect, why_unreachable
@@ -100,6 +100,8 @@ class JournalReader:
             TryAgainError: Redis does not answer, and ``follow`` is not set.
         """
         keys = (key_of(self.journal, key),)
+        if fault := key_fault(self.journal, self._settings.limits, keys):
+            logger.warning("%s: read them by key=None journal=%s", fault, self.journal.name)
         reading = self.reading(keys, parse_start(after, self._clock.now_ms()), from_floor=from_floor)
         async with aclosing(self.read_on(reading, follow=follow)) as items:
             async for found in items:
@@ -150,18 +152,46 @@ class JournalReader:
             RedisError, OSError: Redis does not answer.
         """
         reading = self.reading(keys, start, from_floor=from_floor)
+        async with aclosing(self.limited(reading, limit=limit, max_bytes=max_bytes, wait_ms=wait_ms)) as items:
+            return reading.page([found async for found in items])
+
+    async def limited(self, reading: Reading, *, limit: int, max_bytes: int, wait_ms: int = 0) -> AsyncGenerator[Entry | Gap, None]:
+        """Yield the items of a :meth:`page`, one after the other, so that only few of them are in memory.
+
+        Args:
+            reading: The reading, from :meth:`reading`. Its :meth:`.Reading.page` returns the cursor after the items.
+            limit: See :meth:`page`, which also describes the errors.
+            max_bytes: See :meth:`page`.
+            wait_ms: See :meth:`page`.
+        """
         deadline_ms = self._clock.monotonic_ms() + wait_ms
+        is_empty = True
         while True:
-            page = await reading.page(limit, max_bytes)
+            async with aclosing(reading.limited(limit, max_bytes)) as items:
+                async for found in items:
+                    is_empty = False
+                    yield await self._decoder.decoded(found) if isinstance(found, Entry) else found
             left_ms = deadline_ms - self._clock.monotonic_ms()
-            if page.items or left_ms <= 0:
-                page.items = [await self._decoder.decoded(one) if isinstance(one, Entry) else one for one in page.items]
-                return page
+            if not is_empty or left_ms <= 0:
+                return
             try:
                 async with asyncio.timeout(left_ms / 1000):
                     await reading.wait()
             except TimeoutError:
-                return page
+                return
+
+    async def floors(self) -> dict[int, int]:
+        """Return the first stored offset of each partition that has a state; events before it are removed, if there were any.
+
+        Raises:
+            TryAgainError: Redis does not answer.
+            ConfigurationError: The settings of the Redis connection are wrong.
+        """
+        try:
+            ranges = await self.shards.ranges(range(max(1, await self.shards.partitions())))
+        except REDIS_ERRORS as error:
+            raise await why_unreachable(self._settings.redis, error) from error
+        return {number: floor for number, (_, floor) in ranges.items() if floor is not None}
 
     def reading(self, keys: tuple[bytes, ...], start: Start, *, from_floor: bool = False) -> Reading:
         """Create a reading of keys for :meth:`read_on`, without a request to Redis.
@@ -197,17 +227,23 @@ class JournalReader:
                 async with aclosing(self.shards.scan(partition, keys, position)) as items:
                     async for item in items:
                         if isinstance(item, Row) and item.offset <= last:
-                            entry = Entry.of(item, partition, cursor_text({partition: item.offset}))
+                            cursor = self._cursor_in(partition, item.offset)
+                            entry = Entry.of(
+                                item, partition, cursor, self.journal.is_by_record_key, older_removed=bool(position.floor)
+                            )
                             yield await self._decoder.decoded(entry)
                         elif isinstance(item, MissingOffsets) and item.first <= last:
-                            yield _gap(partition, item.first, min(item.last, last), item.why)
+                            yield self._gap(partition, item.first, min(item.last, last), item.why)
             except REDIS_ERRORS as error:
                 raise await why_unreachable(self._settings.redis, error) from error
             if not position.has_more:
                 break
         if position.offset < last:
-            yield _gap(partition, position.offset + 1, last, "unread")
+            yield self._gap(partition, position.offset + 1, last, "unread")
 
+    def _gap(self, partition: int, first: int, last: int, why: str) -> Gap:
+        return Gap(first, last, why, partition, self._cursor_in(partition, last))
 
-def _gap(partition: int, first: int, last: int, why: str) -> Gap:
-    return Gap(first, last, why, partition, cursor_text({partition: last}))
+    def _cursor_in(self, partition: int, offset: int) -> str:
+        """Return the cursor after an offset of one partition."""
+        return cursor_text({partition: offset}, journal=self.journal.name)

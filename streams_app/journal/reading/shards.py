@@ -45,6 +45,16 @@ class SharedShards:
         self._fences_ms = 0
         self._asking = asyncio.Lock()
 
+    @property
+    def journal(self) -> str:
+        """Name of the journal, which its cursors contain."""
+        return self._journal.name
+
+    @property
+    def is_by_record_key(self) -> bool:
+        """Whether the key of an event in the journal is the key of its record."""
+        return self._journal.is_by_record_key
+
     def now_ms(self) -> int:
         """Return the wall clock of this machine."""
         return self._clock.now_ms()

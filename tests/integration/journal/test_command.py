@@ -40,7 +40,7 @@ async def test_entries_gaps_and_the_end_are_printed(desk: Desk) -> None:
             "2026-08-20 00:00:00Z  0-10  \\u001b[31m\\n",
             "2026-08-20 00:00:00Z  0-11  (no value: a tombstone)",
         ],
-        "a: 5 events, all that is there now; --from 0-11 continues after it\n",
+        "a: 5 events, all that is there now; --from accounts:0-11 continues after it\n",
     ) == (ran.code, ran.out.splitlines(), ran.err)
     assert "a: no event, all that is there now\n" == desk("read", "a", "--from", "0-11").err
 
@@ -51,9 +51,35 @@ async def test_limit_json_and_the_next_cursor_are_supported(desk: Desk) -> None:
     entry = json.loads(ran.out)
     rest = desk("read", "a", "--from", entry["cursor"], "--json")
 
-    assert ("0-0", at(0), '{"account_id": "a", "changed": ["likes"]}') == (entry["cursor"], entry["at_ms"], entry["value"])
-    assert "a: 1 event, there may be more; --from 0-0 continues after it\n" == ran.err
-    assert ["0-2", "0-3"] == [json.loads(line)["cursor"] for line in rest.out.splitlines()]
+    assert ("accounts:0-0", at(0), '{"account_id": "a", "changed": ["likes"]}') == (entry["cursor"], entry["at_ms"], entry["value"])
+    assert "a: 1 event, there may be more; --from accounts:0-0 continues after it\n" == ran.err
+    assert ["accounts:0-2", "accounts:0-3"] == [json.loads(line)["cursor"] for line in rest.out.splitlines()]
+
+
+async def test_removed_older_events_are_reported_in_every_output(desk: Desk) -> None:
+    await three_days(desk)
+    whole = desk("read", "a")
+    await desk.shard.store.drop(0)
+    text, as_json, other = desk("read", "a"), desk("read", "a", "--json", "--limit", "1"), desk("read", "x", "--from", "0-3")
+
+    assert "older removed" not in whole.err
+    assert "a: 2 events, all that is there now; begins at 0-2, older removed; --from accounts:0-3 continues after it\n" == text.err
+    assert ("a: 1 event, there may be more; begins at 0-2, older removed", True) == (
+        as_json.err.split("; --from")[0], json.loads(as_json.out)["older_removed"],
+    )  # fmt: skip
+    assert "x: no event, all that is there now; begins at 0-2, older removed\n" == other.err
+
+
+async def test_key_beyond_the_limit_points_to_events_without_a_key(desk: Desk) -> None:
+    value = json.dumps({"account_id": "x" * 513}).encode()
+    stored, _ = row_of(Raw(0, at(0), b"k", value), desk.settings.journals[0], desk.settings.limits)
+    await desk.shard.append([stored])
+
+    assert f"key of more than 512 bytes (limits.key_bytes; this one has {513}) are kept without a key: journal read --unkeyed" in (
+        desk("read", "x" * 513).err
+    )
+    assert "limits.key_bytes" not in desk("read", "x" * 512).err
+    assert 1 == len(desk("read", "--unkeyed").out.splitlines())
 
 
 async def test_cursor_below_the_floor_ends_with_1_and_the_floor_and_from_floor_continues(desk: Desk) -> None:
@@ -79,9 +105,14 @@ async def test_unquoted_key_matches_both_number_and_text(desk: Desk) -> None:
 
 
 async def test_unkeyed_events_are_read_separately(desk: Desk) -> None:
-    await desk.shard.append([Row(b"", 0, at(0), b"no JSON \xff"), event(1)])
+    of_b = Row(b"", 1, at(0), None, (("\0", b"b\n"),))
+    await desk.shard.append([Row(b"", 0, at(0), b"no JSON \xff"), of_b, event(2)])
 
-    assert "2026-08-18 00:00:00Z  0-0  no JSON \\xff\n" == desk("read", "--unkeyed").out
+    assert [
+        "2026-08-18 00:00:00Z  0-0  no JSON \\xff",
+        '2026-08-18 00:00:00Z  0-1  key "b\\n": (no value: a tombstone)',
+    ] == desk("read", "--unkeyed").out.splitlines()
+    assert ["b\n"] == [json.loads(line)["key"] for line in desk("read", "--unkeyed", "--from", "0-0", "--json").out.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +120,9 @@ async def test_unkeyed_events_are_read_separately(desk: Desk) -> None:
     [
         (["a", "--from", "3"], 2, "write a cursor as in 3-1041"),
         (["a", "--from", "yesterday"], 2, "write a cursor as in 3-1041"),
+        (["a", "--from", "-99999d"], 2, "'-99999d' is before 1970"),
+        (["a", "--from", "2099-01-01"], 2, "2099-01-01 00:00:00Z is in the future"),
+        (["a", "--from", "orders:0-1"], 2, "the cursor is of journal orders, not of accounts"),
         (["a", "--from", "7-1"], 2, "partition 7 of the cursor does not exist"),
         ([], 1, "name a KEY, or --unkeyed"),
         (["a", "--unkeyed"], 1, "name a KEY, or --unkeyed"),

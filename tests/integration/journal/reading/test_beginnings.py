@@ -111,7 +111,7 @@ async def test_added_partition_is_read_from_its_beginning_even_by_a_reader_of_th
         await asyncio.wait_for(reading.wait(), 20)
         found = [found async for found in reading.items()]
 
-    assert [(1, "0-0,1-0")] == [(one.partition, one.cursor) for one in found]
+    assert [(1, "accounts:0-0,1-0")] == [(one.partition, one.cursor) for one in found]
 
 
 # A moment
@@ -192,7 +192,7 @@ async def test_cursor_keeps_the_moment_for_partitions_added_later(
 
     found = by_partition([*first.items, *older.items, *rest.items])
     assert [SINCE_MOMENT, SINCE_MOMENT] == [found[0], found[1]]
-    assert ("since-" in first.next, "since-" in older.next, "0-29,1-29") == (True, True, rest.next)
+    assert ("since-" in first.next, "since-" in older.next, "accounts:0-29,1-29") == (True, True, rest.next)
 
 
 async def test_follower_from_a_moment_before_the_claims_receives_nothing_older(
@@ -225,7 +225,7 @@ async def test_key_without_events_since_a_moment_receives_later_ones_with_any_ti
     page = await reader.page(A, parse_start(str(MOMENT), 0), limit=10, max_bytes=1_000_000)
     await shard.append([Row(A[0], 2, at(0, 2), b"late")])
 
-    assert ([], "0-1", True) == (page.items, page.next, page.is_caught_up)
+    assert ([], "accounts:0-1", True) == (page.items, page.next, page.is_caught_up)
     assert [2] == offsets(await read(reader, page.next))
 
 

@@ -14,7 +14,7 @@ from streams_app import JournalReader
 from streams_app.codec import member_of
 from streams_app.errors import ConfigurationError
 from streams_app.journal.core.block import position
-from streams_app.journal.core.entry import Row
+from streams_app.journal.core.entry import Row, headers_with_key
 from streams_app.journal.reading.entries import Entry, Gap
 from streams_app.settings import Settings
 from tests.conftest import Names, RedisServer
@@ -27,7 +27,7 @@ async def test_every_event_of_a_key_is_read_across_days_with_time_and_value(shar
     found = await read(reader)
 
     assert OF_A == offsets(found)
-    assert Entry("0-12", at(1, 12), b'{"n": 12}', (), 0, 12) == found[6]
+    assert Entry("accounts:0-12", at(1, 12), b'{"n": 12}', (), 0, 12) == found[6]
     assert [] == await read(reader, key="c")
 
 
@@ -55,10 +55,55 @@ async def test_tombstones_headers_and_oversized_values_are_reported(shard: Journ
 
     assert [None, None, 5_000_000] == [one.too_large for one in found]
     assert [
-        {"cursor": "0-0", "at_ms": at(0), "value": None, "headers": []},
-        {"cursor": "0-1", "at_ms": at(0, 1), "value": "{}", "headers": [["ce_type", "x"], ["n", None], ["b", {"base64": "/w=="}]]},
-        {"cursor": "0-2", "at_ms": at(0, 2), "value": None, "headers": [], "too_large": 5_000_000},
-    ] == [one.as_json() for one in found]
+        {"value": None, "headers": []},
+        {"value": "{}", "headers": [["ce_type", "x"], ["n", None], ["b", {"base64": "/w=="}]]},
+        {"value": None, "headers": [], "too_large": 5_000_000},
+    ] == [{name: value for name, value in one.as_json().items() if name in ("value", "headers", "too_large")} for one in found]
+
+
+async def test_record_key_and_position_of_an_entry_are_reported(shard: JournalShard, reader: JournalReader) -> None:
+    keys: list[bytes | None] = [b"a", b"order_1", b"\xff", None]
+    rows = [row("a", offset) for offset in range(len(keys))]
+    stored = [
+        one._replace(headers=headers_with_key(one.key, (("h", b"x"),), key, is_by_record_key=False))
+        for one, key in zip(rows, keys, strict=True)
+    ]
+    await shard.append([*stored, row("a", 4)])
+    await shard.gap(4)
+    raw = [one for one in await read(reader) if isinstance(one, Entry)]
+    await shard.pack(0, [*stored, row("a", 4)])
+    packed = [one for one in await read(reader) if isinstance(one, Entry)]
+
+    assert [*keys, None] == [one.key for one in raw]
+    assert [(("h", b"x"),)] * 4 == [one.headers for one in raw[:4]]
+    assert raw == packed
+    assert [("a", 0, 0), ("order_1", 0, 1), ({"base64": "/w=="}, 0, 2), (None, 0, 3), (None, 0, 4)] == [
+        (one["key"], one["partition"], one["offset"]) for one in (entry.as_json() for entry in raw)
+    ]
+
+
+async def test_removed_older_events_are_reported_in_every_entry(shard: JournalShard, reader: JournalReader) -> None:
+    await three_days(shard)
+    whole = [one for one in await read(reader) if isinstance(one, Entry)]
+    assert await shard.store.drop(0)
+    rest = [one for one in await read(reader) if isinstance(one, Entry)]
+
+    assert ({False}, {True}) == ({one.older_removed for one in whole}, {one.older_removed for one in rest})
+    assert {0: 10} == await reader.floors()
+    assert (False, True) == ("older_removed" in whole[0].as_json(), rest[0].as_json()["older_removed"])
+
+
+async def test_key_beyond_the_limit_is_explained_in_the_log(
+    shard: JournalShard, reader: JournalReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    await three_days(shard)
+
+    assert [] == await read(reader, key="ä" * 256)
+    assert "" == caplog.text
+    assert [] == await read(reader, key="ä" * 257)
+    assert "a key of more than 512 bytes (limits.key_bytes; this one has 514) are kept without a key: read them by key=None" in (
+        caplog.text
+    )
 
 
 @pytest.mark.parametrize("key", ["a\0b", "a\0", "{x}", "ÿ", "1", 1, True, 1.5, "a" * 9_000, ""])

@@ -50,7 +50,7 @@ async def test_follower_receives_appended_events_through_swap_takeover_wipe_and_
     finally:
         following.cancel()
 
-    assert [str(one.cursor) for one in found] == [f"0-{offset}" for offset in OF_A]
+    assert [str(one.cursor) for one in found] == [f"accounts:0-{offset}" for offset in OF_A]
 
 
 async def test_follower_ends_even_if_its_cancellation_was_swallowed(
@@ -93,7 +93,7 @@ async def test_page_waits_for_an_event_of_its_key_only(
     await shard.append([row("a", 1)])
     page = await waiting
 
-    assert ([1], "0-1", True, {0: 1}) == (offsets(page.items), page.next, page.is_caught_up, page.fences)
+    assert ([1], "accounts:0-1", True, {0: 1}) == (offsets(page.items), page.next, page.is_caught_up, page.fences)
 
 
 async def test_next_advances_on_an_empty_page_and_lists_unread_partitions(shard: JournalShard, reader: JournalReader) -> None:
@@ -103,8 +103,8 @@ async def test_next_advances_on_an_empty_page_and_lists_unread_partitions(shard:
     await shard.wipe()
     empty = await reader.page(key, parse_start(page.next, 0), limit=10, max_bytes=10_000)
 
-    assert ("0-29", True, {0: 0}, {0: 29}, ()) == (page.next, page.is_caught_up, page.floors, page.fences, page.unread)
-    assert ("0-29", False, {}, {}, (0,)) == (empty.next, empty.is_caught_up, empty.floors, empty.fences, empty.unread)
+    assert ("accounts:0-29", True, {0: 0}, {0: 29}, ()) == (page.next, page.is_caught_up, page.floors, page.fences, page.unread)
+    assert ("accounts:0-29", False, {}, {}, (0,)) == (empty.next, empty.is_caught_up, empty.floors, empty.fences, empty.unread)
 
 
 async def test_unavailable_redis_is_a_retryable_error(names: Names) -> None:

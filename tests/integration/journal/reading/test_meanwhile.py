@@ -56,7 +56,7 @@ async def test_reader_overtaken_by_a_drop_is_given_the_floor_and_may_continue_th
     with pytest.raises(JournalGoneError, match=r"offsets 5 to 9 of partition 0 are removed: it begins at 0-10") as gone:
         await read(reader, "0-4")
 
-    assert (0, 10, "0-9") == (gone.value.partition, gone.value.floor, gone.value.next)
+    assert (0, 10, "accounts:0-9") == (gone.value.partition, gone.value.floor, gone.value.next)
     assert [(5, 9, "removed"), *OF_A[5:]] == offsets(await read(reader, "0-4", from_floor=True))
     assert OF_A[5:] == offsets(await read(reader, gone.value.next))
     assert OF_A[5:] == offsets(await read(reader))
@@ -78,7 +78,7 @@ async def test_retention_gap_is_reported_once_and_the_cursor_continues_after_it(
     found = await read(reader)
 
     assert [0, (2, 99, "retention"), 100] == offsets(found)
-    assert Gap(2, 99, "retention", 0, "0-99") == found[1]
+    assert Gap(2, 99, "retention", 0, "accounts:0-99") == found[1]
     assert [100] == offsets(await read(reader, found[1].cursor))
     assert [(51, 99, "retention"), 100] == offsets(await read(reader, "0-50"))
 

@@ -48,7 +48,7 @@ async def test_busy_partition_does_not_hide_removed_offsets_of_another(shards: l
         with pytest.raises(JournalGoneError, match="offsets 5 to 9 of partition 1") as gone:
             await page_of(reader, "0-0,1-4,2-0")
 
-        assert "0-0,1-9,2-0" == gone.value.next
+        assert "accounts:0-0,1-9,2-0" == gone.value.next
     page = await page_of(reader, gone.value.next)
     assert {0: [1, 2, 3], 1: list(range(10, 30, 2)), 2: [1]} == {
         number: offsets([one for one in page.items if one.partition == number]) for number in range(3)
@@ -102,7 +102,7 @@ async def test_cursor_cost_depends_on_the_named_partitions_only(shard: JournalSh
     await shard.wipe()
     page = await page_of(reader, "3-7,5000-1")
 
-    assert ((0, 3, 5000), "3-7,5000-1") == (page.unread, page.next)
+    assert ((0, 3, 5000), "accounts:3-7,5000-1") == (page.unread, page.next)
 
 
 async def test_cursor_of_an_impossible_partition_is_rejected_without_a_query(shard: JournalShard, reader: JournalReader) -> None:

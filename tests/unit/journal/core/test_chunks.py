@@ -10,6 +10,7 @@ import pytest
 from streams_app.journal.core.block import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, MAX_CHUNK_KEYS
 from streams_app.journal.core.chunk import MAX_COUNTED, JournalChunk, JournalChunker, KeySizes, OpenSegment
 from streams_app.journal.core.day import day_of
+from streams_app.journal.core.entry import MAX_RECORD_KEY_BYTES, Row, record_key_of
 from streams_app.schemas.values import ValueReader
 from streams_app.settings import JournalSettings, Limits
 
@@ -17,6 +18,8 @@ DAY_MS = 86_400_000
 NOW_MS = 20_000 * DAY_MS + DAY_MS // 2
 TODAY = day_of(NOW_MS)
 JOURNAL = JournalSettings(name="a", source="t", key="id")
+K = (("\0", b"k"),)
+"""The record key, as it is stored with an event."""
 
 
 def record(offset: int, time_ms: int | None = NOW_MS, value: bytes = b'{"id": 1}') -> Any:
@@ -73,12 +76,41 @@ def test_chunk_keeps_each_record_under_its_key_and_counts_its_bytes() -> None:
     (chunk,) = chunks_of(records, 4)
 
     assert {
-        b"j1": [(0, NOW_MS, b'{"id": 1}'), (2, NOW_MS, b'{"id": 1}', (("h", b"abc"), ("none", None)))],
-        b"sx": [(1, NOW_MS, b'{"id": "x"}')],
-        b"": [(3, NOW_MS, b"{")],
+        b"j1": [(0, NOW_MS, b'{"id": 1}', K), (2, NOW_MS, b'{"id": 1}', (("h", b"abc"), ("none", None), *K))],
+        b"sx": [(1, NOW_MS, b'{"id": "x"}', K)],
+        b"": [(3, NOW_MS, b"{", K)],
     } == chunk.rows
     assert {b"j1": 2 * 11 + 8, b"sx": 13, b"": 1} == chunk.sizes
     assert (4, 44, records[3]) == (chunk.entries, chunk.received_bytes, chunk.last)
+
+
+@pytest.mark.parametrize(
+    ("key", "record_key", "value", "headers"),
+    [
+        ("id", b"x", b'{"id": "x"}', (("\0=", None),)),
+        ("id", b"17", b'{"id": 17}', (("\0=", None),)),
+        ("id", b"order_1", b'{"id": "x"}', (("\0", b"order_1"),)),
+        ("id", b"", b'{"id": "x"}', (("\0", b""),)),
+        ("id", None, b'{"id": "x"}', (("\0", None),)),
+        ("id", b"x", None, (("\0", b"x"),)),
+        ("id", b"x" * 10_001, None, ()),
+        ("@key", b"x", b"no JSON", ()),
+        ("@key", b"", None, (("\0", b""),)),
+        ("@key", b"x" * 600, None, (("\0", b"x" * 600),)),
+    ],
+)
+def test_record_key_is_stored_with_an_event_unless_it_is_the_key_of_the_journal(
+    key: str, record_key: bytes | None, value: bytes | None, headers: Any
+) -> None:
+    journal = JournalSettings(name="a", source="t", key=key)
+    one = SimpleNamespace(offset=0, timestamp=NOW_MS, key=record_key, value=value, headers=())
+    chunk = JournalChunker(journal, Limits(), 10**9, 10**9).chunk_of([one], 1, NOW_MS, NOW_MS, None)
+    ((of_journal, [short]),) = chunk.rows.items()
+    row = Row._make((of_journal, *short) if len(short) == len(Row._fields) - 1 else (of_journal, *short, ()))
+
+    assert headers == row.headers
+    expected = None if len(record_key or b"") > MAX_RECORD_KEY_BYTES else record_key
+    assert (expected, ()) == record_key_of(row, is_by_record_key=journal.is_by_record_key)
 
 
 def test_day_that_changes_within_a_range_starts_a_segment_in_a_separate_chunk() -> None:
@@ -96,7 +128,7 @@ def test_implausible_record_time_moves_the_clock_at_most_to_the_wall_clock(time_
     (chunk,) = chunks_of([record(0, time_ms)], 1, clock_ms=NOW_MS - 5, segment=OpenSegment(TODAY, 0))
 
     assert NOW_MS - 5 <= chunk.clock_ms <= NOW_MS
-    assert [time_ms if time_ms is not None else -1] == [time for _, time, _ in chunk.rows[b"j1"]]
+    assert [time_ms if time_ms is not None else -1] == [time for _, time, *_ in chunk.rows[b"j1"]]
 
 
 def test_segment_ends_once_it_has_received_its_share() -> None:

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.errors import CursorError
-from streams_app.journal.core.cursor import EXAMPLE, MAX_OFFSET, MAX_PARTITION, Start, cursor_text, parse_cursor, parse_start
+from streams_app.journal.core.cursor import (
+    EXAMPLE,
+    MAX_OFFSET,
+    MAX_PARTITION,
+    Start,
+    check_start,
+    cursor_text,
+    parse_cursor,
+    parse_start,
+)
 from streams_app.journal.core.entry import UNKEYED
 from streams_app.journal.reading.page import BadRequestError, PageRequest, parse_request
 from streams_app.settings import JournalSettings
@@ -26,6 +35,35 @@ POSITIONS = st.dictionaries(st.integers(0, MAX_PARTITION), st.integers(0, MAX_OF
 def test_cursor_survives_a_round_trip(positions: dict[int, int]) -> None:
     assert positions == parse_cursor(cursor_text(positions))
     assert Start("cursor", positions) == parse_start(cursor_text(positions), NOW_MS)
+
+
+@given(POSITIONS)
+def test_cursor_names_its_journal_and_fits_no_other(positions: dict[int, int]) -> None:
+    start = parse_start(cursor_text(positions, journal="accounts"), NOW_MS)
+
+    assert Start("cursor", positions, journal="accounts") == start
+    check_start(start, "accounts", NOW_MS)
+    with pytest.raises(CursorError, match="the cursor is of journal accounts, not of orders: use one that orders returned"):
+        check_start(start, "orders", NOW_MS)
+
+
+def test_cursor_without_a_name_fits_every_journal() -> None:
+    check_start(parse_start("3-1041", NOW_MS), "orders", NOW_MS)
+    check_start(parse_start("0-1,since-5", NOW_MS), "orders", NOW_MS)
+    assert "" == cursor_text({}, journal="orders")
+
+
+@pytest.mark.parametrize("text", ["-99999d", "99999999d", "-99999999999999999d", "1969-12-31", "1969-12-31T23:59"])
+def test_time_before_1970_is_rejected_as_such(text: str) -> None:
+    with pytest.raises(CursorError, match="is before 1970: write a cursor as in"):
+        parse_start(text, NOW_MS)
+
+
+def test_time_in_the_future_is_rejected_except_in_a_cursor() -> None:
+    with pytest.raises(CursorError, match="2099-01-01 00:00:00Z is in the future"):
+        check_start(parse_start("2099-01-01", NOW_MS), "accounts", NOW_MS)
+    check_start(parse_start(str(NOW_MS + DAY_MS), NOW_MS), "accounts", NOW_MS)
+    check_start(parse_start("accounts:since-4070908800000", NOW_MS), "accounts", NOW_MS)
 
 
 def test_partition_without_events_is_omitted_from_a_cursor() -> None:
@@ -46,6 +84,11 @@ def test_partition_without_events_is_omitted_from_a_cursor() -> None:
         ("0-77,3-1041", Start("cursor", {0: 77, 3: 1041})),
         ("since-1787184000000", Start("moment", since_ms=1_787_184_000_000)),
         ("0-77,3-1041,since-0", Start("moment", {0: 77, 3: 1041})),
+        ("accounts:3-1041", Start("cursor", {3: 1041}, journal="accounts")),
+        ("a_b-7:0-77,since-9", Start("moment", {0: 77}, 9, "a_b-7")),
+        ("since:since-9", Start("moment", since_ms=9, journal="since")),
+        ("2026-08-20:12-10", Start("cursor", {12: 10}, journal="2026-08-20")),
+        ("2026-08-20T06:00:00+06:00", Start("moment", since_ms=1_787_184_000_000)),
     ],
 )
 def test_start_accepts_its_documented_forms(text: str, start: Start) -> None:
@@ -58,6 +101,8 @@ def test_start_accepts_its_documented_forms(text: str, start: Start) -> None:
         "", " ", "3", "3-", "-3", "3--1", "3-1041,", ",3-1", "3-1,3-2", "3-1 ", "x-1", "3-x", "³-1", "٣-1", "1-99999999999999999",
         f"1-{MAX_OFFSET + 1}", "123456-1", "yesterday", "2026-13-01", "1e5-2", "3-1041;4-1", "\0", "0-1," * 3_000, "9" * 10_000,
         "inf", "nan", "\udcff", "since-", "since-x", ",since-1", "0-1,since-1,since-2", "since-1,0-1", "0-1,0-2,since-1", "10000-1",
+        "accounts:", "accounts:3", "accounts:3-1,3-2", "Accounts:3-1", ":3-1", "a:b:3-1", "accounts:earliest", "accounts:-24h",
+        "since-9999999999999999", "²", "-99999d", "99999999d", "-99999999999999999d", "1969-12-31", "--24h", "1787184000000000",
     ],
 )  # fmt: skip
 def test_malformed_cursor_is_rejected_with_an_example(text: str) -> None:
