@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -33,9 +32,9 @@ class Explanation(NamedTuple):
     faults: list[str]
 
 
-def follow_command(config: Path, key: str) -> str:
-    """Return the shell command that follows the events of a key, for a second terminal."""
-    return shlex.join([*program(), "journal", "read", key, "--follow", "--config", str(config)])
+def follow_command(config: Path, key: str) -> list[str]:
+    """Return the words of the command that follows the events of a key, for a second terminal."""
+    return [*program(), "journal", "read", key, "--follow", "--config", str(config)]
 
 
 async def explained(settings: Settings, record: Mapping[str, Any]) -> Explanation:

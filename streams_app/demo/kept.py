@@ -27,6 +27,9 @@ FOLDER: Final = Path(".cache") / "streams-app-demo"
 MAX_EVENTS: Final = 200_000
 """Maximum number of events in the file, which then has some 25 MB and is read within two seconds at the end."""
 
+COMMAND_LABEL: Final = "draw the curve     "
+"""Label of the line with the ``tune`` command."""
+
 TIME: Final = "happened_ms"
 WINDOWS_MS: Final = (2_000, 10_000, 60_000)
 
@@ -97,7 +100,7 @@ class FirstEvents:
             f"                   (without max_hold; in this demo it was {QUIET_PERIOD}, and max_hold {MAX_HOLD})",
         ]
         try:
-            return [*found, f"draw the curve     {self._command()}"]
+            return [*found, f"{COMMAND_LABEL}{self._command()}"]
         except OSError as error:
             return [*found, f"                   the events could not be kept in {FOLDER}: {error.strerror}"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from streams_app.clock import Clock, SystemClock
 from streams_app.delivery.producer import OutgoingRecord
 from streams_app.demo.explaining import HOT_KEY, Explanation, explained, follow_command
 from streams_app.demo.fields import fault_of
-from streams_app.demo.kept import FirstEvents
+from streams_app.demo.kept import COMMAND_LABEL, FirstEvents
 from streams_app.demo.load import Load, LoadEvents, Update
 from streams_app.demo.observer import Observer, WorkerGauges, scrape
 from streams_app.demo.recomputing import prepare, recomputed, undone
@@ -205,7 +206,8 @@ class _Demo:
         page = "/" if self._options.replay else HOT_PAGE
         self._view.step(f"  ready, metrics at {worker.url}/metrics\n  live page   {hub.url}{page}")
         follow = follow_command(self._config, "KEY" if self._options.replay else HOT_KEY)
-        self._view.step(f"  one account {follow}  (in a second terminal)\n")
+        self._view.command("  one account ", follow, "  (in a second terminal)")
+        self._view.step("")
         await self._observer.start(PARTITIONS)
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
             with self._view.running():
@@ -354,7 +356,10 @@ class _Demo:
         )
         step("                   and so do the scores of the subscriber, which has done each folded record")
         for line in [*(self._explained.lines if self._explained is not None else ()), *self._kept.lines()]:
-            step(line)
+            if line.startswith(COMMAND_LABEL):
+                self._view.command(COMMAND_LABEL, shlex.split(line.removeprefix(COMMAND_LABEL)))
+            else:
+                step(line)
 
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import shlex
+import textwrap
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,6 +22,8 @@ LINE_EVERY_MS: Final = 2_000
 LABELS_WIDTH: Final = 19
 LEAST_KEY: Final = 12
 LEAST_NAMES: Final = 10
+_LABEL: Final = re.compile(r" *\S+( \S+)*  +| *")
+"""The label of a line, and the spaces after it; or the indentation of a line without a label."""
 
 
 @dataclass(slots=True)
@@ -97,8 +102,26 @@ class View:
                 live.stop()
 
     def step(self, text: str) -> None:
-        """Print a line about a step of the demo."""
-        self.console.print(Text(text), soft_wrap=True)  # Text, because rich reads a string as markup
+        """Print lines about a step of the demo. A terminal gets lines that fit into it; a file gets them unchanged."""
+        lines = text.split("\n")
+        if self.console.is_terminal:
+            lines = [part for line in lines for part in wrapped(line, self.console.width)]
+        self.console.print(Text("\n".join(lines)), soft_wrap=True)  # Text, because rich reads a string as markup
+
+    def command(self, label: str, words: Sequence[str], remark: str = "") -> None:
+        """Print a shell command to be copied, after its label; if it does not fit into the terminal, on lines of its own.
+
+        Args:
+            label: Label, with the spaces after it.
+            words: Words of the command.
+            remark: Printed after the command, or after the label if the command is on lines of its own.
+        """
+        line = f"{label}{shlex.join(words)}{remark}"
+        if not self.console.is_terminal or cell_len(line) <= self.console.width:
+            self.console.print(Text(line), soft_wrap=True)
+            return
+        lines = [f"{label}{remark.strip()}".rstrip(), *command_lines(words, self.console.width)]
+        self.console.print(Text("\n".join(lines)), soft_wrap=True)
 
     def show(self, now: Snapshot) -> None:
         """Show a snapshot in the live table. Without a table, print it as a line, but at most one line every 2 s."""
@@ -114,11 +137,10 @@ class View:
         rate = (now.events - before) * 1000 / max(1, now.elapsed_ms - before_ms)
         return (
             f"{now.elapsed_ms / 1000:5.0f} s  {now.phase:<8}  events {now.events:>8,} ({rate:>6,.0f}/s)  "
-            f"open groups {now.open_groups:>5,}  folded records {now.records:>6,}  "
-            f"folding ratio {share(now.folding_ratio, now.records):>6}  "
-            f"read-store writes {now.values_written:>6,} ({share(now.writes_saved, now.values_written)} saved)  "
-            f"recomputed {now.recomputed:>6,} ({now.retried:,} retried)  "
-            f"journal {now.journaled:>8,} ({_megabytes(now.journal_kept)} of {_megabytes(now.journal_received)})"
+            f"open {now.open_groups:>5,}  records {now.records:>6,}\n"
+            f"  folded {share(now.folding_ratio, now.records):>6}  "
+            f"writes {now.values_written:>6,} ({share(now.writes_saved, now.values_written):>6} saved)  "
+            f"handled {now.recomputed:>6,}  journal {_megabytes(now.journal_kept)}"
         )
 
     def picture(self, now: Snapshot) -> Group:
@@ -144,6 +166,34 @@ class View:
 
     def _describe(self, record: dict[str, Any], width: int) -> str:
         return describe(record, self._group_field, self._changed, width)
+
+
+def wrapped(line: str, width: int) -> list[str]:
+    """Break a line between words, so that it fits into ``width`` columns; later lines are indented up to the text after its label.
+
+    Words that are longer than a line are not broken.
+    """
+    label = _LABEL.match(line)
+    indent = label.end() if label is not None and label.end() <= width // 2 else 0
+    return textwrap.wrap(
+        line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True,
+        replace_whitespace=False, expand_tabs=False,
+    ) or [""]  # fmt: skip
+
+
+def command_lines(words: Sequence[str], width: int) -> list[str]:
+    """Divide a shell command into lines that fit into ``width`` columns, each but the last with a backslash at its end.
+
+    Words that are longer than a line are not broken.
+    """
+    lines = [f"  {shlex.quote(words[0])}"]
+    for word in map(shlex.quote, words[1:]):
+        if cell_len(lines[-1]) + cell_len(word) + len("  \\") <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines[-1] += " \\"
+            lines.append(f"    {word}")
+    return lines
 
 
 def _megabytes(size: int) -> str:

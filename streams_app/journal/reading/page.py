@@ -149,8 +149,8 @@ class JournalHttpPage:
             self._reader = JournalReader(self._settings, self._journal.name, clock=self._clock)
         reading = self._reader.reading(wanted.keys, wanted.start, from_floor=wanted.from_floor)
         found = self._reader.limited(reading, limit=wanted.limit, max_bytes=MAX_BYTES, wait_ms=wanted.wait_ms)
-        note = key_fault(self._journal, self._settings.limits, wanted.keys)
-        async with aclosing(found) as items, aclosing(_parts(reading, items, note and f"{note}: unkeyed=1")) as parts:
+        fault = key_fault(self._journal, self._settings.limits, wanted.keys)
+        async with aclosing(found) as items, aclosing(_parts(reading, items, fault and f"{fault}: unkeyed=1")) as parts:
             first = await anext(parts)  # errors come before it
             second = await anext(parts, None)
             if second is None:
@@ -173,7 +173,7 @@ async def _write(response: web.StreamResponse, part: bytes) -> None:
         await response.write(part)
 
 
-async def _parts(reading: Reading, items: AsyncGenerator[Entry | Gap, None], note: str) -> AsyncGenerator[bytes, None]:
+async def _parts(reading: Reading, items: AsyncGenerator[Entry | Gap, None], hint: str) -> AsyncGenerator[bytes, None]:
     """Yield the parts of the JSON object of an answer, while its entries are read.
 
     Errors are raised before the first part. If Redis does not answer later, the answer ends with the entries that were read; the
@@ -182,7 +182,7 @@ async def _parts(reading: Reading, items: AsyncGenerator[Entry | Gap, None], not
     Args:
         reading: The reading.
         items: The next items of the reading.
-        note: What the client should know about its key; empty if there is nothing.
+        hint: What the client should know about its key; empty if there is nothing.
     """
     part, gaps, is_begun = bytearray(b'{"entries":['), [], False
     comma = b""
@@ -210,8 +210,8 @@ async def _parts(reading: Reading, items: AsyncGenerator[Entry | Gap, None], not
         "gaps": gaps,
         "unread": list(page.unread),
     }
-    if note:
-        end["note"] = note
+    if hint:
+        end["hint"] = hint
     yield bytes(part) + b"]," + orjson.dumps(end)[1:]
 
 

@@ -101,7 +101,7 @@ class JournalReader:
         """
         keys = (key_of(self.journal, key),)
         if fault := key_fault(self.journal, self._settings.limits, keys):
-            logger.warning("%s: read them by key=None journal=%s", fault, self.journal.name)
+            logger.warning("a reader of a journal asks for a key beyond the limit journal=%s error=%s", self.journal.name, fault)
         reading = self.reading(keys, parse_start(after, self._clock.now_ms()), from_floor=from_floor)
         async with aclosing(self.read_on(reading, follow=follow)) as items:
             async for found in items:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import shlex
 from io import StringIO
 from typing import Any
 
@@ -86,11 +87,57 @@ def test_any_example_is_one_printable_line(key: object, names: list[str], events
     assert f"({events:,} event" in text
 
 
-def test_step_is_printed_unchanged() -> None:
+def test_markup_in_a_step_is_printed_unchanged() -> None:
     shown, out = view(80)
-    shown.step("[red]x[/red] [/y] :smile: " + "long " * 30)
+    shown.step("[red]x[/red] [/y] :smile:")
 
-    assert "[red]x[/red] [/y] :smile: " + "long " * 30 == out.getvalue().rstrip("\n")
+    assert "[red]x[/red] [/y] :smile:\n" == out.getvalue()
+
+
+def test_step_is_broken_between_words_on_a_terminal_and_unchanged_in_a_file() -> None:
+    text = "check passed       216 accounts: the read store equals a recomputation from all events\n\n  live page   " + "x" * 90
+    shown, terminal = view(60)
+    file = StringIO()
+    shown.step(text)
+    View(Console(file=file, width=60), group_field="account_id", changed="metrics").step(text)
+
+    assert [
+        "check passed       216 accounts: the read store equals a",
+        "                   recomputation from all events",
+        "",
+        "  live page",
+        "              " + "x" * 90,
+    ] == terminal.getvalue().splitlines()
+    assert f"{text}\n" == file.getvalue()
+
+
+COMMAND = ["streams-app", "journal", "read", "a b", "--follow", "--config", "/tmp/" + "x" * 40]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+def test_command_can_be_copied_at_any_width(width: int) -> None:
+    shown, out = view(width)
+    shown.command("  one account ", COMMAND, "  (in a second terminal)")
+    copied = out.getvalue().replace("  one account ", "").replace("(in a second terminal)", "")
+
+    assert COMMAND == shlex.split(copied.replace("\\\n", ""))  # as a shell reads it
+    assert all(cell_len(line) <= max(width, 49) for line in out.getvalue().splitlines())
+
+
+def test_command_in_a_file_is_one_line() -> None:
+    file = StringIO()
+    View(Console(file=file, width=20), group_field="account_id", changed="metrics").command("run ", COMMAND, "  (now)")
+
+    assert f"run {shlex.join(COMMAND)}  (now)\n" == file.getvalue()
+
+
+def test_status_lines_in_a_file_fit_into_80_columns() -> None:
+    out = StringIO()
+    shown = View(Console(file=out, width=80), group_field="account_id", changed="metrics")
+    shown.show(Snapshot(86_400_000, "silence", 1_234_567, 0, 4_321, 0, 98_765, 987_654, 155_555, [], 98_765, 7, 1, 1, 123_456_789))
+
+    assert 2 == len(out.getvalue().splitlines())
+    assert [] == [line for line in out.getvalue().splitlines() if len(line) > 80]
 
 
 def test_rate_of_a_line_covers_the_time_since_the_previous_line() -> None:

@@ -101,9 +101,7 @@ async def test_key_beyond_the_limit_is_explained_in_the_log(
     assert [] == await read(reader, key="ä" * 256)
     assert "" == caplog.text
     assert [] == await read(reader, key="ä" * 257)
-    assert "a key of more than 512 bytes (limits.key_bytes; this one has 514) are kept without a key: read them by key=None" in (
-        caplog.text
-    )
+    assert "a key of more than 512 bytes (limits.key_bytes; this one has 514) are kept without a key" in caplog.text
 
 
 @pytest.mark.parametrize("key", ["a\0b", "a\0", "{x}", "ÿ", "1", 1, True, 1.5, "a" * 9_000, ""])

@@ -168,8 +168,8 @@ async def test_unknown_journal_is_404_and_the_index_lists_the_declared_ones(jour
 
 
 async def test_key_beyond_the_limit_is_explained(journals: Journals) -> None:
-    assert "are kept without a key: unkeyed=1" in (await journals(f"key={'x' * 513}"))[1]["note"]
-    assert "note" not in (await journals(f"key={'x' * 512}"))[1]
+    assert "are kept without a key: unkeyed=1" in (await journals(f"key={'x' * 513}"))[1]["hint"]
+    assert "hint" not in (await journals(f"key={'x' * 512}"))[1]
 
 
 async def test_request_beyond_the_limit_is_503_and_those_that_wait_go_on(
