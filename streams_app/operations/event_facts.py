@@ -132,7 +132,7 @@ def describe(found: EventFacts, one: Subscription, page: Page | None, now_ms: in
         "mark": _committed_text(found, one),
         "note": _metadata_text(found),
         "redis": _redis(found, now_ms),
-        "letter": _dead_letters(found.dead_letters, one, found.replayed),
+        "letter": _dead_letters(found.dead_letters, one, found.replayed) + _last_attempt(found, one, now_ms),
         "lag": f"{_lag(found)}; {worker_text(page, one.subscriber.name, one.subscriber.idempotent)}",
     }
     return lay_out(f"{_name(found)} of subscriber {one.subscriber.name} {_verdict(found, one, now_ms)}.", lines, width)
@@ -325,6 +325,15 @@ def _redis(found: EventFacts, now_ms: int) -> str:
     left_ms = kept.due_ms - now_ms
     when = f"in {span(left_ms)} ({time_text(kept.due_ms)})" if left_ms > 0 else "now"
     return f"{counted(kept.attempts, 'attempt')} made; the next one is due {when}{crashes}"
+
+
+def _last_attempt(found: EventFacts, one: Subscription, now_ms: int) -> str:
+    """Describe when an event that keeps failing becomes a dead letter; "" if it does not wait, or this is not known."""
+    kept, rule = found.kept, one.subscriber.retry
+    if kept is None or found.dead_letters or rule.by or kept.due_ms == DUE_AT_ONCE or _is_in_progress(kept):
+        return ""
+    left_ms = max(1, kept.due_ms - now_ms) + round(sum(map(rule.max_ms, range(kept.attempts + 1, rule.attempts))))
+    return f"; if it keeps failing, one is made after attempt {rule.attempts}, in {span(left_ms)} at most"
 
 
 def _dead_letters(dead_letters: Sequence[ListedDeadLetter], one: Subscription, replayed: Collection[str] = ()) -> str:

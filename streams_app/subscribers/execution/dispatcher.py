@@ -149,7 +149,7 @@ class Dispatcher:
         self._sources: deque[EventSource] = deque()
         self._attempts: dict[Attempt, EventSource] = {}
         self._count_all = count
-        self._failures = FailureReporter(name)
+        self._failures = FailureReporter(name, retries)
         self.executor = make_executor(self._on_ended)
 
     def join(self, source: EventSource) -> None:
@@ -279,6 +279,7 @@ class Dispatcher:
         # Grouped without sorting, because attempts that were taken together from one partition usually end together.
         for source, some in groupby(attempts, key=self._attempts.pop):
             source.ended(list(some), uncounted)
+        self._failures.report(self._clock.now_ms(), self._clock.monotonic_ms())  # now it is known when each is retried
         self.kick()
 
     def _uncounted(self, attempts: Sequence[Attempt]) -> set[Attempt]:
@@ -301,7 +302,7 @@ class Dispatcher:
         return uncounted
 
     def _failed(self, attempt: Attempt) -> None:
-        self._failures.report(attempt)
+        self._failures.count(attempt)
         if self.circuit_breaker.failed(attempt.in_flight_event, attempt.begun_ms, attempt.ended_ms):
             error = error_of(attempt)
             logger.warning("subscriber is suspended, its last attempts have all failed subscriber=%s error=%s", self._name, error)

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from streams_app.errors import text_of
+from streams_app.formatting import compact_duration
 from streams_app.subscribers.declaration.received import Retry
+from streams_app.subscribers.declaration.retries import Retries
 from streams_app.subscribers.execution.executor import Attempt
+from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 
 logger = logging.getLogger(__name__)
 
@@ -27,36 +30,59 @@ ERROR_CHARACTERS: Final = 500
 class FailureReporter:
     """Logs the failed attempts of one subscriber."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, retries: Retries) -> None:
         """Create a reporter without failures.
 
         Args:
             name: Name of the subscriber.
+            retries: Retry rule of the subscriber.
         """
         self._name = name
+        self._retries = retries
         self._unreported = 0
         self._last = "", "", ""
+        self._next = ""
+        self._undecided: tuple[InFlightEvent, int] | None = None
         self._reported_ms: int | None = None
 
-    def report(self, attempt: Attempt) -> None:
-        """Log a failed attempt, or count it for the next log line; an attempt that raised ``Retry`` is ignored."""
+    def count(self, attempt: Attempt) -> None:
+        """Count a failed attempt for the next log line; an attempt that raised ``Retry`` is ignored."""
         if isinstance(attempt.error, Retry):
             return
         self._unreported += 1
         # Stored as text, because the exception would keep all objects of its function alive.
         self._last = attempt.in_flight_event.event_id, error_of(attempt), _raised_at(attempt.error)
-        self.report_suppressed(attempt.ended_ms)
+        rule = self._retries.rule_for(TimeoutError() if attempt.error is None else attempt.error)
+        self._undecided = attempt.in_flight_event, 0 if rule is None else rule.attempts
+
+    def report(self, now_ms: int, monotonic_ms: int) -> None:
+        """Log the counted failures, at most once a minute, once it is decided whether the last event is retried.
+
+        Args:
+            now_ms: Wall clock.
+            monotonic_ms: Monotonic time.
+        """
+        if self._undecided is None:
+            return
+        (event, most), self._undecided = self._undecided, None
+        # The time is 0 if the event has become a dead letter.
+        left = compact_duration(event.due_ms - now_ms) if event.due_ms > now_ms else ""
+        self._next = f" attempt={event.attempts}/{most} next_in={left}" if left else ""
+        self.report_suppressed(monotonic_ms)
 
     def report_suppressed(self, now_ms: int, *, is_last: bool = False) -> None:
         """Log the failures that were not logged yet, at most once a minute.
 
         Args:
-            now_ms: Monotonic time, as in :attr:`.Attempt.ended_ms`.
+            now_ms: Monotonic time.
             is_last: Whether to log them now in any case, because there may be no later call.
         """
         if not self._unreported or not (is_last or self._reported_ms is None or now_ms >= self._reported_ms + REPORT_EVERY_MS):
             return
-        logger.warning("attempts have failed count=%d subscriber=%s event=%s error=%s%s", self._unreported, self._name, *self._last)
+        logger.warning(
+            "attempts have failed count=%d subscriber=%s event=%s error=%s%s%s",
+            self._unreported, self._name, *self._last, self._next,
+        )  # fmt: skip
         self._unreported, self._reported_ms = 0, now_ms
 
 

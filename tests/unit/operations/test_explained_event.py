@@ -13,8 +13,10 @@ from streams_app.operations.dead_letter import ListedDeadLetter
 from streams_app.operations.event_facts import EventFacts, SearchedOffsets, describe, describe_key, describe_none, worker_text
 from streams_app.operations.worker_pages import Page
 from streams_app.settings import Settings
+from streams_app.subscribers.declaration.retries import Retries
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
 from streams_app.subscribers.execution.crash_isolation import WATCH_PASSED
+from streams_app.subscribers.execution.in_flight_event import DUE_AT_ONCE
 from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_metadata import OffsetMetadata
 from streams_app.subscribers.state.offset_tracker import OffsetsAbove
@@ -140,6 +142,24 @@ def test_five_labelled_lines_show_the_evidence(ship: Subscription) -> None:
         f"  letter  in {ship.dead_letters}: failed at 2023-11-14 22:13:20Z after 8 attempts: no such article",
         "  lag     the log ends at 100, 90 offsets above the committed offset; no worker was asked, as http.port is 0",
     ] == [line.rstrip() for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("kept", "expected"),
+    [
+        (AttemptEntry(7, 0, NOW_MS + 5_000), "; if it keeps failing, one is made after attempt 8, in 5.0 s at most"),
+        (AttemptEntry(6, 0, NOW_MS - 1), "; if it keeps failing, one is made after attempt 8, in 5 min at most"),
+        (AttemptEntry(0, 0, NOW_MS + 1_000), "; if it keeps failing, one is made after attempt 8, in 11 min 5 s at most"),
+        (AttemptEntry(2, 1), ""),
+        (AttemptEntry(2, 0, DUE_AT_ONCE), ""),
+        (None, ""),
+    ],
+)
+def test_time_of_the_dead_letter_of_a_failing_event_is_shown(ship: Subscription, kept: AttemptEntry | None, expected: str) -> None:
+    with_defaults = replace(ship, subscriber=replace(ship.subscriber, retry=Retries()))
+    lines = describe(found(kept=kept), with_defaults, None, NOW_MS, 10_000).splitlines()
+
+    assert f"  letter  none of it in {ship.dead_letters}{expected}" in [line.rstrip() for line in lines]
 
 
 def test_commit_metadata_is_not_applied_to_an_offset_missing_from_the_log(ship: Subscription) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from streams_app import Received, Reject, Retries, Retry, subscriber
+from streams_app.formatting import compact_duration
+from streams_app.subscribers.execution.retry_decision import delay_ms
 from streams_app.testing import SubscriberTester
 from tests.kit import Paid, paid
 
@@ -40,6 +42,21 @@ def test_first_failed_attempt_is_logged_at_once_with_its_line(one: Any, error: s
     assert line.startswith(
         f"attempts have failed count=1 subscriber={one.name} event={event_id} error=ConnectionError({error!r}) at={__file__}:"
     )
+
+
+def test_time_of_the_next_attempt_is_logged_unless_the_event_is_a_dead_letter(caplog: pytest.LogCaptureFixture) -> None:
+    with SubscriberTester(ship) as kit:
+        event_id = kit.publish(paid, Paid("o1"))
+        expected = compact_duration(delay_ms(Retries(attempts=3), event_id, 1))
+        kit.advance("2m")
+        kit.dead_letters(ship)
+        kit.publish(paid, Paid("o2"))
+        kit.advance("2m")
+        kit.dead_letters(ship)
+    first, last, *_ = failure_lines(caplog)
+
+    assert first.endswith(f" attempt=1/3 next_in={expected}")
+    assert "next_in" not in last
 
 
 def test_later_failures_are_summarized_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
