@@ -1,8 +1,9 @@
 """The clock of a partition, which follows record times in a backlog and the wall clock at the end of the log (pure).
 
-A lagging reader reads events whose time has long passed. So the partition clock follows the newest record time while the reader is
-behind the end of its partition, and the wall clock of the last fetch once the reader has caught up. The record times of folds are
-followed in :mod:`streams_app.folding.core.shard_clock`, those of live views and journals in their processors.
+A lagging reader reads events whose time has long passed. So the partition clock follows the newest record time of the events that
+were processed while the reader is behind the end of its partition, and the wall clock of the last fetch once the reader has
+caught up. Records that are skipped or rejected do not move the clock of a fold. The record times of folds are followed in
+:mod:`streams_app.folding.core.shard_clock`, those of live views and journals in their processors.
 """
 
 from __future__ import annotations

@@ -29,11 +29,11 @@ class RangeTime(NamedTuple):
 
 
 class Clocks(NamedTuple):
-    """The clocks that are stored with a shard: the partition clock, the newest record time, and how far record time lags.
+    """The clocks stored with a shard: the partition clock, the newest record time of a folded event, and how far record time lags.
 
     Attributes:
         clock_ms: Partition clock, by which groups become due.
-        record_clock_ms: Newest record timestamp so far, at most the wall clock when it was read.
+        record_clock_ms: Newest record timestamp of a folded event so far, at most the wall clock when it was read.
         late_ms: By how many ms record time lagged behind the wall clock when the last live event arrived; 0 unless the
             backlog policy is ``sessions``.
     """
@@ -88,9 +88,9 @@ class ShardClock:
     def start_ms(self, time: RangeTime) -> int:
         """Return the lowest score, in ms, that an event of a range may get.
 
-        The score of an event is the newest record timestamp so far, but not less than the lowest score. With ``sessions``, the
-        lowest score is the newest record time of the shard. With ``merge``, it is the partition clock. If the range is not part of
-        a backlog and was fetched later than that, it is the time of the fetch.
+        The score of an event is the newest record timestamp of an event so far, but not less than the lowest score. With
+        ``sessions``, the lowest score is the newest record time of the events of the shard. With ``merge``, it is the partition
+        clock. If the range is not part of a backlog and was fetched later than that, it is the time of the fetch.
         """
         return self.stored.record_clock_ms if self._sessions else max(self.stored.clock_ms, time.arrived_ms or 0)
 

@@ -13,7 +13,7 @@
 -- is_last       whether "groups" contains the last group of the range
 -- clock         partition clock after the range, ms
 -- log           text: fingerprints of folded records, up to the end of the range
--- record_clock  newest record timestamp after the range, ms
+-- record_clock  newest record timestamp of a folded event after the range, ms
 -- late          ms that record time is behind the arrival of the newest live event, for the next owner
 -- cap           wall clock that limited the timestamps of the range, ms; the next owner of the range uses the same
 -- arrived       ms, text: when the range arrived, "" = it is part of a backlog; the next owner of the range uses the same
