@@ -1,7 +1,8 @@
 """``GET /journal/NAME``: serves the events of a key over HTTP, on the HTTP server of a worker.
 
 The page runs on the thread of that server and has its own connection to Redis, so it answers even if the worker hangs or lags.
-An answer is sent while it is read: a client that stops reading holds back the next read, and some hundred kilobytes of memory.
+An answer is sent while it is read: a client that stops reading holds back the next read, and some hundred kilobytes of memory, or
+the few entries that were read last if they are larger.
 """
 
 from __future__ import annotations
@@ -151,17 +152,17 @@ class JournalHttpPage:
         found = self._reader.limited(reading, limit=wanted.limit, max_bytes=MAX_BYTES, wait_ms=wanted.wait_ms)
         fault = key_fault(self._journal, self._settings.limits, wanted.keys)
         async with aclosing(found) as items, aclosing(_parts(reading, items, fault and f"{fault}: unkeyed=1")) as parts:
-            first = await anext(parts)  # errors come before it
-            second = await anext(parts, None)
-            if second is None:
-                return web.Response(body=first, content_type="application/json")
+            part, is_last = await anext(parts)  # errors come before it
+            if is_last:
+                return web.Response(body=part, content_type="application/json")
             response = web.StreamResponse(headers={"Content-Type": "application/json"})
             await response.prepare(request)
             try:
-                for part in (first, second):
-                    await _write(response, part)
-                async for part in parts:
-                    await _write(response, part)
+                await _write(response, part)
+                del part
+                async for following, _ in parts:
+                    await _write(response, following)
+                    del following
             except TimeoutError:
                 if request.transport is not None:
                     request.transport.abort()
@@ -169,12 +170,14 @@ class JournalHttpPage:
 
 
 async def _write(response: web.StreamResponse, part: bytes) -> None:
-    async with asyncio.timeout(IDLE_SECONDS):
-        await response.write(part)
+    view = memoryview(part)  # in pieces, because what the client does not take is copied
+    for begin in range(0, len(view), PART_BYTES):
+        async with asyncio.timeout(IDLE_SECONDS):
+            await response.write(view[begin : begin + PART_BYTES])
 
 
-async def _parts(reading: Reading, items: AsyncGenerator[Entry | Gap, None], hint: str) -> AsyncGenerator[bytes, None]:
-    """Yield the parts of the JSON object of an answer, while its entries are read.
+async def _parts(reading: Reading, items: AsyncGenerator[Entry | Gap, None], hint: str) -> AsyncGenerator[tuple[bytes, bool], None]:
+    """Yield the parts of the JSON object of an answer, each with whether it is the last one, while its entries are read.
 
     Errors are raised before the first part. If Redis does not answer later, the answer ends with the entries that were read; the
     client continues after them.
@@ -184,19 +187,20 @@ async def _parts(reading: Reading, items: AsyncGenerator[Entry | Gap, None], hin
         items: The next items of the reading.
         hint: What the client should know about its key; empty if there is nothing.
     """
-    part, gaps, is_begun = bytearray(b'{"entries":['), [], False
-    comma = b""
+    pieces, size, gaps, is_begun = [b'{"entries":['], 0, [], False
     try:
         async for item in items:
             if isinstance(item, Gap):
                 gaps.append(item.as_json())
                 continue
-            part += comma + orjson.dumps(item.as_json())
-            comma = b","
-            if len(part) >= PART_BYTES:
-                yield bytes(part)
-                part.clear()
-                is_begun = True
+            if size or is_begun:
+                pieces.append(b",")
+            pieces.append(orjson.dumps(item.as_json()))
+            size += len(pieces[-1])
+            if size >= PART_BYTES:
+                part, pieces, size, is_begun = b"".join(pieces), [], 0, True
+                yield part, False
+                del part
     except REDIS_ERRORS:
         if not is_begun:
             raise
@@ -212,7 +216,7 @@ async def _parts(reading: Reading, items: AsyncGenerator[Entry | Gap, None], hin
     }
     if hint:
         end["hint"] = hint
-    yield bytes(part) + b"]," + orjson.dumps(end)[1:]
+    yield b"".join((*pieces, b"],", orjson.dumps(end)[1:])), True
 
 
 def parse_request(journal: JournalSettings, query: str, now_ms: int) -> PageRequest:
