@@ -313,6 +313,10 @@ class Fold(BaseModel):
                 faults.append(f"close_when.{path} must list 1 to {MAX_CLOSING_VALUES} values")
         return faults
 
+    def __hash__(self) -> int:
+        # By the name, which is unique in an application: `keep` and `close_when` may be tables, which have no hash.
+        return hash(self.name)
+
     @property
     def group_fields(self) -> tuple[str, ...]:
         """Names of the fields that contain the group key in a folded record."""
