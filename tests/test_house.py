@@ -196,7 +196,6 @@ def test_every_file_is_short(path: Path) -> None:
 SHORT = 60
 STANDS_ALONE = {
     "checking/http.py": "one subject of the command check",
-    "checking/read_store.py": "one subject of the command check",
     "checking/rights.py": "one subject of the command check",
     "checking/schema_registry.py": "one subject of the command check",
     "checking/tracing.py": "one subject of the command check",

@@ -174,6 +174,11 @@ METRICS: Final = (
         "Must stay 0: names of those groups may be out of date, `streams-app read-store verify` lists them; `rebuild`.",
     ),
     Description(
+        "streams_app_read_store_absent_values_total", "counter", ("store",),
+        "Requested values that the source does not have, so that they become NULL.",
+        "As high as the writes: the source returns other groups or names than records have; `streams-app check` shows them.",
+    ),
+    Description(
         "streams_app_read_store_lag_records", "gauge", ("store",), "Folded records not yet in the read store.",
         "Rising: the store or its source is down or slow; the log has the cause.",
     ),

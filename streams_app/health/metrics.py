@@ -61,6 +61,7 @@ class Metrics:
     read_store_writes: Counter
     read_store_dead_letters: Counter
     read_store_known_loss_records: Counter
+    read_store_absent_values: Counter
     read_store_lag_records: Gauge
     read_store_oldest_unsynced_seconds: Gauge
     published: Counter
@@ -132,6 +133,7 @@ class Metrics:
             for result in STORE_RESULTS:
                 self.read_store_writes.labels(store=store.name, result=result)
             self.read_store_known_loss_records.labels(store=store.name)
+            self.read_store_absent_values.labels(store=store.name)
         for cause in CAUSES:
             self.not_ready.labels(cause=cause)
         self._begin_live(settings)

@@ -125,6 +125,7 @@ class Verification:
                 if not batch:
                     break
                 after = batch[-1][0]
+                self.done.count_nulls(dict(batch))
                 self.done.cells += len(batch)
                 found = await self._compare([CellChange(cell, stored.version) for cell, stored in batch], dict(batch))
                 await self._suspect((one.change for one in found), topics)

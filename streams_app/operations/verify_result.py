@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
-from streams_app.formatting import counted
+from streams_app.formatting import counted, escaped
+from streams_app.read_store.core.merge import Cell, StoredCell
+
+MAX_NAMES: Final = 1_000
+"""Maximum number of names whose cells are counted."""
+
+MAX_SHOWN: Final = 10
+"""Maximum number of names whose share of NULL is shown."""
 
 
 @dataclass(slots=True)
@@ -21,6 +30,7 @@ class VerifyResult:
             differences. 0: the store is up to date.
         rejected: Number of records that were skipped, because they are not folded records.
         open_unknown: Why the open groups are unknown; "": they are known.
+        nulls: Number of cells without a value, and of all cells, by fold and name; of the first 1000 names.
         is_cut: Whether the comparison stopped early, after too many differences.
     """
 
@@ -33,6 +43,15 @@ class VerifyResult:
     rejected: int = 0
     open_unknown: str = ""
     is_cut: bool = False
+    nulls: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+
+    def count_nulls(self, stored: Mapping[Cell, StoredCell]) -> None:
+        """Count cells of the store, with and without a value, by fold and name."""
+        for cell, found in stored.items():
+            name = (cell.fold, cell.name)
+            if name in self.nulls or len(self.nulls) < MAX_NAMES:
+                nulls, cells = self.nulls.get(name, (0, 0))
+                self.nulls[name] = nulls + (found.value is None), cells + 1
 
 
 def summary(done: VerifyResult, store: str) -> list[str]:
@@ -49,8 +68,25 @@ def summary(done: VerifyResult, store: str) -> list[str]:
         lines.append(f"{done.repaired} repaired")
     if done.rejected:
         lines.append(f"{counted(done.rejected, 'record')} of the topics passed over: not folded records")
+    lines += _null_lines(done)
     if done.differences and done.open_unknown:
         lines.append(f"differences may belong to groups that are still open, which cannot be checked: {done.open_unknown}")
+    return lines
+
+
+def _null_lines(done: VerifyResult) -> list[str]:
+    """Describe the share of NULL by fold and name, the highest share first; nothing if no cell is NULL."""
+    by_share = sorted(done.nulls.items(), key=lambda one: (-one[1][0] / one[1][1], one[0]))
+    some = [(name, nulls, cells) for (_, name), (nulls, cells) in by_share if nulls]
+    if not some:
+        return []
+    shares = ", ".join(f"{escaped(name)} {100 * nulls // cells} % ({nulls} of {cells})" for name, nulls, cells in some[:MAX_SHOWN])
+    more = f" and {len(some) - MAX_SHOWN} more" if len(some) > MAX_SHOWN else ""
+    lines = [f"NULL in the store: {shares}{more}"]
+    if all(nulls == cells for nulls, cells in done.nulls.values()):
+        lines.append(
+            "the store has no value at all: if they were not deleted, the source returns other groups or names than records"
+        )
     return lines
 
 

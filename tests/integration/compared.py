@@ -76,8 +76,8 @@ class Compared:
         for account, name, value in values:
             await self.execute(f"INSERT INTO metrics VALUES ('{account}', '{name}', {value})")
 
-    async def sync(self) -> None:
-        """Run a worker for the store alone until it has applied everything in the topic."""
+    async def sync(self) -> str:
+        """Run a worker for the store alone until it has applied everything in the topic; return its log."""
         store = open_store(self.declared)
         with self.stage.worker(self.config) as worker:
             await worker.wait_ready()
@@ -91,6 +91,7 @@ class Compared:
             await wait_until(is_synced, LIMIT_SECONDS, "the store is synced")
             assert 0 == await worker.terminate()
         await store.close()
+        return worker.log()
 
     async def send(self, *records: tuple[bytes, bytes]) -> None:
         await produce(self.stage.bootstrap, self.stage.output, records)

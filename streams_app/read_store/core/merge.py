@@ -47,12 +47,14 @@ class CellChange:
         value: The value in the record, or the current value from the source. None: the name was deleted, or its value is still to
             be read from the source.
         is_group_gone: Whether the source reports that the whole group was deleted. If so, the store deletes all names of the group.
+        returned: If a query returned none of the requested names: up to five other names that it returned for the group.
     """
 
     cell: Cell
     version: int
     value: Value = None
     is_group_gone: bool = False
+    returned: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[Cell, int]:

@@ -18,6 +18,9 @@ from streams_app.read_store.core.values import value_of
 
 COLUMNS: Final = 3
 
+MAX_RETURNED: Final = 5
+"""Maximum number of names of a group that a message lists."""
+
 
 def typed_groups(changes: Sequence[CellChange]) -> list[Any]:
     """Return the distinct groups of changes, as the parameter ``:groups`` for a database that distinguishes numbers from text.
@@ -61,11 +64,22 @@ def with_values(changes: Sequence[CellChange], rows: Iterable[Sequence[Any]], se
         return (column, name) if (column, name) in pairs else same_text.get((_plain(column), name))
 
     found = []
+    is_absent = bool(pairs)
     for change in changes:
         _, column, name = change.cell
-        row = row_of(column, name)
-        found.append(replace(change, value=None if row is None else pairs[row], is_group_gone=row_of(column, None) is not None))
-    return found
+        row, is_gone = row_of(column, name), row_of(column, None) is not None
+        is_absent = is_absent and row is None and not is_gone
+        found.append(replace(change, value=None if row is None else pairs[row], is_group_gone=is_gone))
+    return _with_returned_names(found, pairs) if is_absent else found
+
+
+def _with_returned_names(changes: Sequence[CellChange], pairs: Iterable[tuple[str, str | None]]) -> list[CellChange]:
+    """Return changes for which a query returned no row, with the names that it returned for their groups instead."""
+    names: dict[str, list[str]] = {}
+    for column, name in pairs:
+        if name is not None:
+            names.setdefault(_plain(column), []).append(name)
+    return [replace(one, returned=tuple(sorted(names.get(_plain(one.cell.group_key), ()))[:MAX_RETURNED])) for one in changes]
 
 
 def check_columns(count: int, setting: str) -> None:

@@ -15,6 +15,7 @@ from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.health.metrics import STORE_RESULTS, Metrics
+from streams_app.read_store.core.absent_values import AbsentValues
 from streams_app.read_store.core.merge import BEFORE_RESET, Cell, CellChange, newest, with_the_rest
 from streams_app.read_store.core.record import ExpectedRecords, RejectedRecord, parse
 from streams_app.read_store.core.store import CheckpointStep, Counts, NotStorableError, former_end_of, replays_of, reset_of
@@ -89,6 +90,7 @@ class StoreSync:
         """
         self.store_name = store.name
         self._source = CurrentValues(store, clock)
+        self._absent = AbsentValues()
         self._store = open_store(store)
         self._writer = BatchWriter(self._store, store, clock)
         self._dead_letters = StoreDeadLetterWriter(settings, store, metrics, clock)
@@ -272,10 +274,22 @@ class StoreSync:
             return announced, {}
         asked = newest(announced)
         current, failed = await self._source.of(asked)
+        self._observe_absent(current)
         gone = list(dict.fromkeys(change.cell[:2] for change in current if change.is_group_gone))
         if gone:
             current = with_the_rest(current, [cell for cell in await self._store.names(gone) if cell not in failed])
         return current, {change.key: failed[change.cell] for change in asked if change.cell in failed}
+
+    def _observe_absent(self, current: Sequence[CellChange]) -> None:
+        """Count the values that the source does not have; log once if it has none of a fold at all."""
+        absent = sum(change.value is None and not change.is_group_gone for change in current)
+        self._metrics.read_store_absent_values.labels(self.store_name).inc(absent)
+        if why := self._absent.observe(current):
+            logger.warning(
+                "the read store gets only NULL: %s; if they were not deleted, the source must return the groups and names "
+                "as records have them, see `streams-app check` store=%s fold=%s",
+                why, self.store_name, current[0].cell.fold,
+            )  # fmt: skip
 
     def _storable(self, current: Sequence[CellChange], unstorable: dict[tuple[Cell, int], str]) -> list[CellChange]:
         """Return, for each cell, the newest change that the store can hold; add newer changes that it rejects to ``unstorable``."""

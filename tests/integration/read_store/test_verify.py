@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaProducer
 from streams_app.delivery.batch import TP
 from streams_app.read_store.registry import open_store
 from tests.helpers import wait_until
+from tests.integration.commands import run
 from tests.integration.compared import Compared, folded
 from tests.integration.site import LIMIT_SECONDS, Stage, metric
 
@@ -46,6 +47,20 @@ async def test_wrong_deleted_and_missing_values_are_reported_and_repaired(compar
     assert (1, 1, 0, 0, []) == (code, shown.code, repaired, after, left)
     assert "2 of 3 differences are shown; --limit shows more" in shown.err
     assert ["GROUP", "NAME", "WHAT", "IN", "THE", "STORE", "IN", "THE", "SOURCE", "FOLD"] == shown.out.splitlines()[0].split()
+
+
+async def test_query_of_other_names_is_reported_by_worker_check_and_verify(compared: Compared) -> None:
+    await compared.prepare(("a", "total", 1), ("b", "total", 2), ("b", "n_likes", 3))
+    await compared.send(folded("a", 10, ["likes"]), folded("b", 11, ["likes"]))
+    log = await compared.sync()
+    verified = compared.run("verify", "--wait", "0")
+    checked = run("check", "--config", str(compared.config))
+
+    expected = "for 2 groups (likes), but other names (n_likes, total)"
+    assert 1 == log.count("the read store gets only NULL")
+    assert expected in log
+    assert "NULL in the store: likes 100 % (2 of 2)\nthe store has no value at all" in verified.out
+    assert f"the source returns no value for any name that was requested {expected}" in " ".join(checked.out.split())
 
 
 async def test_value_only_the_server_can_reject_is_reported_as_such_and_the_others_are_repaired(
