@@ -44,7 +44,7 @@ def test_key_has_only_members_with_a_hash() -> None:
     }:
         without |= more
 
-    assert "StoredShard" in keys
+    assert "Cell" in keys
     assert [] == sorted(keys & members.keys() & without)
 
 
