@@ -15,6 +15,7 @@ from typing import Any, Final
 import orjson
 
 from streams_app.errors import BadEventError, BeyondDoubleError
+from streams_app.unrepresentable import Unrepresentable, marked, restored
 
 MAX_SAFE_INTEGER: Final = 2**53
 """Largest integer in a group key. Larger ones lose digits in Lua, JavaScript and other readers that decode numbers as doubles."""
@@ -50,22 +51,22 @@ def decode_object(value: bytes) -> dict[str, Any]:
 
 
 def _without_numbers_beyond(value: bytes) -> Any:
-    """Decode JSON with null instead of each number that is too large for a double.
+    """Decode JSON with an :class:`.Unrepresentable` instead of each number that is too large for a double.
 
     Return None if there is no such number, or the JSON has another fault.
     """
-    mended = _TOKENS.sub(_null_if_beyond, value)
+    mended = _TOKENS.sub(_marked_if_beyond, value)
     if mended == value:
         return None
     try:
-        return orjson.loads(mended)
+        return restored(orjson.loads(mended))
     except orjson.JSONDecodeError:
         return None  # the caller reports the fault of the original event
 
 
-def _null_if_beyond(found: re.Match[bytes]) -> bytes:
+def _marked_if_beyond(found: re.Match[bytes]) -> bytes:
     token = found[0]
-    return b"null" if _NUMBER.fullmatch(token) and math.isinf(float(token)) else token
+    return marked(token) if _NUMBER.fullmatch(token) and math.isinf(float(token)) else token
 
 
 def at_path(value: Any, path: Sequence[str]) -> Any:
@@ -124,6 +125,8 @@ def _checked_scalar(value: Any, field: str) -> str | int | float | bool:
         return value
     if kind is int:
         raise BadEventError("no-group", f"{field} is an integer beyond 2^53")
+    if kind is Unrepresentable:
+        raise BadEventError(value.reason, f"{field} is {value!r}")
     found = "missing or null" if value is None else f"a JSON {kind.__name__}"
     raise BadEventError("no-group", f"{field} is {found}, not a string, a number or a boolean")
 

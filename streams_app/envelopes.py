@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from streams_app.codec import decode_object
-from streams_app.errors import BadEventError
+from streams_app.errors import BadEventError, BeyondDoubleError
 
 Format = Literal["json", "debezium", "cloudevents", "avro", "protobuf", "json-schema"]
 
@@ -120,6 +120,7 @@ def cloud_event(value: dict[str, Any]) -> dict[str, Any]:
     The event consists of the fields of ``data``, and of the attributes of the CloudEvent as ``@type``, ``@source`` and so on.
 
     Raises:
+        BeyondDoubleError: The data in Base64 has a number that is too large for a double.
         BadEventError: The value has no ``specversion``, or its ``data_base64`` is not Base64 (reason ``wrong-format``). Or the data
             is not a JSON object (``not-json``, ``not-an-object``).
     """
@@ -128,7 +129,10 @@ def cloud_event(value: dict[str, Any]) -> dict[str, Any]:
     attributes = {f"{BESIDE}{name}": part for name, part in value.items() if name not in ("data", "data_base64")}
     data = value.get("data")
     if data is None and type(encoded := value.get("data_base64")) is str:
-        data = decode_object(bytes_of(encoded))
+        try:
+            data = decode_object(bytes_of(encoded))
+        except BeyondDoubleError as error:
+            raise BeyondDoubleError(error.detail, {**error.rest, **attributes}) from error
     if data is None:
         return attributes
     if type(data) is not dict:

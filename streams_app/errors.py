@@ -159,7 +159,7 @@ class BeyondDoubleError(BadEventError):
     """The JSON of an event has a number that is too large for a double. Only a component that uses the number rejects the event.
 
     Attributes:
-        rest: The event, with null instead of each such number.
+        rest: The event, with an :class:`.Unrepresentable` instead of each such number.
     """
 
     def __init__(self, detail: str, rest: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ A declaration is immutable, and is validated when it is created; all faults are 
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -99,6 +100,30 @@ def _checked_quiet_period(value: Any) -> Any:
 Scalar = StrictBool | StrictStr | StrictInt | StrictFloat
 
 
+def _checked_close_when(value: Any) -> Any:
+    """Check the types in the setting ``close_when``, so that no message has the types of pydantic.
+
+    Raises:
+        ValueError: The setting is neither a function nor a table of lists of strings, finite numbers and booleans.
+    """
+    if value is None or callable(value):
+        return value
+    if not isinstance(value, Mapping) or not all(isinstance(path, str) for path in value):
+        raise ValueError(CLOSE_WHEN)
+    for path, values in value.items():
+        if not isinstance(values, list | tuple):
+            raise ValueError(f"{CLOSE_WHEN}; {path!r} has no list")  # noqa: TRY004  # pydantic turns a ValueError into a validation error
+        for one in values:
+            if type(one) not in (str, int, float, bool):
+                raise ValueError(f"{CLOSE_WHEN}; {path!r} lists {one!r}, which is no string, number or boolean")
+            if type(one) is float and not math.isfinite(one):
+                raise ValueError(f"{path!r} lists {one}, which no event can have")
+    return value
+
+
+CLOSE_WHEN: Final = 'must be a table of fields, each with a list of values: {status = ["done", "cancelled"]}'
+
+
 class Fold(BaseModel):
     """Declaration of a fold: how events are grouped, what a record contains, and when it is emitted.
 
@@ -141,7 +166,7 @@ class Fold(BaseModel):
     max_changed: int = Field(10_000, ge=1, le=100_000)
     """Maximum number of names in one fold of a group; an event that would exceed this number begins another fold. With a table as
     ``keep``, at most 1500, which is then the default."""
-    close_when: dict[str, tuple[Scalar, ...]] | Callable[[Any], Any] | None = None
+    close_when: Annotated[dict[str, tuple[Scalar, ...]] | Callable[[Any], Any] | None, BeforeValidator(_checked_close_when)] = None
     """A table with a list of values for each field or dotted path, for example ``{status = ["done", "cancelled"]}``: an event with
     one of the values is added to its group and closes the group at once. In Python, also a function from the event to a boolean."""
     leading: bool = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import reprlib
 from datetime import UTC, datetime, timedelta
 from math import floor, inf
 from typing import Annotated, Any, Final
@@ -19,7 +20,7 @@ from pydantic import BeforeValidator
 from streams_app.codec import TEXT_TAG, canonical_bytes
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION: Final = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)$")
+_DURATION: Final = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)$", re.ASCII)
 
 
 def parse_duration(value: Any) -> Any:
@@ -32,7 +33,7 @@ def parse_duration(value: Any) -> Any:
         return value
     match = _DURATION.match(value.strip()) if isinstance(value, str) else None
     if match is None:
-        raise ValueError(f"{value!r} is not a duration: write a number and a unit, as in 500ms, 90s, 15m, 6h, 2d")
+        raise ValueError(f"{reprlib.repr(value)} is not a duration: write a number and a unit, as in 500ms, 90s, 15m, 6h, 2d")
     try:
         return timedelta(milliseconds=float(match[1]) * _UNITS_MS[match[2]])
     except OverflowError as error:

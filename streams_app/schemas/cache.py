@@ -25,18 +25,18 @@ class NotFetchedError(InternalError):
 
 
 class SchemaEntry(NamedTuple):
-    """The registry's answer for one schema id: the parsed schema, or why it cannot be used.
+    """The registry's answer for one schema id: the parsed schema, or that there is none.
 
     Attributes:
-        type: Type of the schema; empty if it cannot be used.
-        schema: The parsed schema; None if it cannot be used.
-        reason: If the schema cannot be used, events with this schema become dead letters with this reason.
+        type: Type of the schema; empty if there is none.
+        schema: The parsed schema; None if there is none.
+        reason: If there is no schema, events with this id become dead letters with this reason.
         detail: The explanation in these dead letters.
     """
 
     type: str
     schema: Schema | None
-    reason: Reason = "wrong-format"
+    reason: Reason = "unknown-schema"
     detail: str = ""
 
 
@@ -87,7 +87,7 @@ class SchemaCache:
         Raises:
             NotFetchedError: The schema of the value was not fetched yet.
             BadEventError: The reason is ``unknown-schema`` if the registry has no such schema. It is ``wrong-format`` if the value
-                has no frame or does not fit its schema, or if the schema is of another type or cannot be used.
+                has no frame or does not fit its schema, or if the schema is of another type.
         """
         number, body = unframed(value)
         if declared == "json-schema":

@@ -1,8 +1,8 @@
 """Fetches schemas from a registry with the REST interface of Confluent; each is fetched once and cached.
 
-If the registry does not answer, :class:`RegistryUnavailableError` is raised, and the reader that needs the schema waits. If the
-registry has no such schema, events with this schema become dead letters. The registry is queried again after half a minute, because
-the schema may be registered later.
+If the registry does not answer, :class:`RegistryUnavailableError` is raised, and the reader that needs the schema waits; likewise
+if a schema cannot be used (:class:`UnusableSchemaError`). If the registry has no such schema, events with this schema become dead
+letters. The registry is queried again after half a minute, because the schema may be registered or repaired later.
 """
 
 from __future__ import annotations
@@ -33,12 +33,26 @@ LATEST_MS: Final = 60_000
 """Time for which the latest schema of a subject is cached for publishing."""
 MAX_REFERENCES: Final = 200
 MAX_BYTES: Final = 5_000_000
+MAX_SUBJECTS: Final = 3
+"""Maximum number of subjects that a message names."""
 NOT_FOUND: Final = (40401, 40402, 40403)
 """Error codes of the registry for a subject, a version or a schema that does not exist."""
 
 
 class RegistryUnavailableError(TryAgainError):
     """The registry does not answer, or denies access."""
+
+
+class UnusableSchemaError(ConfigurationError):
+    """The registry has a schema, but it cannot be parsed or compiled; that is no fault of the events with this schema.
+
+    Attributes:
+        schema_id: Id of the schema.
+    """
+
+    def __init__(self, schema_id: int, fault: str) -> None:
+        super().__init__([fault])
+        self.schema_id = schema_id
 
 
 class UnknownSchemaError(Exception):
@@ -70,7 +84,8 @@ class SchemaRegistry(SchemaCache):
         self._settings = settings
         self._clock = clock or SystemClock()
         self._lock = asyncio.Lock()
-        self._unusable: dict[int, int] = {}
+        self._unknown: dict[int, int] = {}
+        self._unusable: dict[int, tuple[int, UnusableSchemaError]] = {}
         self._latest: dict[str, LatestSchema] = {}
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
@@ -80,6 +95,7 @@ class SchemaRegistry(SchemaCache):
 
         Raises:
             RegistryUnavailableError: The registry does not answer.
+            UnusableSchemaError: One of the schemas is not valid.
             ConfigurationError: A package that is needed to decode is not installed, or a file of the settings cannot be read.
         """
         if ids := schema_ids(values):
@@ -92,20 +108,34 @@ class SchemaRegistry(SchemaCache):
 
         Raises:
             RegistryUnavailableError: The registry does not answer.
+            UnusableSchemaError: One of the schemas is not valid, or of a type that is not supported.
             ConfigurationError: A package that is needed to decode is not installed, or a file of the settings cannot be read.
         """
         now_ms = self._clock.monotonic_ms()
         for number in ids:
-            if now_ms - self._unusable.get(number, now_ms) > ASKED_ANEW_MS:
+            if now_ms - self._unknown.get(number, now_ms) > ASKED_ANEW_MS:
                 self.forget(number)
         while self.missing(ids):
             async with self._lock:
                 for number in self.missing(ids):
-                    entry = await self._fetched(number)
-                    self._unusable.pop(number, None)
+                    entry = await self._entry(number)
+                    self._unknown.pop(number, None)
                     if entry.schema is None:
-                        self._unusable[number] = self._clock.monotonic_ms()
+                        self._unknown[number] = self._clock.monotonic_ms()
                     self.keep(number, entry, wanted=ids)
+
+    async def _entry(self, number: int) -> SchemaEntry:
+        """Fetch a schema. If it cannot be used, remember that for :data:`ASKED_ANEW_MS`, because compiling it may take long."""
+        asked_ms, fault = self._unusable.get(number, (0, None))
+        if fault is not None and self._clock.monotonic_ms() - asked_ms <= ASKED_ANEW_MS:
+            raise UnusableSchemaError(number, str(fault))
+        try:
+            entry = await self._fetched(number)
+        except UnusableSchemaError as error:
+            self._unusable[number] = self._clock.monotonic_ms(), error
+            raise
+        self._unusable.pop(number, None)
+        return entry
 
     async def latest(self, subject: str, declared: Format) -> LatestSchema:
         """Return the latest schema of a subject, for publishing.
@@ -159,7 +189,36 @@ class SchemaRegistry(SchemaCache):
         except UnknownSchemaError as error:
             return SchemaEntry("", None, "unknown-schema", f"the registry has no schema {number}: {error}")
         schema = await self._parsed(f"schema {number}", definition)
-        return SchemaEntry("", None, detail=schema) if isinstance(schema, str) else SchemaEntry(definition.type, schema)
+        if isinstance(schema, str):
+            raise UnusableSchemaError(number, schema + await self._subjects(number))
+        return SchemaEntry(definition.type, schema)
+
+    async def _subjects(self, number: int) -> str:
+        """Return, for a message, the subjects that use a schema; empty if the registry does not say so."""
+        try:
+            async with self._session() as session:
+                versions = await self._get(session, f"schemas/ids/{number}/versions")
+            names = sorted({f"{one['subject']} version {one['version']}" for one in versions})
+        except (UnknownSchemaError, RegistryUnavailableError, TypeError, KeyError):
+            return ""
+        return f" (subject {', '.join(names[:MAX_SUBJECTS])}{', …' if len(names) > MAX_SUBJECTS else ''})" if names else ""
+
+    async def fault_of(self, subject: str) -> str | None:
+        """Return why the latest schema of a subject cannot be used; None if it can be, or there is no such subject.
+
+        Raises:
+            RegistryUnavailableError: The registry does not answer.
+            ConfigurationError: A package that is needed to decode is not installed, or a file of the settings cannot be read.
+        """
+        try:
+            async with self._session() as session:
+                definition = await self._definition(
+                    session, await self._get(session, f"subjects/{quote(subject, safe='')}/versions/latest")
+                )
+        except UnknownSchemaError:
+            return None
+        schema = await self._parsed(f"the schema of {subject!r}", definition)
+        return schema if isinstance(schema, str) else None
 
     @staticmethod
     async def _parsed(what: str, definition: SchemaDefinition) -> Schema | str:
@@ -169,7 +228,8 @@ class SchemaRegistry(SchemaCache):
         except ConfigurationError:
             raise
         except Exception as error:  # noqa: BLE001  # libraries raise many types for an invalid schema
-            return f"{what} cannot be used: {text_of(error)}"
+            words = str(error) if isinstance(error, ValueError) and str(error) else text_of(error)
+            return f"{what} cannot be used: {words}"
 
     async def _definition(self, session: aiohttp.ClientSession, answer: Any) -> SchemaDefinition:
         """Return the schema in an answer of the registry; first fetch all schemas that it refers to."""

@@ -12,6 +12,7 @@ import orjson
 
 from streams_app.envelopes import Format
 from streams_app.errors import ConfigurationError
+from streams_app.unrepresentable import Unrepresentable
 
 
 class SchemaDefinition(NamedTuple):
@@ -108,6 +109,8 @@ def json_of(value: Any) -> bytes:
 def _plain(value: Any) -> Any:
     if isinstance(value, Decimal):
         return str(value)
+    if isinstance(value, Unrepresentable):
+        return orjson.Fragment(value.text)
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
     raise TypeError(f"a value of type {type(value).__name__}")

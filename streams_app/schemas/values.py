@@ -108,8 +108,10 @@ class ValueReader:
         if self._is_of_rows:
             key = self.key_json(key)
         try:
-            return self._view_of(key, decode_object(json))
+            event = decode_object(json)
         except BeyondDoubleError as error:
-            if self._is_of_rows:  # all numbers of a row are compared, so this one is needed
-                raise BadEventError(error.reason, error.detail) from error
-            raise BeyondDoubleError(error.detail, self._view_of(key, error.rest) or {}) from error
+            view = self._view_of(key, error.rest)
+            if view is None:
+                return None
+            raise BeyondDoubleError(error.detail, view) from error
+        return self._view_of(key, event)

@@ -1,4 +1,4 @@
-"""Waits while a schema registry does not answer, and logs the beginning and the end of the outage.
+"""Waits while a schema registry does not answer or has a schema that cannot be used; logs the beginning and the end of the wait.
 
 ``registry.py`` determines what happens to events whose schema id is unknown.
 """
@@ -13,7 +13,7 @@ from streams_app.clock import Clock
 from streams_app.errors import ConfigurationError
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.status import Status
-from streams_app.schemas.registry import RegistryUnavailableError, SchemaRegistry
+from streams_app.schemas.registry import RegistryUnavailableError, SchemaRegistry, UnusableSchemaError
 
 ABOUT: Final = "schema-registry"
 """Subject of an outage in the status of the worker, and label ``cause`` of the metric ``streams_app_not_ready``."""
@@ -26,27 +26,39 @@ class PatientRegistry:
         registry: The registry that :meth:`prepare` queries.
     """
 
-    def __init__(self, registry: SchemaRegistry, clock: Clock, report: Callable[[str | None], None] = lambda _: None) -> None:
-        """Wrap a registry, so that callers wait while it does not answer.
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        clock: Clock,
+        report: Callable[[str | None], None] = lambda _: None,
+        *,
+        reports_outages: bool = True,
+    ) -> None:
+        """Wrap a registry, so that callers wait while it does not answer, or has a schema that cannot be used.
 
         Args:
             registry: Queried by :meth:`prepare`.
             clock: Clock of the worker.
-            report: Called with the text of the fault, and with None when the registry answers again.
+            report: Called with the text of the fault, and with None when no caller waits any more.
+            reports_outages: Whether ``report`` is also called if the registry does not answer, not only about a schema.
         """
         self.registry = registry
+        self._clock = clock
         self._report = report
+        self._reports_outages = reports_outages
         self._outage = OutageReporter("schema registry", clock=clock)
+        self._unusable: dict[int, OutageReporter] = {}
 
     @property
     def is_away(self) -> bool:
-        """Whether a caller is waiting for the registry."""
-        return self._outage.fault is not None
+        """Whether a caller is waiting for the registry, or for a schema that can be used."""
+        return self._outage.fault is not None or bool(self._unusable)
 
     async def prepare(self, values: Iterable[bytes | None], who: Hashable) -> None:
         """Fetch the schemas that values need and that are not cached yet, and wait while :meth:`.SchemaRegistry.prepare` fails.
 
-        Retries until the registry answers, all needed packages are installed, and all files of the settings can be read.
+        Retries until the registry answers, all needed schemas can be used and packages are installed, and all files of the settings
+        can be read.
 
         Args:
             values: Keys and values of records; those without a frame are ignored.
@@ -57,31 +69,58 @@ class PatientRegistry:
             while True:
                 try:
                     await self.registry.prepare(wanted)
+                except UnusableSchemaError as error:
+                    wait_ms = self._schema_failed(error, who)
                 except (RegistryUnavailableError, ConfigurationError) as error:
                     wait_ms = self._outage.failed(error, who)
-                    self._report(f"the schema registry does not answer: {error}")
-                    await asyncio.sleep(wait_ms / 1000)
+                    if self._reports_outages:
+                        self._report(f"the schema registry does not answer: {error}")
                 else:
                     break
+                await asyncio.sleep(wait_ms / 1000)
         except BaseException:  # also a cancellation: this caller no longer waits
             self._outage.forget(who)
+            self._no_longer_waits(who)
             raise
         self._outage.succeeded(who)
-        if self._outage.fault is None:
+        self._no_longer_waits(who)
+
+    def _schema_failed(self, error: UnusableSchemaError, who: Hashable) -> int:
+        """Report a schema that cannot be used; return the time in ms for which the caller has to wait."""
+        self._outage.succeeded(who)
+        self._no_longer_waits(who, schema_id=error.schema_id)
+        if error.schema_id not in self._unusable:
+            self._unusable[error.schema_id] = OutageReporter(f"schema {error.schema_id}", clock=self._clock)
+        self._report(f"{error}; its events wait, they are no dead letters")
+        return self._unusable[error.schema_id].failed(error, who)
+
+    def _no_longer_waits(self, who: Hashable, schema_id: int | None = None) -> None:
+        """Remove a caller from those that wait for a schema, except ``schema_id``; report if no caller waits any more."""
+        for number, outage in list(self._unusable.items()):
+            if number != schema_id:
+                outage.succeeded(who)
+                if outage.fault is None:
+                    del self._unusable[number]
+        if not self.is_away and schema_id is None:
             self._report(None)
 
 
-def report_to(status: Status) -> Callable[[str | None], None]:
-    """Return a function that reports an outage of the registry in ``status``.
+def report_to(status: Status, component: str = "") -> Callable[[str | None], None]:
+    """Return a function that reports an outage of the registry, or a schema that cannot be used, in ``status``.
 
     If it is called with the text of a fault, the worker is not ready for this reason. If it is called with None, the reason is
     removed.
+
+    Args:
+        status: Status of the worker.
+        component: What waits besides folds, such as ``live views``.
     """
+    about = f"{ABOUT}:{component}" if component else ABOUT
 
     def report(fault: str | None) -> None:
         if fault is None:
-            status.clear(ABOUT)
+            status.clear(about)
         else:
-            status.set_not_ready(ABOUT, fault)
+            status.set_not_ready(about, fault)
 
     return report

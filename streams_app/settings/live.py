@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
@@ -63,6 +64,8 @@ def _parsed_conditions(given: Any) -> Any:
         listed = values if isinstance(values, list | tuple) else [values]
         if not listed or not all(isinstance(value, Scalar) for value in listed):
             raise ValueError(f"{field!r} must be a string, number or boolean, or a list of them")
+        if any(isinstance(value, float) and not math.isfinite(value) for value in listed):
+            raise ValueError(f"{field!r} must be a finite number: no event has another one")
         if field == TYPE_HEADER and not all(isinstance(value, str) for value in listed):
             raise ValueError(f"{TYPE_HEADER} is a header, whose values must be strings")
         if not all(field.split(".")):

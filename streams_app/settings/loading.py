@@ -40,7 +40,6 @@ FOLD_KEY: Final = 2
 KINDS: Final = {
     "group_key": 'must be a field, a dotted path, a list of them, or "@key"',
     "changed": "must be the name of a field",
-    "close_when": 'must be a table of fields, each with a list of values: {status = ["done", "cancelled"]}',
     "decode": "a function, only in Python",
     "source_filter": "a function, only in Python",
     "current": "a function, only in Python",

@@ -132,12 +132,14 @@ class Components:
             self.status.pages |= {EVENTS_PAGE: subscribers.page, ASYNCAPI_PAGE: subscribers.asyncapi}
             self._runs["subscribers"] = subscribers.run
         if views := self.selection.views:
-            live = LiveViews(self.settings, self.redis, self.producer, self.skew.clock, self.metrics, self.watchdog.watch, views)
+            live = LiveViews(
+                self.settings, self.redis, self.producer, self.skew.clock, self.metrics, self.status, self.watchdog.watch, views
+            )
             self._runs["live views"] = live.run
         if self.selection.journals:
             journals = Journals(
-                self.settings, self.redis, self.skew.clock, self.metrics, self.watchdog.watch, self.selection.journals,
-                self.fold_backlog,
+                self.settings, self.redis, self.skew.clock, self.metrics, self.status, self.watchdog.watch,
+                self.selection.journals, self.fold_backlog,
             )  # fmt: skip
             self._runs["journals"] = journals.run
 

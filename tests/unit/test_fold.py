@@ -99,7 +99,7 @@ def test_timedelta_is_accepted_unchanged_as_a_duration() -> None:
 @pytest.mark.parametrize(
     "value",
     ["", " ", "15", "m", "-1s", "+1s", "15M", "15min", "1h30m", "1,5s", ".5s", "5.s", "1e3s",
-     "15m\nx", "P1D", 900, 1.5, True, None, [], {}],
+     "15m\nx", "P1D", "٣s", 900, 1.5, True, None, [], {}],
 )  # fmt: skip
 def test_invalid_duration_message_shows_how_to_write_one(value: Any) -> None:
     with pytest.raises(ValueError, match="not a duration: write a number and a unit, as in 500ms, 90s, 15m"):
@@ -272,8 +272,16 @@ def test_close_when_needs_fields_and_values(rule: Any, fault: str) -> None:
 
 
 @pytest.mark.parametrize("rule", ["status", {"status": "done"}, {"status": [None]}, {"status": [["done"]]}, 1])
-def test_close_when_of_another_form_is_rejected(rule: Any) -> None:
-    assert "close_when" in faults(close_when=rule)
+def test_close_when_of_another_form_is_rejected_without_the_types_of_pydantic(rule: Any) -> None:
+    message = faults(close_when=rule)
+
+    assert "must be a table of fields, each with a list of values" in message
+    assert "union" not in message
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_close_when_lists_only_numbers_that_an_event_can_have(number: float) -> None:
+    assert f"'status' lists {number}, which no event can have" in faults(close_when={"status": ["done", number]})
 
 
 @pytest.mark.parametrize("keep", ["first", ["likes"], {"likes": "mean"}, {1: "sum"}, None, 1])

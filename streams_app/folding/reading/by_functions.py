@@ -73,7 +73,7 @@ class PythonReader(EventReader):
         if fold.decode is not None:
             value = _called("decode", fold.decode, record.value)
         elif isinstance(value, BadEventError):
-            raise value
+            value = self._rest_of(value)  # functions read the whole event, so this raises
         if fold.source_filter is not None and not _called("source_filter", _truth_of(fold.source_filter), value):
             return None
         reads_any = callable(fold.group_key) and (callable(fold.changed) or fold.keeps_events)

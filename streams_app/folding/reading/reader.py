@@ -22,6 +22,7 @@ from streams_app.folding.core.event import DetailedEvent, Event, ScoredEvent, ev
 from streams_app.folding.reading.details import closing_rule, kept_event, quiet_rule
 from streams_app.schemas.values import KeyedValue
 from streams_app.settings import Limits
+from streams_app.unrepresentable import require_representable
 
 KNOWN_NAMES_MAX: Final = 50_000
 
@@ -109,6 +110,7 @@ class EventReader:
         self._closes = closing_rule(fold)
         self._shorter_ms = quiet_rule(fold)
         self._reads_details = fold.reads_details
+        self._kept_paths = _kept_paths(fold)
         self._known_names: set[str] = set()
 
     def framed_parts(self, records: Sequence[KeyedValue]) -> Iterator[bytes | None]:
@@ -146,8 +148,7 @@ class EventReader:
                 event = value if type(value) is dict else self._rest_of(value)
                 read = self._read_event(record, event, self._member(record, event))
             except BadEventError as error:
-                fault = value if isinstance(value, BeyondDoubleError) else error
-                faults.rejected.append(RejectedEvent(record, fault.reason, fault.detail))
+                faults.rejected.append(RejectedEvent(record, error.reason, error.detail))
                 continue
             if record.key != read[2][1:]:
                 faults.count_misrouted(record.offset)
@@ -168,22 +169,24 @@ class EventReader:
         return DetailedEvent(record.offset, stamp, member, names, closes, json, shorter_ms)
 
     def _rest_of(self, fault: BadEventError | None) -> dict[str, Any]:
-        """Return an event without its numbers beyond the range of doubles, which the fold does not need.
+        """Return an event of which some values cannot be represented, such as numbers beyond a double.
 
-        As with the fast readers, fields that the fold does not read may contain numbers of any size.
+        As with the fast readers, fields that the fold does not read may have any value.
 
         Args:
             fault: Why the value was not decoded; None for an empty value.
 
         Raises:
-            BadEventError: The event must be rejected: its value is empty, the fold keeps values, or ``fault`` has another cause
-                than such numbers.
+            BadEventError: The event must be rejected: its value is empty, the fold keeps such a value, or ``fault`` has another
+                cause.
         """
         if fault is None:
             raise BadEventError("tombstone", "the value is empty")
-        if isinstance(fault, BeyondDoubleError) and not self._keeps_values:
-            return fault.rest
-        raise fault
+        if not isinstance(fault, BeyondDoubleError):
+            raise fault
+        for path in self._kept_paths:
+            require_representable(at_path(fault.rest, path) if path else fault.rest, ".".join(path))
+        return fault.rest
 
     def _member(self, record: SourceRecord, value: dict[str, Any]) -> bytes:
         if self._by_key:
@@ -216,11 +219,13 @@ class EventReader:
             names: dict[str, Any] = changed
         elif kind is list:
             if not all(type(item) is str for item in changed):
+                require_representable(changed, self._changed)
                 raise BadEventError("no-changed", f"an item of {self._changed!r} is not a string")
             names = dict.fromkeys(changed)
         elif kind is str:
             names = {changed: None}
         else:
+            require_representable(changed, self._changed)
             found = "missing or null" if changed is None else f"a JSON {kind.__name__}"
             raise BadEventError("no-changed", f"{self._changed!r} is {found}, not an object, an array or a string")
         if len(names) > self._limits.names_per_event:
@@ -243,5 +248,14 @@ class EventReader:
                 try:
                     orjson.dumps(value)
                 except orjson.JSONEncodeError as error:
-                    raise BadEventError("no-changed", f"the value of {name!r} cannot be kept: {error}") from error
+                    raise BadEventError("no-value", f"the value of {name!r} cannot be kept: {error}") from error
         return names
+
+
+def _kept_paths(fold: Fold) -> list[list[str]]:
+    """Return the paths of the parts of an event that a fold keeps whole; an empty path is the whole event."""
+    if fold.is_by_functions or (fold.keeps_events and not fold.fields):
+        return [[]]
+    if fold.keeps_events:
+        return [name.split(".") for name in fold.fields]
+    return [fold.changed_path.split(".")] if fold.keeps_values else []

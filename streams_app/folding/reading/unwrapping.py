@@ -62,7 +62,7 @@ class FormatReader(EventReader):
             if view is not None or not self._is_of_rows:
                 kept.append(record)
                 views.append(view)
-                found[record.offset] = record.key, key, view
+                found[record.offset] = record.key, key, view.rest if isinstance(view, BeyondDoubleError) else view
         for event in self._reader.events(kept, views, RangeFaults(rejected=faults.rejected)):
             if not self._is_keyed(*found[event[0]], event[2]):
                 faults.count_misrouted(event[0])
@@ -75,12 +75,18 @@ class FormatReader(EventReader):
         try:
             if self._values.is_framed(record.value):
                 value = self._unframed(record.value)
-            if self._is_of_rows and isinstance(value, BeyondDoubleError):
-                return BadEventError(value.reason, value.detail)  # to find the changed columns, its numbers would be compared
-            view = self._view_of(key, value if type(value) is dict else self._rest_of(value))
-            return {**view, RECORD_KEY: self._text_of_key(key)} if self._is_by_key and view is not None else view
+            if isinstance(value, BeyondDoubleError):
+                view = self._keyed(key, self._view_of(key, value.rest))
+                return None if view is None else BeyondDoubleError(value.detail, view)
+            return self._keyed(key, self._view_of(key, value if type(value) is dict else self._rest_of(value)))
+        except BeyondDoubleError as error:
+            return BeyondDoubleError(error.detail, self._keyed(key, error.rest) or {})
         except BadEventError as error:
             return error
+
+    def _keyed(self, key: bytes | None, view: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Return an unwrapped event; if the record key is the group key, with this key as a field."""
+        return {**view, RECORD_KEY: self._text_of_key(key)} if self._is_by_key and view is not None else view
 
     def _text_of_key(self, key: bytes | None) -> str:
         """Return a record key as text, without the schema that Kafka Connect may have added."""

@@ -27,7 +27,7 @@ from streams_app.journal.store.journal_store import JournalScripts
 from streams_app.journal.store.segment import Segment
 from streams_app.kafka.group_member import GroupMember, wait
 from streams_app.schemas.registry import registry_of
-from streams_app.schemas.waiting import PatientRegistry
+from streams_app.schemas.waiting import PatientRegistry, report_to
 from streams_app.settings import JournalSettings, Settings
 
 logger = logging.getLogger(__name__)
@@ -154,6 +154,7 @@ class Journals:
         redis: Redis,
         clock: TrustedClock,
         metrics: Metrics,
+        status: Status,
         watch: Callable[[str, Ownership], None],
         journals: Sequence[JournalSettings],
         fold_backlog: Callable[[], int],
@@ -165,6 +166,7 @@ class Journals:
             redis: The application's Redis.
             clock: Trusted clock of the worker.
             metrics: Metrics of the worker.
+            status: Receives why the worker is not ready, if a schema cannot be used.
             watch: Called when a journal starts, with its consumer group and its ownership, so that the watchdog detects a stall.
             journals: The journals that this worker fills.
             fold_backlog: Returns how many records the folds of this worker have not applied yet; 0 without folds.
@@ -177,7 +179,8 @@ class Journals:
         scripts = JournalScripts(redis, lambda name: metrics.script_seconds.labels(script=name).time())
         keeper_context, throttle = KeeperContext(), FilingThrottle(fold_backlog, clock)
         registry = registry_of(settings, [journal.format for journal in journals], clock)
-        schemas = None if registry is None else PatientRegistry(registry, clock)
+        report = report_to(status, "journals")
+        schemas = None if registry is None else PatientRegistry(registry, clock, report, reports_outages=False)
         self._agents = [
             JournalAgent(
                 settings,

@@ -15,7 +15,7 @@ from streams_app.clock import Clock
 from streams_app.errors import BadEventError
 from streams_app.journal.reading.entries import Entry
 from streams_app.schemas.framing import is_framed, schema_ids
-from streams_app.schemas.registry import RegistryUnavailableError, registry_of
+from streams_app.schemas.registry import RegistryUnavailableError, UnusableSchemaError, registry_of
 from streams_app.settings import JournalSettings, Settings
 
 PAUSE_MS: Final = 10_000
@@ -52,7 +52,7 @@ class EntryDecoder:
             if self._format != "json-schema":
                 await self._fetch(value)
             return replace(entry, decoded=orjson.loads(registry.json(value, self._format)))
-        except (RegistryUnavailableError, BadEventError, orjson.JSONDecodeError) as error:
+        except (RegistryUnavailableError, UnusableSchemaError, BadEventError, orjson.JSONDecodeError) as error:
             return replace(entry, undecoded=str(error))
 
     async def _fetch(self, value: bytes) -> None:

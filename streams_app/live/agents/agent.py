@@ -27,7 +27,7 @@ from streams_app.live.agents.processor import ViewContext, ViewProcessors
 from streams_app.live.core.operations import ViewBatch
 from streams_app.live.store.view_store import ApplyReply, ExpireReply, LiveScripts
 from streams_app.schemas.registry import registry_of
-from streams_app.schemas.waiting import PatientRegistry
+from streams_app.schemas.waiting import PatientRegistry, report_to
 from streams_app.settings import LiveView, Settings
 
 logger = logging.getLogger(__name__)
@@ -144,6 +144,7 @@ class LiveViews:
         producer: Producer,
         clock: TrustedClock,
         metrics: Metrics,
+        status: Status,
         watch: Callable[[str, Ownership], None],
         views: Sequence[LiveView],
     ) -> None:
@@ -155,6 +156,7 @@ class LiveViews:
             producer: Sends dead letters.
             clock: Trusted clock of the worker.
             metrics: Metrics of the worker.
+            status: Receives why the worker is not ready, if a schema cannot be used.
             watch: Called when a view starts, with its consumer group and its ownership, so that the watchdog detects a stall.
             views: The views of topics that this worker maintains.
 
@@ -165,7 +167,8 @@ class LiveViews:
         self._watch = watch
         scripts = LiveScripts(redis, lambda name: metrics.script_seconds.labels(script=name).time())
         registry = registry_of(settings, [view.format for view in views], clock)
-        schemas = None if registry is None else PatientRegistry(registry, clock)
+        report = report_to(status, "live views")
+        schemas = None if registry is None else PatientRegistry(registry, clock, report, reports_outages=False)
         self._agents = [
             ViewAgent(settings, view, scripts, producer, clock, metrics, None if view.format == "json" else schemas)
             for view in views

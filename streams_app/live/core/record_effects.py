@@ -10,12 +10,13 @@ import orjson
 from streams_app.codec import at_path
 from streams_app.delivery.batch import SourceRecordWithHeaders
 from streams_app.envelopes import BESIDE
-from streams_app.errors import BadEventError
+from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.live.core.state import Item
 from streams_app.reasons import Reason
 from streams_app.schemas.cache import SchemaCache
 from streams_app.schemas.values import ValueReader
 from streams_app.settings.live import TYPE_HEADER, LiveView
+from streams_app.unrepresentable import Unrepresentable, require_representable
 
 NAME_BYTES: Final = 512
 """Maximum bytes of the name of a page or an item."""
@@ -118,7 +119,10 @@ class ViewRule:
     def _decoded(self, key: bytes | None, value: bytes) -> dict[str, Any] | None:
         if len(value) > self._value_bytes:
             raise BadEventError("too-large", f"the value has {len(value)} bytes, the limit is {self._value_bytes}")
-        return self.values.event(key, value)
+        try:
+            return self.values.event(key, value)
+        except BeyondDoubleError as error:
+            return error.rest  # only a value that the view reads makes a dead letter
 
     def _item_of(self, event: dict[str, Any], partition: int, offset: int) -> str:
         if self._item is not None:
@@ -134,7 +138,9 @@ class ViewRule:
             shown = {name: part for name, part in event.items() if not name.startswith(BESIDE)}
         try:
             payload = orjson.dumps(shown)
-        except orjson.JSONEncodeError as error:  # orjson reads deeper nesting than it writes
+        except orjson.JSONEncodeError as error:
+            require_representable(shown, "")
+            # Otherwise it is nested too deeply: orjson reads deeper nesting than it writes.
             raise BadEventError("too-large", f"the payload cannot be written as JSON: {error}") from error
         if len(payload) > PAYLOAD_BYTES:
             what = "set payload to the fields that are shown" if not self._payload else "show fewer or shorter fields"
@@ -190,6 +196,8 @@ def _name(value: Any, reason: Reason, what: str) -> str:
     """
     if type(value) is int or (type(value) is float and value.is_integer()):
         value = str(int(value))
+    if type(value) is Unrepresentable:
+        raise BadEventError(value.reason, f"the field of {what} is {value!r}")
     if value is None or value == "" or isinstance(value, dict | list):
         found = "missing, null or empty" if not value and not isinstance(value, dict | list) else f"a JSON {type(value).__name__}"
         raise BadEventError(reason, f"the field of {what} is {found}, not a string, a number or a boolean")

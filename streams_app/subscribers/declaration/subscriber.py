@@ -31,7 +31,7 @@ R_co = TypeVar("R_co", bound=Awaitable[None] | None, default=Awaitable[None] | N
 
 MAX_CONCURRENCY: Final = 1_000
 MAX_EACH_PERIOD: Final = 1_000_000
-RATE: Final = re.compile(r"^(\d{1,7})\s*/\s*(s|m|h)$")
+RATE: Final = re.compile(r"^(\d{1,7})\s*/\s*(s|m|h)$", re.ASCII)
 PERIODS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000}
 BOUNDS: Final = {
     "timeout": (timedelta(milliseconds=10), timedelta(hours=1)),

@@ -17,7 +17,7 @@ from streams_app.events.publishing import Events
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
 from streams_app.schemas.registry import registry_of
-from streams_app.schemas.waiting import PatientRegistry
+from streams_app.schemas.waiting import PatientRegistry, report_to
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.catalogue import Catalogue
 from streams_app.subscribers.declaration.loading import catalogue_of
@@ -89,7 +89,8 @@ class Subscribers:
         enabled = [one for one in self._declared if one.subscriber.is_enabled]
         self._subscriptions = [one for one in enabled if only is None or one.subscriber.name in only]
         registry = registry_of(settings, formats_of(self._catalogue.events), clock)
-        self._schemas = None if registry is None else PatientRegistry(registry, clock)
+        report = report_to(status, "subscribers")
+        self._schemas = None if registry is None else PatientRegistry(registry, clock, report, reports_outages=False)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run the subscribers until ``stop`` is set, then commit and leave the groups.

@@ -149,7 +149,7 @@ def test_number_beyond_a_double_is_rejected_in_a_required_field(text: str, optio
 
     assert [] == reading.events
     assert ["not-json"] == [rejected.reason for rejected in reading.rejected]
-    assert "infinity" in reading.rejected[0].detail
+    assert "a number beyond a double (1e999)" in reading.rejected[0].detail
 
 
 @pytest.mark.parametrize("value", [b'{"g":"a","m":"x","z":' + b'"\\"' * 400_000, b'{"z":' + b"1" * 900_000 + b"}", b"-" * 900_000])

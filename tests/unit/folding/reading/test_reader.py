@@ -297,5 +297,5 @@ def test_value_too_deep_to_be_stored_is_rejected_and_not_raised() -> None:
 
     reading = read(records, fold(keep="last"), Limits())
 
-    assert ["no-changed"] == reasons(reading)
+    assert ["no-value"] == reasons(reading)
     assert reading.rejected[0].record is records[0]
