@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-MAX_DEPTH: Final = 250
-"""Maximum number of levels of a value that is decoded or encoded by a schema, or written as JSON."""
+MAX_DEPTH: Final = 240
+"""Maximum number of levels of a value that is decoded or encoded by a schema, or kept. Records and requests add some levels."""
 
 
 class TooDeepError(ValueError):
@@ -32,6 +32,16 @@ def check_depth(value: Any) -> None:
         if not level:
             return
     raise TooDeepError
+
+
+def check_json_depth(json: bytes, value: Any) -> None:
+    """Check the depth of a value of which the JSON is known, which usually takes no more than counting its brackets.
+
+    Raises:
+        TooDeepError: It is nested more than :data:`MAX_DEPTH` levels deep.
+    """
+    if json.count(b"[") + json.count(b"{") > MAX_DEPTH:
+        check_depth(value)
 
 
 def _parts_of(holder: Any) -> Any:

@@ -135,7 +135,12 @@ class Fill:
                 continue
             if isinstance(given, dict):
                 given["fold"] = {"name": self._fold.name, "version": 0}
-            yield _Line(number, orjson.dumps(given))
+            try:
+                json = orjson.dumps(given)
+            except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes
+                self._reject(number, "nested too deeply")
+                continue
+            yield _Line(number, json)
 
 
 def _batches(records: Iterator[_Line]) -> Iterator[list[_Line]]:

@@ -340,4 +340,8 @@ def _parse_line(text: bytes, topic: str) -> _ImportRecord:
         raise ValueError("time is neither ms since 1970 nor an ISO time")
     record_key = None if key is None else key.encode()
     made = [(name, one.encode()) for name, one in headers.items()]
-    return _ImportRecord(OutgoingRecord(topic, record_key, orjson.dumps(value), made, at_ms))
+    try:
+        json = orjson.dumps(value)
+    except orjson.JSONEncodeError as error:  # orjson reads deeper nesting than it writes
+        raise ValueError(f"value cannot be written as JSON: {error}") from error
+    return _ImportRecord(OutgoingRecord(topic, record_key, json, made, at_ms))

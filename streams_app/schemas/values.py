@@ -108,10 +108,16 @@ class ValueReader:
         if self._is_of_rows:
             key = self.key_json(key)
         try:
-            event = decode_object(json)
+            return self._view(key, decode_object(json))
         except BeyondDoubleError as error:
-            view = self._view_of(key, error.rest)
+            view = self._view(key, error.rest)
             if view is None:
                 return None
             raise BeyondDoubleError(error.detail, view) from error
-        return self._view_of(key, event)
+
+    def _view(self, key: bytes | None, value: dict[str, Any]) -> dict[str, Any] | None:
+        assert self._view_of is not None  # checked by the caller
+        try:
+            return self._view_of(key, value)
+        except RecursionError as error:
+            raise BadEventError("wrong-format", "columns are nested too deeply to be compared") from error

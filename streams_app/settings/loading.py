@@ -137,7 +137,7 @@ def _read_file(path: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
         return tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError([f"cannot read {path}: {error}. Name it with --config or {CONFIG_VARIABLE}."]) from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigurationError([f"{path} is not TOML: {error}"]) from error
 
 

@@ -6,6 +6,7 @@ An unusable line is counted and skipped; for each kind of fault, the number of t
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,7 +193,8 @@ class LineReader:
     def _bad_time(self, value: Any) -> str:
         like = guessed_format(value)
         about = f", but looks like {like}" if like else ""
-        return f"{str(value)[:40]!r} in {self._time!r} is not a time since 1970{about}"
+        text = value if type(value) is str else reprlib.repr(value)  # which does not follow deep nesting
+        return f"{text[:40]!r} in {self._time!r} is not a time since 1970{about}"
 
     def _is_outside(self, at_ms: int) -> bool:
         """Return whether a line is skipped because of its time."""

@@ -15,6 +15,7 @@ import orjson
 from streams_app.codec import at_path, member_of
 from streams_app.delivery.batch import SourceRecord
 from streams_app.delivery.rejected_event import RejectedEvent
+from streams_app.depth import TooDeepError, check_json_depth
 from streams_app.errors import BadEventError
 from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.event import Event
@@ -118,7 +119,9 @@ class PythonReader(EventReader):
         """
         try:
             raw = orjson.dumps(names)
-        except orjson.JSONEncodeError as error:
+            for value in names.values():
+                check_json_depth(raw, value)
+        except (orjson.JSONEncodeError, TooDeepError) as error:
             fault = next(filter(None, (_fault_of(name, value) for name, value in names.items())), str(error))
             raise BadEventError("user-error", fault) from error
         if len(raw) > self._limits.value_bytes:
@@ -129,8 +132,8 @@ class PythonReader(EventReader):
 
 def _fault_of(name: str, value: Any) -> str | None:
     try:
-        orjson.dumps(value)
-    except orjson.JSONEncodeError as error:
+        check_json_depth(orjson.dumps(value), value)
+    except (orjson.JSONEncodeError, TooDeepError) as error:
         return f"the value of {name!r} cannot be kept: {error}"
     return None
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 
 from streams_app.codec import at_path
+from streams_app.depth import TooDeepError, check_json_depth
 from streams_app.envelopes import COLUMNS
 from streams_app.errors import BadEventError
 from streams_app.fold import Fold, QuietPeriod
@@ -18,7 +19,7 @@ from streams_app.folding.core.kept_events import size_of_event
 from streams_app.formatting import duration_text, milliseconds, parse_duration
 
 SHALLOW: Final = 200
-"""With at most this many brackets, the nesting needs no check: orjson encodes values that are nested up to 254 levels deep."""
+"""With at most this many brackets, the nesting needs no check, see :data:`.MAX_DEPTH`."""
 
 JSON_SPACES: Final = b" \t\r\n"
 
@@ -56,9 +57,11 @@ def kept_event(fold: Fold) -> Callable[[bytes | None, Any], bytes]:
 
 def _json(event: Any, fold: Fold) -> bytes:
     try:
-        return orjson.dumps(event)
-    except orjson.JSONEncodeError as error:
+        json = orjson.dumps(event)
+        check_json_depth(json, event)
+    except (orjson.JSONEncodeError, TooDeepError) as error:
         raise BadEventError("user-error" if fold.is_by_functions else "no-value", f"the event cannot be kept: {error}") from error
+    return json
 
 
 def quiet_rule(fold: Fold) -> Callable[[Any], int] | None:

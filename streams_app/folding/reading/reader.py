@@ -15,6 +15,7 @@ import orjson
 from streams_app.codec import TEXT_TAG, at_path, decode_object, member_of
 from streams_app.delivery.batch import SourceRecord
 from streams_app.delivery.rejected_event import RejectedEvent
+from streams_app.depth import TooDeepError, check_json_depth
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.core.aggregates import Aggregates
@@ -242,12 +243,12 @@ class EventReader:
             self._known_names.update(names)
 
     def _kept(self, names: dict[str, Any]) -> dict[str, Any]:
-        """Return names and values unchanged; reject values nested so deeply that orjson can decode them but not encode them."""
+        """Return names and values unchanged; reject values that are nested too deeply."""
         for name, value in names.items():
             if type(value) in (dict, list):
                 try:
-                    orjson.dumps(value)
-                except orjson.JSONEncodeError as error:
+                    check_json_depth(orjson.dumps(value), value)
+                except (orjson.JSONEncodeError, TooDeepError) as error:
                     raise BadEventError("no-value", f"the value of {name!r} cannot be kept: {error}") from error
         return names
 

@@ -83,6 +83,8 @@ class FormatReader(EventReader):
             return BeyondDoubleError(error.detail, self._keyed(key, error.rest) or {})
         except BadEventError as error:
             return error
+        except RecursionError:
+            return BadEventError("wrong-format", "columns are nested too deeply to be compared")
 
     def _keyed(self, key: bytes | None, view: dict[str, Any] | None) -> dict[str, Any] | None:
         """Return an unwrapped event; if the record key is the group key, with this key as a field."""
@@ -92,7 +94,10 @@ class FormatReader(EventReader):
         """Return a record key as text, without the schema that Kafka Connect may have added."""
         text = canonical_bytes(self._member_of_key(key)).decode()
         columns = key_columns(key) if text.startswith('{"schema"') else {}
-        return orjson.dumps(columns).decode() if columns else text
+        try:
+            return orjson.dumps(columns).decode() if columns else text
+        except orjson.JSONEncodeError as error:
+            raise BadEventError("no-group", f"the record key cannot be read: {error}") from error
 
     def _unframed(self, value: bytes) -> dict[str, Any] | BadEventError:
         if len(value) > self._limits.value_bytes:

@@ -12,6 +12,7 @@ from typing import Final
 import orjson
 
 from streams_app.clock import Clock
+from streams_app.depth import TooDeepError, check_depth
 from streams_app.errors import BadEventError
 from streams_app.journal.reading.entries import Entry
 from streams_app.schemas.framing import is_framed, schema_ids
@@ -51,8 +52,10 @@ class EntryDecoder:
         try:
             if self._format != "json-schema":
                 await self._fetch(value)
-            return replace(entry, decoded=orjson.loads(registry.json(value, self._format)))
-        except (RegistryUnavailableError, UnusableSchemaError, BadEventError, orjson.JSONDecodeError) as error:
+            decoded = orjson.loads(registry.json(value, self._format))
+            check_depth(decoded)
+            return replace(entry, decoded=decoded)
+        except (TooDeepError, RegistryUnavailableError, UnusableSchemaError, BadEventError, orjson.JSONDecodeError) as error:
             return replace(entry, undecoded=str(error))
 
     async def _fetch(self, value: bytes) -> None:

@@ -9,6 +9,7 @@ import orjson
 
 from streams_app.codec import at_path
 from streams_app.delivery.batch import SourceRecordWithHeaders
+from streams_app.depth import TooDeepError, check_json_depth
 from streams_app.envelopes import BESIDE
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.live.core.state import Item
@@ -138,9 +139,9 @@ class ViewRule:
             shown = {name: part for name, part in event.items() if not name.startswith(BESIDE)}
         try:
             payload = orjson.dumps(shown)
-        except orjson.JSONEncodeError as error:
+            check_json_depth(payload, shown)
+        except (orjson.JSONEncodeError, TooDeepError) as error:
             require_representable(shown, "")
-            # Otherwise it is nested too deeply: orjson reads deeper nesting than it writes.
             raise BadEventError("too-large", f"the payload cannot be written as JSON: {error}") from error
         if len(payload) > PAYLOAD_BYTES:
             what = "set payload to the fields that are shown" if not self._payload else "show fewer or shorter fields"
