@@ -61,7 +61,8 @@ _OF_FOLDS: Final[dict[Reason, str]] = {
     "user-error": "made a function of the fold raise, or return a value that JSON cannot represent",
     "unknown-fold": "was replayed for a fold that was renamed or removed since",
     "unknown-schema": "is framed by a schema id that the schema registry does not have",
-    "wrong-format": "is not in the declared `format`, such as a change event of Debezium without a row; the detail has the fault",
+    "wrong-format": "is not in the declared `format`, such as a change event of Debezium without a row; or the fold has to read "
+    "a value that its schema forbids",
 }
 
 _OF_READ_STORES: Final[dict[Reason, str]] = {

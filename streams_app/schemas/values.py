@@ -108,12 +108,13 @@ class ValueReader:
         if self._is_of_rows:
             key = self.key_json(key)
         try:
-            return self._view(key, decode_object(json))
+            event = decode_object(json)
         except BeyondDoubleError as error:
             view = self._view(key, error.rest)
             if view is None:
                 return None
             raise BeyondDoubleError(error.detail, view) from error
+        return self._view(key, event)
 
     def _view(self, key: bytes | None, value: dict[str, Any]) -> dict[str, Any] | None:
         assert self._view_of is not None  # checked by the caller

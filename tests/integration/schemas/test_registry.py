@@ -16,9 +16,11 @@ from aiohttp import web
 
 from streams_app.errors import BadEventError, ConfigurationError
 from streams_app.schemas.framing import framed
-from streams_app.schemas.registry import ASKED_ANEW_MS, RegistryUnavailableError, SchemaRegistry, registry_of
+from streams_app.schemas.registry import ASKED_ANEW_MS, RegistryUnavailableError, SchemaRegistry, UnusableSchemaError, registry_of
 from streams_app.schemas.schema import SchemaDefinition, parsed
+from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings import SchemaRegistrySettings, Settings
+from tests.helpers import wait_until
 from tests.manual_clock import ManualClock
 from tests.servers.apicurio import Apicurio
 
@@ -162,15 +164,68 @@ async def test_slow_or_unresponsive_registry_is_an_outage() -> None:
         await registry(url).prepare([framed(1, b"")])
 
 
-async def test_unparsable_schema_makes_dead_letters_and_no_outage() -> None:
-    async def answer(_: web.Request) -> web.StreamResponse:
-        return web.json_response({"schema": "nonsense"})
+PROTO_OF_A_MISSING_FILE = 'syntax = "proto3";\nimport "nope.proto";\nmessage M { strin a = 1; }'
+
+
+@asynccontextmanager
+async def answering_with(schemas: list[dict[str, Any]]) -> AsyncIterator[str]:
+    """Yield a registry that has schema 1, always the last one of a list, which belongs to the subject ``orders-value``."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        is_versions = request.path.endswith("/ids/1/versions")
+        return web.json_response([{"subject": "orders-value", "version": 3}] if is_versions else schemas[-1])
 
     async with answering(answer) as url:
-        schemas = registry(url)
-        await schemas.prepare([framed(1, b"")])
-        with pytest.raises(BadEventError, match="wrong-format: schema 1 cannot be used"):
-            schemas.json(framed(1, b""), "avro")
+        yield url
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"schema": "nonsense"}, "schema 1 cannot be used"),
+        ({"schema": '{"type":"record"}'}, "schema 1 cannot be used"),
+        ({"schema": "x", "schemaType": "XML"}, "schemas of type XML are not supported"),
+        ({"schema": PROTO_OF_A_MISSING_FILE, "schemaType": "PROTOBUF"}, 'nope.proto: File not found.; line 2: Import "nope.proto"'),
+        ({"schema": PROTO_OF_A_MISSING_FILE, "schemaType": "PROTOBUF"}, 'line 3: "strin" is not defined'),
+    ],
+)
+async def test_schema_that_cannot_be_used_is_a_fault_with_the_words_of_the_compiler_and_its_subject(
+    schema: dict[str, Any], words: str
+) -> None:
+    async with answering_with([schema]) as url:
+        with pytest.raises(UnusableSchemaError) as caught:
+            await registry(url).prepare([framed(1, b"")])
+
+    assert words in str(caught.value)
+    assert "(subject orders-value version 3)" in str(caught.value)
+
+
+async def test_events_of_a_schema_that_cannot_be_used_wait_until_it_is_repaired(caplog: pytest.LogCaptureFixture) -> None:
+    schemas, clock, reports = [{"schema": "nonsense"}], ManualClock(), list[str | None]()
+    async with answering_with(schemas) as url:
+        patient = PatientRegistry(registry(url, clock), clock, reports.append, reports_outages=False)
+        waiting = asyncio.create_task(patient.prepare([framed(1, b"")], "a partition"))
+        await wait_until(lambda: len(reports) >= 2, 10, "it is reported")
+        assert patient.is_away
+        schemas.append({"schema": '"string"'})
+        clock.advance_ms(ASKED_ANEW_MS + 1)
+        await waiting
+
+        assert b'"x"' == patient.registry.json(framed(1, b"\x02x"), "avro")
+    assert (False, None) == (patient.is_away, reports[-1])
+    assert "schema 1 cannot be used" in str(reports[0])
+    logged = [record.getMessage() for record in caplog.records if record.name.endswith("outage_reporter")]
+    assert 1 == len([line for line in logged if line.startswith("schema 1 does not work")])
+
+
+async def test_fault_of_a_subject_is_that_of_its_latest_schema(apicurio: Apicurio) -> None:
+    subject = f"{name()}-value"
+    apicurio.register(subject, json.dumps(MONEY))
+    async with answering_with([{"schema": "nonsense"}]) as url:
+        fault = await registry(url).fault_of("orders-value")
+
+    assert [None, None] == [await registry(apicurio.url).fault_of(one) for one in (subject, "nobody-value")]
+    assert "the schema of 'orders-value' cannot be used" in str(fault)
 
 
 async def test_credentials_are_sent_and_appear_in_no_message(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from streams_app.envelopes import Format
 from streams_app.errors import BadEventError
 from streams_app.schemas.cache import NotFetchedError, SchemaCache, SchemaEntry
 from streams_app.schemas.framing import framed
+from streams_app.schemas.protobuf import BUILT_IN_FILES
 from streams_app.schemas.schema import SchemaDefinition, parsed
 
 MONEY = {"type": "record", "name": "Money", "namespace": "shop", "fields": [{"name": "cents", "type": "long"}]}
@@ -186,3 +187,47 @@ def test_least_recently_used_schema_is_evicted_unless_it_is_wanted() -> None:
 def test_invalid_schema_is_an_error(given: SchemaDefinition) -> None:
     with pytest.raises(Exception, match=r".+"):
         parsed(given)
+
+
+IMPORTING = """
+syntax = "proto3";
+import "confluent/meta.proto";
+import "confluent/type/decimal.proto";
+import "google/protobuf/any.proto";
+import "google/protobuf/timestamp.proto";
+import "google/type/date.proto";
+import "google/type/money.proto";
+
+message Order {
+  option (confluent.message_meta) = { doc: "An order.", tags: ["PII"] };
+  string id = 1 [(confluent.field_meta) = { params: [{ key: "a", value: "b" }] }];
+  google.type.Money price = 2;
+  google.type.Date day = 3;
+  confluent.type.Decimal total = 4;
+  google.protobuf.Timestamp at = 5;
+  google.protobuf.Any part = 6;
+}
+"""
+
+
+def test_protobuf_schema_can_import_what_every_client_has_built_in() -> None:
+    schema = parsed(SchemaDefinition("PROTOBUF", IMPORTING))
+    event = {
+        "id": "o1", "price": {"currency_code": "EUR", "units": 5, "nanos": 0}, "day": {"year": 2026, "month": 11, "day": 29},
+        "total": {"value": "AQ==", "precision": 3, "scale": 2}, "at": "2026-11-29T00:00:00Z",
+    }  # fmt: skip
+
+    assert event == schema.decode(schema.encode(event))
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        str(path.relative_to(folder))
+        for folder in BUILT_IN_FILES
+        for pattern in ("google/type/*.proto", "confluent/**/*.proto")
+        for path in folder.glob(pattern)
+    ),
+)
+def test_each_built_in_file_can_be_imported(name: str) -> None:
+    assert parsed(SchemaDefinition("PROTOBUF", f'syntax = "proto3"; import "{name}"; message M {{ string id = 1; }}'))
