@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from streams_app.depth import MAX_DEPTH
 from streams_app.fold import Fold
 from streams_app.folding.core.kept_events import events_of, packed_events
 from streams_app.folding.core.record import RecordShape, SealedGroup, render
@@ -46,11 +47,11 @@ def test_event_at_the_size_bound_is_kept_and_a_larger_one_is_rejected() -> None:
     assert [("too-large", "the event alone has 101 bytes, max_bytes is 100")] == rejected
 
 
-@pytest.mark.parametrize("levels", [250, 600])
+@pytest.mark.parametrize("levels", [230, 600])
 def test_deeply_nested_event_is_kept_only_if_it_can_be_written(levels: int) -> None:
     events, rejected = read(fold(), b'{"g":"a","x":%b%b}' % (b"[" * levels, b"]" * levels))
 
-    assert (1, []) == (len(events), rejected) if levels < 254 else [("no-value", rejected[0][1])] == rejected
+    assert (1, []) == (len(events), rejected) if levels < MAX_DEPTH else [("no-value", rejected[0][1])] == rejected
 
 
 def test_number_beyond_a_double_is_rejected_because_it_would_be_in_the_record() -> None:
