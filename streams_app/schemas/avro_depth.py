@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from streams_app.depth import MAX_DEPTH, TooDeepError
+from streams_app.schemas.framing import zigzag
 
 MAX_EMPTY_ITEMS: Final = 100_000
 """Maximum number of items without bytes, such as nulls, in an array: three bytes could make a billion of them."""
 
+LONG_BYTES: Final = 10
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _NUMBERS: Final = ("int", "long", "enum")
 _CONTAINERS: Final = ("record", "error", "array", "map")
@@ -138,16 +140,7 @@ def _is_empty(schema: Any, named: Mapping[str, Any], depth: int = 0) -> bool:
 
 def _long(body: bytes, at: int) -> tuple[int, int]:
     """Decode the variable-length integer at a position; return it and the position after it."""
-    number = shift = 0
-    while True:
-        if at >= len(body) or shift > 63:  # noqa: PLR2004  # ten bytes of seven bits
-            raise ValueError("the value ends early, or a number has too many bytes")
-        byte = body[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004  # the last byte has no continuation bit
-            return (number >> 1) ^ -(number & 1), at
-        shift += 7
+    return zigzag(body, at, LONG_BYTES, "the value ends early, or a number has too many bytes")
 
 
 def _size(length: int) -> int:

@@ -63,28 +63,35 @@ def message_indexes(body: bytes) -> tuple[Sequence[int], bytes]:
     Raises:
         ValueError: The body ends within the indexes, or the number of indexes is invalid.
     """
-    count, at = _zigzag(body, 0)
+    count, at = zigzag(body, 0, INDEX_BYTES, BROKEN)
     if count == 0:
         return (0,), body[at:]
     if not 0 < count <= MAX_INDEXES:
         raise ValueError(f"{count} message indexes")
     indexes = []
     for _ in range(count):
-        index, at = _zigzag(body, at)
+        index, at = zigzag(body, at, INDEX_BYTES, BROKEN)
         indexes.append(index)
     return indexes, body[at:]
 
+
+INDEX_BYTES: Final = 5
+BROKEN: Final = "broken message indexes"
 
 FIRST_MESSAGE: Final = b"\0"
 """The encoded message indexes of the first message type of a schema."""
 
 
-def _zigzag(body: bytes, at: int) -> tuple[int, int]:
-    """Decode the variable-length integer at a position, which is in zigzag encoding; return it and the position after it."""
+def zigzag(body: bytes, at: int, max_bytes: int, fault: str) -> tuple[int, int]:
+    """Decode the variable-length integer at a position, which is in zigzag encoding; return it and the position after it.
+
+    Raises:
+        ValueError: The body ends within the integer, or it has more than ``max_bytes``; the text is ``fault``.
+    """
     number = shift = 0
     while True:
-        if at >= len(body) or shift > 28:  # noqa: PLR2004  # five bytes of seven bits
-            raise ValueError("broken message indexes")
+        if at >= len(body) or shift >= 7 * max_bytes:
+            raise ValueError(fault)
         byte = body[at]
         at += 1
         number |= (byte & 0x7F) << shift
