@@ -8,6 +8,7 @@ An exception with ``-`` does not end a process.
     ├── ConfigurationError      1  settings, topics, rights or arguments are wrong; every fault is listed
     ├── BehindError             3  a comparison is meaningless: the read store is behind and makes no progress
     ├── CursorError             2  a cursor of a journal cannot be read
+    ├── NewerFormatError        1  a newer version has written state or a commit; this version leaves it alone
     ├── JournalGoneError        1  a journal has removed the events after a cursor
     ├── TryAgainError          75  a dependency is unavailable, or another worker is the owner; a supervisor restarts the process
     │   └── NotPublishedError  75  the broker has not acknowledged an event, and may or may not have it
@@ -21,7 +22,7 @@ An exception with ``-`` does not end a process.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from streams_app.reasons import Reason
 
@@ -62,6 +63,25 @@ class BehindError(StreamsAppError):
     """A read store is behind and makes no progress; records that the store has not applied cannot be compared with its values."""
 
     exit_code = 3
+
+
+FORMAT: Final = 1
+"""Newest format of stored state and of commits that this version reads. What carries no number has format 1.
+
+``delivery/lua/fenced.lua`` has the same number for the state in Redis.
+"""
+
+
+class NewerFormatError(StreamsAppError):
+    """Stored state or a commit has the format of a newer version of this project. Nothing was written."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, found: str) -> None:
+        super().__init__(
+            f"{what} has format {found}, and this version reads formats up to {FORMAT}: a newer version of streams-app wrote it. "
+            "Use that version, or a later one"
+        )
 
 
 class CursorError(StreamsAppError):

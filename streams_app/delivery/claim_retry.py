@@ -13,7 +13,7 @@ from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
 from streams_app.delivery.group_consumer import NotOwnerError
-from streams_app.errors import TryAgainError, text_of
+from streams_app.errors import NewerFormatError, TryAgainError, text_of
 from streams_app.reported_backoff import ReportedBackoff
 
 logger = logging.getLogger(__name__)
@@ -82,8 +82,11 @@ class ClaimRetry:
         if is_other:
             self._kind, self._since_ms = type(error), now_ms
         if is_other or self._backoff.should_report:
-            level = logging.WARNING if isinstance(error, DEPENDENCY_ERRORS) else logging.INFO
-            logger.log(level, "cannot claim yet, trying again source=%s error=%s", tp, text_of(error))
+            if isinstance(error, NewerFormatError):
+                logger.warning("leaving a partition to workers of a newer version source=%s error=%s", tp, text_of(error))
+            else:
+                level = logging.WARNING if isinstance(error, DEPENDENCY_ERRORS) else logging.INFO
+                logger.log(level, "cannot claim yet, trying again source=%s error=%s", tp, text_of(error))
         waited_ms = now_ms - self._since_ms
         if isinstance(error, NotOwnerError) and waited_ms > self._give_up_ms:
             message = f"Kafka rejects the commits of this worker for {tp}, and no rebalance follows"

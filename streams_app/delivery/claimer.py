@@ -16,7 +16,7 @@ from streams_app.delivery.claim import Claim, LogBounds
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.commits import Commits
 from streams_app.delivery.group_consumer import GroupConsumer, Member, NotOwnerError
-from streams_app.delivery.offset_metadata import offsets_in, offsets_of
+from streams_app.delivery.offset_metadata import check_format, offsets_in, offsets_of
 from streams_app.delivery.partition import Owner, Partition
 from streams_app.delivery.processor import NO_OFFSET, Processors
 from streams_app.delivery.ranges import ServedProcessor
@@ -48,6 +48,7 @@ class Claimer:
         Raises:
             NotOwnerError: Kafka rejected the commit, or a rebalance began during the claim.
             FencedError: Another owner took over the state during the claim.
+            NewerFormatError: A newer version has written the commit or a state of the partition, in a format of its own.
             ImpossibleClaimError: An operator must act, for example because the topic was deleted and created again.
             ConfigurationError: The offsets of the partition's processors do not fit into a commit.
             KafkaError, RedisError, OSError, TimeoutError: A dependency failed; retry the claim.
@@ -77,6 +78,8 @@ class Claimer:
         # Read and commit under one lock: otherwise this commit could undo another one made in between.
         async with self._commits.lock:
             committed = await group_consumer.committed(tp)
+            if committed is not None:
+                check_format(tp, committed.metadata)
             in_commit = None if committed is None else offsets_in(committed)
             made = self._processors.of(tp, list(in_commit or ()))
             partition.ranges.served = {name: ServedProcessor(processor) for name, processor in made.items()}

@@ -9,6 +9,8 @@ The commit metadata is JSON, ``{"<name>": offset, …}``. The key ``"@notes"`` c
 JSON exceeds the limit of a broker, a compact form is written: ``~<lowest offset>;<name>=<difference>,…``. The offset of a processor
 is the lowest offset plus its difference. Names are sorted; the name ``17*eu`` stands for the first 17 characters of the previous
 name followed by ``eu``. If a processor has metadata, its entry ends with a slash and the percent-encoded metadata.
+
+Both forms are format 1. Metadata of a later format begins with ``@``, its number and a semicolon, which neither form does.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from urllib.parse import quote, unquote
 
 import orjson
 
+from streams_app.delivery.batch import TP
 from streams_app.delivery.group_consumer import PartitionCommit
+from streams_app.errors import FORMAT, NewerFormatError
 
 METADATA_KEY: Final = "@notes"
 """Key for the metadata of the processors; it is no processor's name, because names contain no ``@``."""
@@ -38,6 +42,17 @@ class OffsetAndMetadata(NamedTuple):
 
     offset: int
     metadata: str = ""
+
+
+def check_format(tp: TP, metadata: str) -> None:
+    """Check that this version can read the metadata of a commit.
+
+    Raises:
+        NewerFormatError: A newer version has made the commit, in a format that this version does not know.
+    """
+    found = _LATER_FORMAT.match(metadata)
+    if found is not None and int(found[1]) > FORMAT:
+        raise NewerFormatError(f"the commit of {tp}", found[1])
 
 
 def offsets_of(committed: PartitionCommit, names: Iterable[str]) -> dict[str, OffsetAndMetadata]:
@@ -109,6 +124,7 @@ MAX_METADATA_BYTES: Final = 4_096
 PREFIX: Final = "~"
 """First character of metadata in the compact form; JSON never begins with it."""
 
+_LATER_FORMAT: Final = re.compile(r"@([0-9]{1,9});", re.ASCII)
 _ENTRY: Final = re.compile(r"(?:([0-9]+)\*)?([a-z0-9_-]*)=([0-9]+)(?:/([^,;/=]+))?")
 
 

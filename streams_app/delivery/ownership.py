@@ -24,7 +24,7 @@ from streams_app.delivery.processor import ImpossibleClaimError, Processors
 from streams_app.delivery.ranges import CAUSES, RESET
 from streams_app.delivery.release import PartitionReleases
 from streams_app.delivery.scripts import FencedError
-from streams_app.errors import ConfigurationError, text_of
+from streams_app.errors import ConfigurationError, NewerFormatError, text_of
 from streams_app.health.progress import UNCLAIMED, Progress
 from streams_app.health.status import Status
 
@@ -61,6 +61,7 @@ class Ownership:
         self._is_stopping = False
         self._reclaim_backoff = ReclaimBackoff(config.clock)
         self._ticked: set[Partition] = set()
+        self._left_to_newer: set[TP] = set()
         self._logs_checked_ms = config.clock.monotonic_ms()
 
     # ---- assignment
@@ -73,6 +74,7 @@ class Ownership:
         Args:
             generation: Generation of the group in which the partitions are assigned.
         """
+        self._left_to_newer.clear()
         self.assignment = {tp for tp in self._group_consumer.assignment() if tp.topic in self._processors.topics}
         if self._is_stopping:
             return  # A claim would start work and interrupt it at once.
@@ -159,10 +161,12 @@ class Ownership:
                 partition = await self._claimer.claim_once(tp, generation, self, was_reset=was_reset)
         except ImpossibleClaimError as error:
             raise ConfigurationError([f"{error}: {error.advice}"]) from error
-        except (NotOwnerError, FencedError, *DEPENDENCY_ERRORS) as fault:
+        except (NotOwnerError, FencedError, NewerFormatError, *DEPENDENCY_ERRORS) as fault:
             is_over = isinstance(fault, TimeoutError) and limit.expired()
             failure = TimeoutError(f"no end within {CLAIM_SECONDS:g} s") if is_over else fault
-            if isinstance(failure, DEPENDENCY_ERRORS):
+            if isinstance(failure, NewerFormatError):
+                self._leave_to_newer(tp, failure)
+            elif isinstance(failure, DEPENDENCY_ERRORS):
                 about = f"cannot claim {tp}: {text_of(failure)}"
                 self._config.status.set_not_ready(self._config.about, about)
             return retry.failed(tp, failure)
@@ -170,7 +174,17 @@ class Ownership:
         self._hold(partition)
         return None
 
+    def _leave_to_newer(self, tp: TP, error: NewerFormatError) -> None:
+        """Report that a partition waits for a worker of a newer version.
+
+        This process continues with its other partitions, and does not end: a supervisor would start the same version again, and
+        each start is a rebalance, which stops the other workers of the group, too.
+        """
+        self._left_to_newer.add(tp)
+        self._config.status.set_not_ready(self._config.about, f"{tp} is left to workers of a newer version: {error}")
+
     def _hold(self, partition: Partition) -> None:
+        self._left_to_newer.discard(partition.tp)
         self._claims.pop(partition.tp, None)
         if not self._claims:
             self._config.status.clear(self._config.about)
@@ -294,7 +308,8 @@ class Ownership:
         """Return the progress of each partition, and of the other work of each processor (see :meth:`.Processor.progress`).
 
         The key is the partition; for other work, the name of the processor and the partition. Partitions of a topic that is paused
-        for a known reason are left out, and so is paused work. Safe to call from any thread.
+        for a known reason are left out, like those that wait for a worker of a newer version, and so is paused work. Safe to call
+        from any thread.
 
         Args:
             ends: End offsets of partitions. For a partition that is missing here, the end offset in its last fetch reply is used.
@@ -302,7 +317,8 @@ class Ownership:
         """
         found: dict[Hashable, Progress] = {}
         for tp, position in self.positions().items():
-            if not self._processors.is_paused(tp.topic):
+            is_left = position == UNCLAIMED and tp in self._left_to_newer
+            if not is_left and not self._processors.is_paused(tp.topic):
                 why = f"{tp} has more to read and stands still"
                 end = ends[tp] if tp in ends else self.read_end(tp) or 0
                 found[tp] = Progress(position, end, f"source={tp}", why)

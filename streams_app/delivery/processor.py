@@ -47,6 +47,7 @@ class Processor(Protocol):
 
         Raises:
             FencedError: Another owner took over the state during the call; the claim is retried.
+            NewerFormatError: The state has the format of a newer version; nothing was written, and the claim is retried.
             ImpossibleClaimError: An operator must act, for example because the state belongs to another log.
             KafkaError, RedisError, OSError, TimeoutError: A dependency failed; the claim is retried.
         """

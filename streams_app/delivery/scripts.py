@@ -14,6 +14,8 @@ from typing import Any, Final, Protocol
 
 import msgpack
 
+from streams_app.errors import NewerFormatError
+
 _INCLUDE: Final = re.compile(r"^-- include (\w+)\.lua$", re.MULTILINE)
 
 Timer = Callable[[str], AbstractContextManager[Any]]
@@ -55,6 +57,19 @@ class FencedError(Exception):
         self.cause = cause
 
 
+class NewerStateError(NewerFormatError, FencedError):
+    """A script wrote nothing, because a newer version of this project owns or owned the state, and has changed its format.
+
+    Attributes:
+        cause: ``token``, because a worker of the newer version has claimed the state.
+    """
+
+    def __init__(self, script: str, key: str, found: str) -> None:
+        NewerFormatError.__init__(self, f"{key} in Redis", found)
+        self.script = script
+        self.cause = "token"
+
+
 class Script:
     """A Redis script that takes its arguments as one map; a call that the script rejects raises :class:`FencedError`."""
 
@@ -80,12 +95,15 @@ class Script:
 
         Raises:
             FencedError: The script has returned ``refused`` and a cause.
+            NewerStateError: The state has the format of a newer version.
             redis.exceptions.RedisError: The call failed. Unless the server answered, it is unknown whether the script has run.
         """
         packed = self._pack(arguments)
         with self._timer(self._name):
             reply = await self.script(keys=keys, args=[packed])
         if reply and reply[0] == b"refused":
+            if reply[1] == b"newer-format":
+                raise NewerStateError(self._name, keys[0], reply[2].decode())
             raise FencedError(self._name, reply[1].decode())
         return reply
 

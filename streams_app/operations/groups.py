@@ -13,7 +13,7 @@ from typing import Any, Final
 from redis.asyncio import Redis
 
 from streams_app.codec import canonical_bytes, member_of
-from streams_app.errors import BadEventError, UnknownFoldError
+from streams_app.errors import FORMAT, BadEventError, NewerFormatError, UnknownFoldError
 from streams_app.fold import Fold
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.shard.shard import Shard
@@ -219,11 +219,14 @@ async def _stored_shards(redis: Redis, app_id: str, fold: Fold) -> list[StoredSh
         numbers = range(begin, begin + PARTITIONS_ASKED)
         async with redis.pipeline(transaction=False) as pipe:
             for number in numbers:
-                pipe.hmget(shard_keys(app_id, fold.name, fold.source, number).meta, ["clock", "fence", "late"])
+                pipe.hmget(shard_keys(app_id, fold.name, fold.source, number).meta, ["clock", "fence", "late", "format"])
             states = await pipe.execute()
+        for number, (*_, found_format) in zip(numbers, states, strict=True):
+            if int(found_format or FORMAT) > FORMAT:
+                raise NewerFormatError(f"the state of fold {fold.name!r} in partition {number}", found_format.decode())
         found = [
             StoredShard(app_id, fold, number, int(clock), int(fence), int(late or 0))
-            for number, (clock, fence, late) in zip(numbers, states, strict=True)
+            for number, (clock, fence, late, _) in zip(numbers, states, strict=True)
             if clock is not None and fence is not None
         ]
         stored += found

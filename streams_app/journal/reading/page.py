@@ -19,7 +19,7 @@ import orjson
 from aiohttp import web
 
 from streams_app.clock import Clock
-from streams_app.errors import ConfigurationError, CursorError, JournalGoneError
+from streams_app.errors import ConfigurationError, CursorError, JournalGoneError, NewerFormatError
 from streams_app.formatting import milliseconds, parse_duration, suggestion
 from streams_app.health.http import HttpServer, json_reply
 from streams_app.health.http_connections import IDLE_SECONDS, connection_limit
@@ -141,6 +141,8 @@ class JournalHttpPage:
             advice = "begin at next, or repeat the request with from_floor=1"
             gone = {"error": f"{error}: {advice}", "floor": f"{error.partition}-{error.floor}", "next": error.next}
             return json_reply(gone, status=410)
+        except NewerFormatError as error:
+            return json_reply({"error": str(error)}, status=503)
         except REDIS_ERRORS as error:
             return json_reply({"error": redis_fault_text(error)}, status=503)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from streams_app.delivery.batch import TP
-from streams_app.errors import StreamsAppError, TryAgainError
+from streams_app.errors import FORMAT, NewerFormatError, StreamsAppError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, StoredCell
 
 TABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,48}", re.ASCII)
@@ -55,6 +55,30 @@ def former_end_of(tp: TP) -> TP:
     the first lost record. The store keeps it like the checkpoint of a partition, although no such partition exists.
     """
     return TP(f"{tp.topic}@reset", tp.partition)  # no topic has such a name
+
+
+def format_of(tp: TP) -> TP:
+    """Return the key under which a store keeps the format of a partition's values and checkpoint; without it, the format is 1.
+
+    A version of this project that changes the format writes its number when it claims the partition. The store keeps it like the
+    checkpoint of a partition, although no such partition exists.
+    """
+    return TP(f"{tp.topic}@format", tp.partition)  # no topic has such a name
+
+
+def check_format(store: str, checkpoints: Mapping[TP, int], tp: TP) -> None:
+    """Check that this version can read what a store has of a partition.
+
+    Args:
+        store: Name of the store.
+        checkpoints: The result of :meth:`ReadStore.checkpoints`.
+        tp: Partition of an output topic.
+
+    Raises:
+        NewerFormatError: A newer version has written it, in a format that this version does not know.
+    """
+    if (found := checkpoints.get(format_of(tp), FORMAT)) > FORMAT:
+        raise NewerFormatError(f"{tp} in read store {store!r}", str(found))
 
 
 def former_ends(checkpoints: Mapping[TP, int], tps: Iterable[TP]) -> dict[TP, int]:

@@ -20,7 +20,7 @@ from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.processor import Processor, Processors
 from streams_app.delivery.tasks import cancel_all, run
 from streams_app.health.outage_reporter import OutageReporter
-from streams_app.read_store.core.store import CheckpointError, CheckpointStep, former_end_of
+from streams_app.read_store.core.store import CheckpointError, CheckpointStep, check_format, former_end_of
 from streams_app.read_store.sync.dead_letters import OutputRecord
 from streams_app.read_store.sync.store_sync import StoreSync, parts_of
 from streams_app.read_store.sync.traced import SyncOnce
@@ -147,11 +147,13 @@ class StoreProcessor(Processor):
         synced. If the returned offset is lower than the checkpoint of the store, the checkpoint is lowered to it.
 
         Raises:
+            NewerFormatError: A newer version has written what the store has of the partition; nothing was written.
             NotOwnerError: Kafka rejects the first commit of the partition, because another worker owns the partition.
             KafkaError, TimeoutError: Kafka does not answer; the caller must repeat the claim.
         """
         self._topic_id = claim.topic_id
         checkpoints = await self._processors.run_in_turn(self, self._sync.checkpoints)
+        check_format(self._sync.store_name, checkpoints, self._tp)
         stored = checkpoints.get(self._tp)
         start = start_offset(stored, claim)
         repeated_from, common = await self._lost_by_broker(claim, stored, checkpoints.get(former_end_of(self._tp), 0))

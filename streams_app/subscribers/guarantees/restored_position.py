@@ -56,6 +56,7 @@ async def restored_position(tp: TP, context: SubscriberContext, claim: Claim) ->
         claim: The claim, with the last commit.
 
     Raises:
+        NewerFormatError: A newer version has written the position, in a format that this version does not know.
         ImpossibleClaimError: The position belongs to another log, for example because the topic was recreated. Or there is no
             commit that lists the begun events, although the subscriber needs one.
         RedisError, OSError, TimeoutError, KafkaError: A server does not answer; the caller repeats the claim.

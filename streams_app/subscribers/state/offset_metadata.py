@@ -1,7 +1,8 @@
 """Encodes the commit metadata of a subscriber: the finished and the begun offsets above the committed one (pure).
 
 The format is ``1.<topic id>~<fingerprints>.<body>.<checksum>``. The fingerprints identify records that were read; metadata
-without them, such as that of an earlier version, has no ``~``. The body lists finished intervals and begun offsets in ascending
+without them, such as that of an earlier version, has no ``~``.
+A later format begins with its number and a dot. The body lists finished intervals and begun offsets in ascending
 order, each as its distance from the end of the previous one and its length, as variable-length integers with seven bits a byte,
 in base 64. The checksum includes the committed offset, so metadata is not valid with another offset.
 """
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text
+from streams_app.errors import NewerFormatError
 from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_tracker import OffsetsAbove
 
@@ -24,6 +26,7 @@ MAX_METADATA_BYTES: Final = 3_000
 
 _VERSION: Final = "1"
 _SHAPE: Final = re.compile(r"1\.([^.]*)\.([A-Za-z0-9_-]*)\.([0-9a-f]{8})", re.ASCII)
+_NUMBER: Final = re.compile(r"([0-9]{1,9})\.", re.ASCII)
 _SEVEN_BITS: Final = 0x7F
 _MORE: Final = 0x80
 _MAX_NUMBER_BYTES: Final = 9
@@ -95,7 +98,13 @@ def decoded(text: str, low: int, log_end: int) -> OffsetMetadata | None:
 
     Returns:
         None if the metadata is not valid. Then no offset from ``low`` on counts as finished.
+
+    Raises:
+        NewerFormatError: A newer version has written it, in a format that this version does not know.
     """
+    number = _NUMBER.match(text)
+    if number is not None and int(number[1]) > int(_VERSION):
+        raise NewerFormatError("commit metadata of a subscriber", number[1])
     shape = _SHAPE.fullmatch(text)
     if shape is None or _checksum(low, shape[1], shape[2]) != shape[3]:
         return None
