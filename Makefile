@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests and demo start many processes: where Python was told to keep nothing that it has compiled, each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install help demo check hook test lint docs bench bench-journal bench-live chaos chaos-alerts chaos-journal chaos-live chaos-stores chaos-subscribers clean
+.PHONY: install help demo check hook test lint docs bench bench-journal bench-live chaos chaos-alerts chaos-journal chaos-live chaos-stores chaos-subscribers chaos-upgrade clean
 
 install: $(STAMP) ## what is needed, into .venv; the other targets do it by themselves
 
@@ -63,7 +63,7 @@ bench-journal: install ## what a journal takes of Redis, and how fast it is, bes
 bench-live: install ## what live views cost and how late they are, beside goals, plain sorted sets and being pushed each change
 	@$(BIN)/python -m benchmarks.live $(ARGS)
 
-# Without ARGS Redis behind Sentinel, Redis Cluster, subscribers, read stores, live views, journals and the drill of the alerts follow.
+# Without ARGS Redis behind Sentinel, Redis Cluster, subscribers, read stores, live views, journals, upgrades and the drill of the alerts follow.
 # With them it is the folds alone: options differ.
 # make chaos ARGS="--runs 2 --faults broker-cut-off --cases 0"; faults under load, then 10 000 cases of each class of bad input
 # make chaos ARGS="--topology sentinel --runs 2 --faults primary-killed --cases 0", or --topology cluster
@@ -79,6 +79,7 @@ ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m tests.chaos.subscribers --topology sentinel --runs 1
 	@$(BIN)/python -m tests.chaos.live --topology sentinel --runs 1
 	@$(BIN)/python -m tests.chaos.journal --topology sentinel --runs 1
+	@$(MAKE) --no-print-directory chaos-upgrade
 	@$(BIN)/python -m tests.chaos.alerts
 endif
 
@@ -104,6 +105,11 @@ chaos-live: install ## the part of it that live views have
 # faults of `make chaos`, and kills at points of its keeper, as in ARGS="--faults killed-in-drop,killed-midnight"
 chaos-journal: install ## the part of it that journals have
 	@$(BIN)/python -m tests.chaos.journal $(ARGS)
+
+# make chaos-upgrade ARGS="--runs 1" or ARGS="--share"; workers of the last released state (the newest tag v*, or the commit in
+# tests/chaos/released.txt) and of this one replace each other, and some are killed while both run
+chaos-upgrade: install ## the part of it that says whether versions run beside each other, up and down
+	@CHAOS_SUBSCRIBERS=at_least_once,deduplicated,at_most_once $(BIN)/python -m tests.chaos.upgrade $(ARGS)
 
 clean: ## removes what was installed, and caches
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache/streams-app-demo

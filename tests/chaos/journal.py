@@ -107,31 +107,37 @@ class Run:
         """Inject faults for a while, end them, drain and judge."""
         try:
             await self.stage.start(WORKERS)
-            settings = Settings.load(self.stage.config, {})
-            self._readers = [OutsideReader(settings) for _ in range(CONNECTED)]
-            await self._judged(names)
+            # The same workers also fold, because some faults happen at a point of folding.
+            folding = Load(self.stage.bootstrap, seed=self.seed, rate=FOLDED_RATE, is_idempotent=self.stage.is_apache)
+            breaking = asyncio.create_task(self._break(names, self._seconds))
+            await asyncio.gather(self.judged(breaking), folding.run(self._seconds, 0, breaking.done))
             codes = await self.stage.stop_workers()
             if any(codes):
                 self.wrong.append(f"workers ended with {codes} on SIGTERM")
         except AssertionError as error:
             self.wrong.append(f"{type(error).__name__}: {error}"[:3_000])
         finally:
-            for reader in self._readers:
-                await reader.aclose()
             if self.wrong:
                 base = self.stage.folder.parent
                 (base / f"seed-{self.seed}.txt").write_text("\n".join(self.wrong), "utf-8")
                 (base / f"seed-{self.seed}.log").write_text(self.stage.logs(), "utf-8")
             await self.stage.close()
 
-    async def _judged(self, names: list[str]) -> None:
-        clients = [asyncio.create_task(client.run()) for client in self._clients]
-        breaking = asyncio.create_task(self._break(names, self._seconds))
-        load = self._load
-        # The same workers also fold, because some faults happen at a point of folding.
-        folding = Load(self.stage.bootstrap, seed=self.seed, rate=FOLDED_RATE, is_idempotent=self.stage.is_apache)
+    async def judged(self, breaking: asyncio.Task[None]) -> None:
+        """Produce until the faults have ended, while clients read; judge what they received, and the journal at the end."""
+        settings = Settings.load(self.stage.config, {})
+        self._readers = [OutsideReader(settings) for _ in range(CONNECTED)]
         try:
-            await asyncio.gather(load.run(breaking.done), folding.run(self._seconds, 0, breaking.done), breaking)
+            await self._judged(breaking)
+        finally:
+            for reader in self._readers:
+                await reader.aclose()
+
+    async def _judged(self, breaking: asyncio.Task[None]) -> None:
+        clients = [asyncio.create_task(client.run()) for client in self._clients]
+        load = self._load
+        try:
+            await asyncio.gather(load.run(breaking.done), breaking)
             healed = time.monotonic()
             topic = await read_topic(self.stage.bootstrap)
             assert sum(map(len, topic.values())) >= load.sent, "the topic contains all acknowledged events"

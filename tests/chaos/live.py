@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -75,13 +75,19 @@ public = true
 
 
 class HubProcess(WorkerProcess):
-    """A hub process, which keeps its port when it is restarted."""
+    """A hub process, which keeps its port when it is restarted.
 
-    def __init__(self, stage: Stage, port: int) -> None:
+    Attributes:
+        more_settings: Settings of the hub that only this version has.
+    """
+
+    more_settings = "tabs_per_client = 0\n"
+
+    def __init__(self, stage: Stage, port: int, environment: Mapping[str, str] | None = None) -> None:
         self.port = port
         config = stage.folder / f"hub-{port}.toml"
-        config.write_text(stage.config.read_text() + f'[live_server]\nport = {port}\nbeat = "1s"\ntabs_per_client = 0\n')
-        super().__init__(config, stage.folder)
+        config.write_text(f'{stage.config.read_text()}[live_server]\nport = {port}\nbeat = "1s"\n{self.more_settings}')
+        super().__init__(config, stage.folder, environment)
 
     def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
         return [sys.executable, "-m", "streams_app", "live", "serve", "--config", str(config.resolve()), *arguments]
@@ -123,7 +129,10 @@ class Run:
             self.hubs = [HubProcess(self.stage, free_port()) for _ in range(HUBS)]
             for hub in self.hubs:
                 await hub.wait_ready(60)
-            await self._watched(names, seconds, rate)
+            # The same workers also fold, because some faults happen at a point of folding.
+            folding = Load(self.stage.bootstrap, seed=self.seed, rate=FOLDED_RATE, is_idempotent=True)
+            breaking = asyncio.create_task(self._break(names, seconds))
+            await asyncio.gather(self.watched(rate, breaking), folding.run(seconds, 0, breaking.done))
             codes = [*await self.stage.stop_workers(), *await asyncio.gather(*(hub.terminate(25) for hub in self.hubs))]
             if any(codes):
                 self.wrong.append(f"workers and hubs ended with {codes} on SIGTERM")
@@ -141,15 +150,13 @@ class Run:
                 hub.kill()
             await self.stage.close()
 
-    async def _watched(self, names: list[str], seconds: float, rate: float) -> None:
+    async def watched(self, rate: float, breaking: asyncio.Task[None]) -> None:
+        """Produce until the faults have ended, while browsers are connected to the hubs; judge what they received."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
         async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
             watching = [asyncio.create_task(client.run(session)) for client in self._clients]
-            breaking = asyncio.create_task(self._break(names, seconds))
-            # The same workers also fold, because some faults happen at a point of folding.
-            folding = Load(self.stage.bootstrap, seed=self.seed, rate=FOLDED_RATE, is_idempotent=True)
             try:
-                await asyncio.gather(self._produce(rate, breaking), folding.run(seconds, 0, breaking.done), breaking)
+                await asyncio.gather(self._produce(rate, breaking), breaking)
                 await self._drain()
             finally:
                 for task in watching:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +21,9 @@ from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
 from tests.chaos.proxy import Proxy
+from tests.fork_server import run
 from tests.helpers import create_topics, wait_until
 from tests.servers.apache_kafka import ApacheKafka, Proxied
-from tests.servers.cache import ROOT
 from tests.servers.redis7 import Redis7
 from tests.workers import WorkerProcess
 
@@ -112,6 +111,8 @@ class Stage:
         healed_at: Time at which the last fault ended, by the event loop, and the number of events acknowledged by then.
         more_settings: Further settings, beside those of the folds and the read store; their topics are created, too.
         dated: Topics of those whose records may have any timestamp; the broker does not remove them by age.
+        command_python: Interpreter of the commands that prepare topics and tables.
+        command_environment: Environment variables of these commands, in addition to those of this process.
         before_workers: Called when servers and topics exist, before the first worker starts.
     """
 
@@ -129,6 +130,8 @@ class Stage:
     more_settings: str = ""
     dated: tuple[str, ...] = ()
     before_workers: Callable[[], Awaitable[None]] | None = None
+    command_python: str = sys.executable
+    command_environment: Mapping[str, str] = field(default_factory=dict)
     _supervisor: asyncio.Task[None] | None = None
 
     async def start(self, count: int) -> None:
@@ -156,17 +159,17 @@ class Stage:
         if self.before_workers is not None:
             await self.before_workers()
         # The first worker reaches Redis and the broker through proxies that can be cut.
-        self.workers = [WorkerProcess(self.cut_config if number == 0 else self.config, self.folder) for number in range(count)]
+        self.workers = [self.new_worker(number) for number in range(count)]
         for worker in self.workers:
             await worker.wait_ready(60)
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def _command(self, *words: str) -> None:
         """Run a command of the product, and repeat it while its exit code means that a later attempt may succeed."""
-        command = [sys.executable, "-m", "streams_app", *words, "--config", str(self.config)]
+        command = [self.command_python, "-m", "streams_app", *words, "--config", str(self.config)]
 
         async def is_done() -> bool:
-            ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+            ran = await asyncio.to_thread(run, command, self.folder, self.command_environment, 60)
             assert ran.returncode in (0, TryAgainError.exit_code), (
                 f"{' '.join(words)} ended with {ran.returncode}: {ran.stdout}{ran.stderr}"
             )
@@ -241,6 +244,10 @@ class Stage:
         """Record the end of the fault, from which recovery is measured."""
         self.healed_at = asyncio.get_running_loop().time(), self.acknowledged()
 
+    def new_worker(self, number: int) -> WorkerProcess:
+        """Start the worker with this number."""
+        return WorkerProcess(self.cut_config if number == 0 else self.config, self.folder)
+
     def replace(self, number: int, worker: WorkerProcess) -> None:
         """Start another worker in place of one that has ended."""
         self.ended.append(self.workers[number])
@@ -306,7 +313,7 @@ class Stage:
                     # A worker that was killed while the topic is away ends with 1 at each start until the topic is back.
                     if worker.exit_code != 1 or TOPIC_MISSING not in worker.log():
                         self.exits[worker.exit_code] += 1
-                    self.replace(number, WorkerProcess(self.cut_config if number == 0 else self.config, self.folder))
+                    self.replace(number, self.new_worker(number))
 
     def _config(self, name: str, broker_port: int, redis_url: str) -> Path:
         path = self.folder / name

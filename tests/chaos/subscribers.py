@@ -83,25 +83,20 @@ class Run:
 
     async def perform(self, names: list[str], seconds: float, rate: float) -> None:
         """Inject faults for a while, end them, drain and judge."""
-        os.environ[subscribers_catalogue.CALLS] = str(self._calls)  # the workers of the stage inherit it
-        ledger = subscribers_catalogue.opened(str(self._calls))
-        ledger.executescript(subscribers_catalogue.TABLE)
-        ledger.close()
+        self.prepare()
         # Half of the runs keep the data of Redis, so that "unknown" is judged by its full guarantee.
         chosen = [name for name in names if name not in LOSING] if self.seed % 2 and self._may_keep_data else names
         try:
             await self.stage.start(WORKERS)
             self.stage.acknowledged = lambda: len(self.produced.sent)
-            async with self._producing():
-                breaking = asyncio.create_task(self._break(chosen, seconds))
-                # The same workers also fold, because some faults happen at a point of folding.
-                folding = Load(self.stage.bootstrap, seed=self.seed, rate=FOLDED_RATE, is_idempotent=True)
-                await asyncio.gather(self._produce(rate, breaking), folding.run(seconds, 0, breaking.done), breaking)
-            await self._drain()
+            # The same workers also fold, because some faults happen at a point of folding.
+            folding = Load(self.stage.bootstrap, seed=self.seed, rate=FOLDED_RATE, is_idempotent=True)
+            breaking = asyncio.create_task(self._break(chosen, seconds))
+            await asyncio.gather(self.load(rate, breaking), folding.run(seconds, 0, breaking.done))
             codes = await self.stage.stop_workers()
             if any(codes):
                 self.wrong.append(f"workers ended with {codes} on SIGTERM")
-            await self._judge()
+            await self.judge()
         except AssertionError as error:
             self.wrong.append(f"{type(error).__name__}: {error}"[:3_000])
         finally:
@@ -109,6 +104,19 @@ class Run:
                 (self.stage.folder.parent / f"seed-{self.seed}.log").write_text(self.stage.logs(), "utf-8")
                 shutil.copy(self._calls, self.stage.folder.parent / f"seed-{self.seed}.db")
             await self.stage.close()
+
+    def prepare(self) -> None:
+        """Create the file in which the workers of the stage record their calls."""
+        os.environ[subscribers_catalogue.CALLS] = str(self._calls)  # the workers of the stage inherit it
+        ledger = subscribers_catalogue.opened(str(self._calls))
+        ledger.executescript(subscribers_catalogue.TABLE)
+        ledger.close()
+
+    async def load(self, rate: float, breaking: asyncio.Task[None]) -> None:
+        """Produce until the faults have ended, and wait until every event is finished."""
+        async with self._producing():
+            await asyncio.gather(self._produce(rate, breaking), breaking)
+        await self._drain()
 
     async def _break(self, names: list[str], seconds: float) -> None:
         async for name in when_planned(self._chance, names, seconds, self.seed // 2):
@@ -243,7 +251,8 @@ class Run:
             dead_letters[position].append(reason)
         return dead_letters
 
-    async def _judge(self) -> None:
+    async def judge(self) -> None:
+        """Judge each subscriber; the workers have ended."""
         ledger = subscribers_catalogue.opened(str(self._calls))
         ends, committed = await self._commits()
         for one in CHOSEN:

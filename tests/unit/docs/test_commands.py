@@ -20,6 +20,7 @@ from tests.chaos.alerts import main as chaos_alerts
 from tests.chaos.journal import main as chaos_journal
 from tests.chaos.live import main as chaos_live
 from tests.chaos.subscribers import main as chaos_subscribers
+from tests.chaos.upgrade import main as chaos_upgrade
 from tests.pages import PAGES, ROOT, fenced, name_of
 
 COMMANDS_OF_TARGETS = {
@@ -32,6 +33,7 @@ COMMANDS_OF_TARGETS = {
     "chaos-journal": chaos_journal,
     "chaos-live": chaos_live,
     "chaos-subscribers": chaos_subscribers,
+    "chaos-upgrade": chaos_upgrade,
 }
 """Targets of the Makefile that pass their ARGS to a command."""
 
