@@ -78,9 +78,10 @@ class NewerFormatError(StreamsAppError):
     exit_code = 1
 
     def __init__(self, what: str, found: str) -> None:
-        super().__init__(
+        Exception.__init__(  # not that of the next class: a NewerStateError is also a FencedError, whose arguments differ
+            self,
             f"{what} has format {found}, and this version reads formats up to {FORMAT}: a newer version of streams-app wrote it. "
-            "Use that version, or a later one"
+            "Use that version, or a later one",
         )
 
 

@@ -164,24 +164,24 @@ class Ownership:
         except (NotOwnerError, FencedError, NewerFormatError, *DEPENDENCY_ERRORS) as fault:
             is_over = isinstance(fault, TimeoutError) and limit.expired()
             failure = TimeoutError(f"no end within {CLAIM_SECONDS:g} s") if is_over else fault
-            if isinstance(failure, NewerFormatError):
-                self._leave_to_newer(tp, failure)
-            elif isinstance(failure, DEPENDENCY_ERRORS):
-                about = f"cannot claim {tp}: {text_of(failure)}"
-                self._config.status.set_not_ready(self._config.about, about)
+            self._report_failed_claim(tp, failure)
             return retry.failed(tp, failure)
         # No await follows, so that a revocation sees either the claim or the claimed partition.
         self._hold(partition)
         return None
 
-    def _leave_to_newer(self, tp: TP, error: NewerFormatError) -> None:
-        """Report that a partition waits for a worker of a newer version.
+    def _report_failed_claim(self, tp: TP, failure: Exception) -> None:
+        """Report why the worker is not ready.
 
-        This process continues with its other partitions, and does not end: a supervisor would start the same version again, and
-        each start is a rebalance, which stops the other workers of the group, too.
+        If a newer version has written the state of a partition or its commit, this process continues with its other partitions. It
+        does not end: a supervisor would start the same version again, and each start is a rebalance of the whole group.
         """
-        self._left_to_newer.add(tp)
-        self._config.status.set_not_ready(self._config.about, f"{tp} is left to workers of a newer version: {error}")
+        self._left_to_newer.discard(tp)
+        if isinstance(failure, NewerFormatError):
+            self._left_to_newer.add(tp)
+            self._config.status.set_not_ready(self._config.about, f"{tp} is left to workers of a newer version: {failure}")
+        elif isinstance(failure, DEPENDENCY_ERRORS):
+            self._config.status.set_not_ready(self._config.about, f"cannot claim {tp}: {text_of(failure)}")
 
     def _hold(self, partition: Partition) -> None:
         self._left_to_newer.discard(partition.tp)

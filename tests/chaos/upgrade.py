@@ -153,10 +153,10 @@ class Run:
             self._journal.judged(changing),
         )
 
-        def is_drained() -> bool:
+        def is_complete() -> bool:
             return self._judge.is_complete(load.ledger) and self._judge.stored() == self._judge.rebuilt()
 
-        await wait_until(is_drained, DRAIN_SECONDS, "every event is emitted and in the read store")
+        await wait_until(is_complete, DRAIN_SECONDS, "every event is emitted and in the read store")
 
     async def _change(self, changes: Sequence[Program]) -> None:
         for program in changes:

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams_app.delivery.batch import TP
 from streams_app.delivery.group_consumer import PartitionCommit
-from streams_app.delivery.offset_metadata import OffsetAndMetadata, commit_of, offsets_of, raised
+from streams_app.delivery.offset_metadata import OffsetAndMetadata, check_format, commit_of, offsets_of, raised
+from streams_app.errors import NewerFormatError
 from streams_app.folding.agents.claim import partitions_at_first_start
 
 offsets = st.integers(0, 2**40)
@@ -42,6 +44,17 @@ def test_committed_offset_applies_to_every_fold_without_usable_metadata(metadata
     assert {"likes": OffsetAndMetadata(41), "shares": OffsetAndMetadata(41)} == offsets_of(
         PartitionCommit(41, metadata), ["likes", "shares"]
     )
+
+
+@pytest.mark.parametrize("metadata", ["@2;", '@99;{"likes":5}', "@999999999;~5;likes=0"])
+def test_commit_of_a_newer_format_is_not_read(metadata: str) -> None:
+    with pytest.raises(NewerFormatError, match="the commit of t-0 has format"):
+        check_format(TP("t", 0), metadata)
+
+
+@pytest.mark.parametrize("metadata", ["", "~5;likes=0", '{"likes":5}', "@1;", "@", "written by somebody else; @99;"])
+def test_commit_without_a_newer_format_is_read(metadata: str) -> None:
+    check_format(TP("t", 0), metadata)
 
 
 def test_metadata_gives_each_fold_its_own_offset() -> None:

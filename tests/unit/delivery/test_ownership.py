@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.claim import Claim, LogBounds
 from streams_app.delivery.claim_retry import LONG_AGO_MS, ReclaimBackoff
+from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.ownership import CLAIM_SECONDS
 from streams_app.delivery.processor import NO_OFFSET
@@ -197,6 +199,39 @@ def test_claim_that_times_out_logs_its_time_limit(caplog: pytest.LogCaptureFixtu
     in_no_time(claims())
 
     assert ["cannot claim yet, trying again source=t-0 error=TimeoutError('no end within 30 s')"] == caplog.messages
+
+
+def test_partition_with_a_newer_commit_is_left_alone_until_the_commit_can_be_read(caplog: pytest.LogCaptureFixture) -> None:
+    async def claims() -> None:
+        worker = Worker()
+        consumer: Any = worker.group_consumer
+        consumer.assigned, consumer.committed = {TP0}, answering("@99;new")
+        worker.ownership.assigned(1)
+        await asyncio.sleep(60)
+        assert [] == consumer.members
+        assert {} == worker.ownership.progress({TP0: 15}, 0)
+        assert any("left to workers of a newer version: the commit of t-0 has format 99" in why for why in not_ready(worker))
+
+        consumer.committed = never
+        await asyncio.sleep(CLAIM_SECONDS + 5)
+        assert {TP0} == worker.ownership.progress({TP0: 15}, 0).keys()
+        await worker.end()
+
+    in_no_time(claims())
+
+    assert "leaving a partition to workers of a newer version source=t-0" in caplog.messages[0]
+    assert [False, True] == ["newer version" not in message for message in caplog.messages]
+
+
+def answering(metadata: str) -> Callable[[TP], Coroutine[Any, Any, PartitionCommit]]:
+    async def committed(_: TP) -> PartitionCommit:
+        return PartitionCommit(5, metadata)
+
+    return committed
+
+
+def not_ready(worker: Worker) -> list[str]:
+    return worker.status.ready_reasons()
 
 
 def test_stalled_partition_is_reclaimed_at_growing_intervals() -> None:

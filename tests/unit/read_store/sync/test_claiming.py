@@ -9,7 +9,8 @@ import pytest
 
 from streams_app.delivery.claim import Claim
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
-from streams_app.read_store.core.store import former_end_of
+from streams_app.errors import NewerFormatError
+from streams_app.read_store.core.store import format_of, former_end_of
 from streams_app.read_store.sync.processor import start_offset
 from tests.store_processor import P0, Store, claim_of, opened
 
@@ -48,6 +49,16 @@ async def test_claim_without_a_commit_commits_the_start_before_anything_is_writt
     start = await store.processor().claim(claim)
 
     assert (4, [OffsetAndMetadata(4, "x")]) == (start, claim._partition.committed)  # type: ignore[attr-defined]  # of the progress notes
+
+
+async def test_partition_that_a_newer_version_has_written_is_neither_claimed_nor_committed(store: Store) -> None:
+    await store.sync.set_checkpoint(P0, 7)
+    await store.sync.set_checkpoint(format_of(P0), 99)
+    claim = claim_of()
+
+    with pytest.raises(NewerFormatError, match=r"s\.f-0 in read store 'dashboard' has format 99"):
+        await store.processor().claim(claim)
+    assert (7, []) == (await store.checkpoint(), claim._partition.committed)  # type: ignore[attr-defined]  # as above
 
 
 async def test_recreated_topic_lowers_the_progress_before_any_record_arrives(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams_app.errors import NewerFormatError
 from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_metadata import MAX_METADATA_BYTES, OffsetMetadata, decoded, encoded, fits, fitted
 from streams_app.subscribers.state.offset_tracker import OffsetsAbove
@@ -53,13 +54,13 @@ def test_empty_metadata_is_valid() -> None:
 @given(offsets_above(), st.data())
 def test_metadata_with_a_changed_character_is_invalid(above: OffsetsAbove, data: st.DataObject) -> None:
     text = encoded(LOW, OffsetMetadata("0b5e", above))
-    at = data.draw(st.integers(0, len(text) - 1))
+    at = data.draw(st.integers(1, len(text) - 1))  # with another number at its begin, it would be of another format
     other = data.draw(st.sampled_from("abz019-_.~").filter(lambda character: character != text[at]))
 
     assert None is decoded(text[:at] + other + text[at + 1 :], LOW, END)
 
 
-@pytest.mark.parametrize("text", ["", "1", "1...", "1...00000000", "{}", "~1;a=1", "2...00000000", "1.." + "A" * 5_000 + ".x"])
+@pytest.mark.parametrize("text", ["", "1", "1...", "1...00000000", "{}", "~1;a=1", "0...00000000", "1.." + "A" * 5_000 + ".x"])
 def test_other_text_is_invalid(text: str) -> None:
     assert None is decoded(text, LOW, END)
 
@@ -114,3 +115,9 @@ def test_metadata_has_three_kilobytes_at_most() -> None:
 
     assert not fits(LOW, OffsetMetadata("topic", every_other))
     assert 2_990 < len(fitted(LOW, OffsetMetadata("topic", every_other))) <= 3_000
+
+
+@pytest.mark.parametrize("text", ["2.id.AA.00000000", "99.", "99.anything~else"])
+def test_metadata_of_a_newer_format_is_not_taken_for_invalid_metadata(text: str) -> None:
+    with pytest.raises(NewerFormatError, match="commit metadata of a subscriber has format"):
+        decoded(text, LOW, END)
