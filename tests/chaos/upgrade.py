@@ -111,6 +111,7 @@ class Run:
             part.stage = self.stage
         self._judge = Judge(self.stage)
         self._load: Load | None = None
+        self._has_ended = False
 
     async def perform(self, changes: Sequence[Program]) -> None:
         """Change the version of all workers several times under load, drain and judge.
@@ -129,6 +130,7 @@ class Run:
             codes = [*await self.stage.stop_workers(), *await asyncio.gather(*(hub.terminate(25) for hub in self._views.hubs))]
             if any(codes):
                 self.wrong.append(f"workers and hubs ended with {codes} on SIGTERM")
+            self._has_ended = True
             self._subscribers.faults = ["sigkill"]
             await self._subscribers.judge()
         except AssertionError as error:
@@ -194,7 +196,8 @@ class Run:
         """Collect the verdicts of all parts."""
         for part in (self._subscribers, self._views, self._journal):
             self.wrong += part.wrong
-        if self._load is not None:
+        # If the run was interrupted, it has not reached the point at which every event must be emitted.
+        if self._load is not None and self._has_ended:
             self.wrong += self._judge.faults(self._load.ledger)
         exits = set(self.stage.exits) - {0, -signal.SIGKILL}
         if exits:

@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 
 from streams_app.clock import Clock
 from streams_app.delivery.scripts import FencedError
+from streams_app.errors import NewerFormatError
 from streams_app.health.metrics import Metrics
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.status import Status
@@ -170,9 +171,8 @@ class Hub:
                 await self._present(wanted, waiting)
         except ERRORS as error:
             self._outages.failed(error)
-            self._status.set_not_ready(
-                "redis", f"{redis_fault_text(error)}: open pages keep their values and are labelled as behind"
-            )
+            why = str(error) if isinstance(error, NewerFormatError) else redis_fault_text(error)
+            self._status.set_not_ready("redis", f"{why}: open pages keep their values and are labelled as behind")
             await self._reconnect()
             self._publish(waiting, is_regular=is_regular, is_current=False)
             return
