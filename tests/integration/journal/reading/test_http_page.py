@@ -18,6 +18,7 @@ from streams_app.health.status import Status
 from streams_app.journal.reading import page
 from streams_app.journal.reading.entries import Entry
 from streams_app.journal.reading.page import RequestLimit, add_journal_pages
+from streams_app.journal.store.keys import journal_keys
 from streams_app.settings import HttpSettings, Settings
 from tests.conftest import Names, RedisServer
 from tests.helpers import wait_until
@@ -221,6 +222,16 @@ async def test_unavailable_redis_is_503(names: Names, status: Status) -> None:
         server.stop()
 
     assert (503, True) == (code, "does not answer" in body["error"])
+
+
+async def test_state_of_a_newer_version_is_503_and_redis_is_not_blamed(
+    journals: Journals, redis_client: redis.asyncio.Redis, names: Names
+) -> None:
+    await journals.shard.append([row("a", 0)])
+    await redis_client.hset(journal_keys(names.app_id, "accounts", "events", 0).meta, "format", "99")
+    code, body = await journals("key=a")
+
+    assert (503, True, False) == (code, "has format 99" in body["error"], "does not answer" in body["error"])
 
 
 async def test_disconnected_client_ends_its_wait_and_the_server_stops_at_once(journals: Journals) -> None:

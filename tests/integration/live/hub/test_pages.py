@@ -12,7 +12,7 @@ from yarl import URL
 
 from streams_app.embedded import Valkey
 from streams_app.live.core.state import Item
-from streams_app.live.store.keys import presence_keys
+from streams_app.live.store.keys import presence_keys, view_keys
 from streams_app.live.store.view_store import ViewMetadata
 from tests.conftest import Names
 from tests.helpers import wait_until
@@ -308,3 +308,20 @@ async def test_unsendable_state_does_not_end_the_polls(
         await newcomer.until("visitors", state="ok", count=2)
 
     assert 1 == len([record for record in caplog.records if record.exc_info and record.exc_info[0] is TypeError])
+
+
+async def test_hub_reports_state_of_a_newer_version_and_does_not_blame_redis(
+    start: Start, redis_client: redis.asyncio.Redis, names: Names
+) -> None:
+    owner = Owner(redis_client, names.app_id, NEWS)
+    await owner.claim()
+    async with start(NEWS) as running:
+        await (await running.events(f"/live/p/events?view=news&tab={TAB_A}")).until("news", count=0)
+        await redis_client.hset(view_keys(names.app_id, "news", "t", 0).meta, "format", "99")
+        (why,) = await wait_until(
+            lambda: [one for one in running.hub._status.ready_reasons() if "has format 99" in one],
+            LIMIT_SECONDS,
+            "the hub is not ready",
+        )
+
+    assert "does not answer" not in why
