@@ -222,7 +222,7 @@ async def _stored_shards(redis: Redis, app_id: str, fold: Fold) -> list[StoredSh
                 pipe.hmget(shard_keys(app_id, fold.name, fold.source, number).meta, ["clock", "fence", "late", "format"])
             states = await pipe.execute()
         for number, (*_, found_format) in zip(numbers, states, strict=True):
-            if found_format is not None and found_format != str(FORMAT).encode():
+            if found_format is not None and not (found_format.isdigit() and int(found_format) <= FORMAT):
                 raise NewerFormatError(f"the state of fold {fold.name!r} in partition {number}", found_format.decode())
         found = [
             StoredShard(app_id, fold, number, int(clock), int(fence), int(late or 0))
