@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import aiokafka
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import ConsumerStoppedError
+from aiokafka.errors import ConsumerStoppedError, KafkaConnectionError
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
 from streams_app.delivery.batch import TP, Batch
@@ -139,10 +139,18 @@ class FoldingThread(AIOKafkaConsumerThread):
         The method queue of Faust's thread is not used, because its two workers may be busy with a fetch and a slow commit.
 
         Raises:
+            KafkaConnectionError: The thread has ended, because the worker ends. A claim that is being repeated then waits until it
+                is cancelled.
             TimeoutError: The coroutine took too long; its outcome is unknown.
         """
 
         async def bounded() -> T:
             return await in_time(work(self._ensure_consumer()))
 
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(bounded(), self.thread_loop))
+        call = bounded()
+        try:
+            future = asyncio.run_coroutine_threadsafe(call, self.thread_loop)
+        except RuntimeError as error:  # the loop is closed
+            call.close()
+            raise KafkaConnectionError("the consumer has stopped") from error
+        return await asyncio.wrap_future(future)
