@@ -58,7 +58,9 @@ class VersionedWorker(WorkerProcess):
 
 
 class VersionedHub(live.HubProcess):
-    """A hub of one version."""
+    """A hub of one version. The released one would reject settings that it does not know."""
+
+    more_settings = ""
 
     def __init__(self, stage: Stage, port: int, program: Program) -> None:
         self.program = program
