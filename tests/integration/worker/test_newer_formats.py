@@ -11,7 +11,7 @@ from tests.integration.site import LIMIT_SECONDS, Stage, reasons, until_folded
 
 async def test_worker_leaves_a_partition_with_newer_state_alone_and_folds_the_others(stage: Stage) -> None:
     meta = shard_keys(stage.names.app_id, "account-metrics", stage.source, 0).meta
-    with redis.Redis.from_url(stage.redis_url, decode_responses=True) as client:
+    with redis.Redis.from_url(stage.redis_url) as client:
         with stage.worker() as worker:
             await worker.wait_ready()
             await stage.send(100)
