@@ -6,15 +6,16 @@ If an event cannot be decoded, :class:`BadEventError` is raised, and the record 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from contextlib import suppress
+from decimal import Decimal
 from itertools import repeat
 from typing import Any, Final
 
 import orjson
 
 from streams_app.errors import BadEventError, BeyondDoubleError
+from streams_app.exact_json import BeyondNumberError, decode, has_long_integer, number_beyond, shortest, with_replaced_numbers
 from streams_app.unrepresentable import Unrepresentable, marked, restored
 
 MAX_SAFE_INTEGER: Final = 2**53
@@ -23,50 +24,36 @@ MAX_SAFE_INTEGER: Final = 2**53
 TEXT_TAG: Final = b"s"
 JSON_TAG: Final = b"j"
 
-_TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|-?\d[\d.eE+-]*+', re.DOTALL)
-"""Matches each number and each string of JSON. Strings match as a whole, so that digits in a string do not match as a number.
-
-The quantifiers are possessive: the time is proportional to the length of the text.
-"""
-_NUMBER: Final = re.compile(rb"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
-
 
 def decode_object(value: bytes) -> dict[str, Any]:
     """Decode the JSON object of one event.
 
+    Integers of up to 4000 digits, and decimals that no double holds, keep their value; see :mod:`.exact_json`.
+
     Raises:
-        BeyondDoubleError: The JSON is an object, but has a number that is too large for a double (reason ``not-json``).
+        BeyondDoubleError: The JSON is an object, but has a number that cannot be kept: it is too large for a double and not an
+            integer, or it has too many digits (reason ``not-json``).
         BadEventError: The value is not JSON (reason ``not-json``), or not a JSON object (``not-an-object``).
     """
+    if has_long_integer(value) and (why := number_beyond(value)) is not None:
+        raise _beyond_double(value, why)
     try:
-        decoded = orjson.loads(value)
+        decoded = decode(value)
+    except BeyondNumberError as error:
+        raise _beyond_double(value, str(error)) from error
     except orjson.JSONDecodeError as error:
-        rest = _without_numbers_beyond(value)
-        if type(rest) is dict:
-            raise BeyondDoubleError(str(error), rest) from error
         raise BadEventError("not-json", str(error)) from error
     if type(decoded) is not dict:
         raise BadEventError("not-an-object", f"the value is a JSON {type(decoded).__name__}")
     return decoded
 
 
-def _without_numbers_beyond(value: bytes) -> Any:
-    """Decode JSON with an :class:`.Unrepresentable` instead of each number that is too large for a double.
-
-    Return None if there is no such number, or the JSON has another fault.
-    """
-    mended = _TOKENS.sub(_marked_if_beyond, value)
-    if mended == value:
-        return None
+def _beyond_double(value: bytes, why: str) -> BadEventError:
     try:
-        return restored(orjson.loads(mended))
-    except orjson.JSONDecodeError:
-        return None  # the caller reports the fault of the original event
-
-
-def _marked_if_beyond(found: re.Match[bytes]) -> bytes:
-    token = found[0]
-    return marked(token) if _NUMBER.fullmatch(token) and math.isinf(float(token)) else token
+        rest = restored(decode(with_replaced_numbers(value, marked)))
+    except orjson.JSONDecodeError as error:
+        return BadEventError("not-json", str(error))
+    return BeyondDoubleError(why, rest) if type(rest) is dict else BadEventError("not-json", why)
 
 
 def at_path(value: Any, path: Sequence[str]) -> Any:
@@ -98,8 +85,8 @@ def member_of(scalars: tuple[Any, ...], fields: tuple[str, ...] = ()) -> bytes:
         fields: Names of the group fields, for messages; empty if a function returns the group key.
 
     Raises:
-        BadEventError: A value is not a scalar or is an integer beyond 2^53 (reason ``no-group``), or a user's function has returned
-            a value that JSON cannot represent (``user-error``).
+        BadEventError: A value is not a scalar, or an integer beyond 2^53 or another number that no double holds (reason
+            ``no-group``), or a user's function has returned a value that JSON cannot represent (``user-error``).
     """
     try:
         if len(scalars) == 1 and type(scalars[0]) is str:
@@ -112,6 +99,8 @@ def member_of(scalars: tuple[Any, ...], fields: tuple[str, ...] = ()) -> bytes:
 
 
 def _checked_scalar(value: Any, field: str) -> str | int | float | bool:
+    if type(value) is Decimal:
+        value = shortest(value)
     kind = type(value)
     if kind is str or kind is bool:
         return value
@@ -127,6 +116,8 @@ def _checked_scalar(value: Any, field: str) -> str | int | float | bool:
         raise BadEventError("no-group", f"{field} is an integer beyond 2^53")
     if kind is Unrepresentable:
         raise BadEventError(value.reason, f"{field} is {value!r}")
+    if kind is Decimal:
+        raise BadEventError("no-group", f"{field} is a number that no double holds")
     found = "missing or null" if value is None else f"a JSON {kind.__name__}"
     raise BadEventError("no-group", f"{field} is {found}, not a string, a number or a boolean")
 
@@ -139,7 +130,7 @@ def keys_typed(text: str) -> list[bytes]:
     """
     typed = text.encode("utf-8", "surrogateescape")  # as Python decodes process arguments
     try:
-        value = orjson.loads(typed)
+        value = decode(typed)
     except orjson.JSONDecodeError:
         return [TEXT_TAG + typed]
     if type(value) is str:

@@ -12,13 +12,17 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any, Final, Literal
+from uuid import UUID
 
 import orjson
 
 from streams_app.codec import decode_object
 from streams_app.errors import BadEventError, BeyondDoubleError
+from streams_app.exact_json import decode
 
 Format = Literal["json", "debezium", "cloudevents", "avro", "protobuf", "json-schema"]
 
@@ -35,11 +39,70 @@ DELETE: Final = "d"
 OPERATIONS_WITHOUT_COMPARISON: Final = ("c", "r", DELETE)
 """Operations of a change event after which every column counts as changed: create, read (by a snapshot) and delete."""
 
-UNAVAILABLE: Final = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
-"""Two spellings, as text and as bytes in Base64, of Debezium's placeholder for a large value that an update did not change."""
+UNAVAILABLE: Final = "__debezium_unavailable_value"
+"""Default of the property ``unavailable.value.placeholder`` of Debezium."""
+
+HEX: Final = "hex:"
+"""Prefix of a placeholder that is given as hexadecimal digits, as in the property of Debezium."""
 
 _TIMES: Final = frozenset({"ts_ms", "ts_us", "ts_ns"})
 _MISSING: Final = object()
+
+
+class Placeholder:
+    """Debezium's placeholder for a large value that an update did not change, in the forms that it has in columns.
+
+    An array of booleans is not recognized: its placeholder is a valid value.
+
+    Source: ``UnchangedToastedPlaceholder`` and ``ReselectColumnsPostProcessor`` of Debezium.
+    """
+
+    def __init__(self, text: str = UNAVAILABLE) -> None:
+        """Compute the forms of a placeholder.
+
+        Args:
+            text: The property ``unavailable.value.placeholder``: a text, or ``hex:`` and hexadecimal digits.
+
+        Raises:
+            ValueError: The digits after ``hex:`` are not hexadecimal, or there is no text.
+        """
+        octets = bytes.fromhex(text.removeprefix(HEX)) if text.startswith(HEX) else text.encode()
+        if not octets:
+            raise ValueError("a placeholder has at least one character")
+        plain, encoded = octets.decode(errors="replace"), base64.b64encode(octets).decode()
+        uuid = UUID(bytes=hashlib.md5(octets, usedforsecurity=False).digest(), version=3)
+        self._map = {plain: plain}
+        self._texts = frozenset((
+            plain, encoded, base64.urlsafe_b64encode(octets).decode(), octets.hex(), octets.hex().upper(), str(uuid),
+            f'{{"{plain}":"{plain}"}}',
+        ))  # fmt: skip
+        decimals = [base64.b64encode(bytes((octet,))).decode() for octet in octets]
+        self._arrays = [
+            [octet - 256 if octet > 127 else octet for octet in octets],  # noqa: PLR2004  # bytes of Java have a sign
+            decimals,
+            [{"scale": 0, "value": decimal} for decimal in decimals],
+        ]
+
+    def is_in(self, value: Any) -> bool:
+        """Return whether the value of a column is the placeholder, or an array with it."""
+        kind = type(value)
+        if kind is str:
+            return value in self._texts
+        if kind is dict:
+            return bool(value == self._map)
+        return kind is list and (value in self._arrays or any(type(one) is not list and self.is_in(one) for one in value))
+
+    def without(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return a row without the columns whose value is the placeholder."""
+        try:
+            if self._texts.isdisjoint(row.values()):
+                return row
+        except TypeError:
+            pass  # a value cannot be hashed: an array or an object
+        return {name: value for name, value in row.items() if not self.is_in(value)}
+
+
+_DEFAULT: Final = Placeholder()
 
 
 def is_beside_changes(names: Collection[str], status: Any) -> bool:
@@ -71,15 +134,17 @@ def unwrapped(value: Any) -> Any:
     return value["payload"] if type(value) is dict and value.keys() == {"schema", "payload"} else value
 
 
-def row_event(key: bytes | None, value: dict[str, Any]) -> dict[str, Any] | None:
+def row_event(key: bytes | None, value: dict[str, Any], placeholder: Placeholder = _DEFAULT) -> dict[str, Any] | None:
     """Convert a change event of Debezium to the event that a fold reads.
 
     The event consists of the columns of the row, and of the fields of the envelope as ``@op``, ``@source`` and so on. The row is
-    ``after``, or ``before`` for a delete. Missing columns are taken from the record key.
+    ``after``, or ``before`` for a delete. Missing columns are taken from the record key, and so is the whole row of a delete with
+    neither ``before`` nor ``after``, as the connector for MongoDB writes it. Columns with the placeholder are left out.
 
     Args:
         key: Key of the record.
         value: Value of the record.
+        placeholder: Placeholder for values that did not change.
 
     Returns:
         The event, with the changed columns under ``@columns``. None for heartbeats, transaction metadata, and tombstones that Kafka
@@ -96,11 +161,14 @@ def row_event(key: bytes | None, value: dict[str, Any]) -> dict[str, Any] | None
     if is_beside_changes(change.keys(), change.get("status")):
         return None
     op, before, after = change.get("op"), _row(change.get("before")), _row(change.get("after"))
-    row = before if op == DELETE else after
+    row, columns = before if op == DELETE else after, key_columns(key)
+    if op == DELETE and key and change.get("before") is None and change.get("after") is None:
+        row = columns
     if type(op) is not str or row is None:
         raise without_row(op)
     beside = {f"{BESIDE}{name}": part for name, part in change.items()}
-    return {**key_columns(key), **row, **beside, COLUMNS: _changed_columns(op, before, after, row)}
+    changed = _changed_columns(op, before, after, row, placeholder)
+    return {**columns, **placeholder.without(row), **beside, COLUMNS: changed}
 
 
 def key_columns(key: bytes | None) -> dict[str, Any]:
@@ -108,7 +176,7 @@ def key_columns(key: bytes | None) -> dict[str, Any]:
     if not key or key[:1] != b"{":
         return {}
     try:
-        columns = unwrapped(orjson.loads(key))
+        columns = unwrapped(decode(key))
     except orjson.JSONDecodeError:
         return {}
     return columns if type(columns) is dict else {}
@@ -159,14 +227,18 @@ def _row(side: Any) -> dict[str, Any] | None:
     """
     if type(side) is str:
         try:
-            side = orjson.loads(side)
+            side = decode(side)
         except orjson.JSONDecodeError:
             return None
     return side if type(side) is dict else None
 
 
 def _changed_columns(
-    op: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, row: Mapping[str, Any]
+    op: str,
+    before: Mapping[str, Any] | None,
+    after: Mapping[str, Any] | None,
+    row: Mapping[str, Any],
+    placeholder: Placeholder,
 ) -> dict[str, Any]:
     """Return the changed columns with their new values.
 
@@ -178,13 +250,14 @@ def _changed_columns(
         before: The row before the change; None if the change event does not contain it.
         after: The row after the change; None if the change event does not contain it.
         row: The row that the event has: ``before`` for a delete, otherwise ``after``.
+        placeholder: Placeholder for values that did not change.
     """
     new = after if op != DELETE and after is not None else {}
     if before is None or op in OPERATIONS_WITHOUT_COMPARISON:
-        return {name: new.get(name) for name, value in row.items() if not _is_unavailable(value)}
+        return {name: new.get(name) for name, value in row.items() if not placeholder.is_in(value)}
     changed: dict[str, Any] = dict.fromkeys(name for name in before if name not in new)
     differing = ((name, value) for name, value in new.items() if _differs(before.get(name, _MISSING), value))
-    changed.update((name, value) for name, value in differing if not _is_unavailable(value))
+    changed.update((name, value) for name, value in differing if not placeholder.is_in(value))
     return changed
 
 
@@ -192,18 +265,33 @@ def _differs(before: Any, after: Any) -> bool:
     return bool(before != after) or type(before) is not type(after)
 
 
-def _is_unavailable(value: Any) -> bool:
-    return type(value) is str and value in UNAVAILABLE
-
-
 ViewOf = Callable[[bytes | None, dict[str, Any]], dict[str, Any] | None]
 
-VIEWS: Final[Mapping[Format, ViewOf]] = {
-    "debezium": row_event,
-    "cloudevents": lambda _, value: cloud_event(value),
-    **dict.fromkeys(REGISTERED, lambda _, value: value),
-}
-"""For each format except plain JSON, the function that converts the key and the decoded value of a record to an event.
 
-The function returns None for a record that is skipped.
-"""
+def view_of(declared: Format, unavailable: str = UNAVAILABLE) -> ViewOf | None:
+    """Return the function that converts the key and the decoded value of a record to an event; None for plain JSON.
+
+    The function returns None for a record that is skipped.
+
+    Args:
+        declared: The format.
+        unavailable: With ``debezium``, the placeholder for values that did not change, see :class:`Placeholder`.
+    """
+    if declared == "debezium":
+        return partial(row_event, placeholder=Placeholder(unavailable))
+    if declared == "cloudevents":
+        return lambda _, value: cloud_event(value)
+    return (lambda _, value: value) if declared in REGISTERED else None
+
+
+def placeholder_faults(declared: Format, unavailable: str) -> list[str]:
+    """Check the setting ``unavailable_value``; return its faults for messages, empty if there are none."""
+    if unavailable == UNAVAILABLE:
+        return []
+    if declared != "debezium":
+        return ['unavailable_value is only for format = "debezium"']
+    try:
+        Placeholder(unavailable)
+    except ValueError as error:
+        return [f"unavailable_value = {unavailable!r}: {error}"]
+    return []

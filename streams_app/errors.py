@@ -15,7 +15,7 @@ An exception with ``-`` does not end a process.
     ├── UnknownFoldError        -  a request names a fold that is not declared
     ├── InternalError          70  a bug, or a dependency that violates its guarantees
     ├── BadEventError           -  one event cannot be folded, handled or published; a received event becomes a dead letter
-    │   └── BeyondDoubleError   -  the JSON of an event has a number beyond a double; only a component that uses it fails
+    │   └── BeyondDoubleError   -  an event has a number that cannot be kept; only a component that uses it fails
     └── NotDecodedError         -  an event could not be decoded when the function of its subscriber was about to be called
 """
 
@@ -177,7 +177,9 @@ class NotDecodedError(StreamsAppError):
 
 
 class BeyondDoubleError(BadEventError):
-    """The JSON of an event has a number that is too large for a double. Only a component that uses the number rejects the event.
+    """The JSON of an event has a number that cannot be kept. Only a component that uses the number rejects the event.
+
+    The number is too large for a double and not an integer, or it has more than 4000 digits.
 
     Attributes:
         rest: The event, with an :class:`.Unrepresentable` instead of each such number.

@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from streams_app.envelopes import BESIDE, COLUMNS, Format
+from streams_app.envelopes import BESIDE, COLUMNS, UNAVAILABLE, Format, placeholder_faults
 from streams_app.formatting import Duration, duration_text, milliseconds, parse_duration
 
 TOPIC_NAME: Final = re.compile(r"^[a-zA-Z0-9._-]{1,249}$")
@@ -182,6 +182,9 @@ class Fold(BaseModel):
     format: Format = "json"
     """``json``; ``debezium`` for change events of Debezium, whose row is the event; ``cloudevents`` for CloudEvents in structured
     mode, whose ``data`` is the event; ``avro``, ``protobuf`` or ``json-schema`` for values framed by a schema registry."""
+    unavailable_value: str = UNAVAILABLE
+    """With ``format = "debezium"``: the property ``unavailable.value.placeholder`` of the connector, if it was changed. Debezium
+    sends it for a large value that an update did not change."""
     decode: Callable[[bytes], Any] | None = None
     """Python only: a function from the bytes of the value to the event, usually a dict; none: JSON."""
     source_filter: Callable[[Any], Any] | None = None
@@ -216,6 +219,7 @@ class Fold(BaseModel):
             start: Literal["earliest", "latest"] = ...,
             tombstones: Literal["dead-letter", "ignore"] = ...,
             format: Format = ...,
+            unavailable_value: str = ...,
             decode: Callable[[bytes], Any] | None = ...,
             source_filter: Callable[[Any], Any] | None = ...,
             group_as: str | None = ...,
@@ -282,7 +286,7 @@ class Fold(BaseModel):
         return faults
 
     def _alias_faults(self) -> list[str]:
-        faults = []
+        faults = placeholder_faults(self.format, self.unavailable_value)
         for label, alias, taken in (("group_as", self.group_as, self.group_key), ("changed_as", self.changed_as, self.changed)):
             if alias is not None and not callable(taken) and taken != COLUMNS:
                 faults.append(f"{label} = {alias!r} is only for a function: a field keeps its name, the record key is 'key'")

@@ -18,6 +18,7 @@ import orjson
 from pydantic import BeforeValidator
 
 from streams_app.codec import TEXT_TAG, canonical_bytes
+from streams_app.exact_json import encode
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION: Final = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)$", re.ASCII)
@@ -298,7 +299,7 @@ def is_only_text(text: str) -> bool:
 
 def json_line(row: Any) -> str:
     """Format a value as one line of JSON without characters that disturb a terminal."""
-    return escaped(orjson.dumps(row).decode())
+    return escaped(encode(row).decode())
 
 
 def cut(text: str, width: int) -> str:

@@ -50,7 +50,7 @@ FOLLOWED: Final[tuple[Reason, ...]] = ("interrupted", "timed-out")
 
 _OF_FOLDS: Final[dict[Reason, str]] = {
     "tombstone": "has an empty value, and `tombstones` is not `ignore`",
-    "not-json": "is not JSON; or the fold has to read a number beyond a double (`1e999`)",
+    "not-json": "is not JSON; or the fold has to read a number that cannot be kept: `1e999`, or more than 4000 digits",
     "not-an-object": "is JSON, but not an object",
     "no-group": "has no group: a field of `group_key` is missing, null or not a scalar; the detail names it",
     "no-changed": "has no changed names: the field is missing or of a wrong type",

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from streams_app.errors import BadEventError
+from streams_app.exact_json import MAX_DIGITS
 from streams_app.reasons import Reason
 
 _UNFIT: Final = "e99999"
@@ -50,6 +51,8 @@ class Unrepresentable:
     def __repr__(self) -> str:
         if self.text.endswith(_UNFIT):
             return f"a value that does not fit its type in the schema ({self.text.removesuffix(_UNFIT)})"
+        if len(self.text) > MAX_DIGITS:
+            return f"a number with more than {MAX_DIGITS} digits"
         return f"a number beyond a double ({self.text if len(self.text) <= _LONGEST else self.text[:_LONGEST] + '…'})"
 
     @property

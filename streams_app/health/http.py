@@ -16,11 +16,11 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-import orjson
 from aiohttp import web
 
 from streams_app.clock import Clock
 from streams_app.errors import ConfigurationError, TryAgainError, UnknownFoldError
+from streams_app.exact_json import encode
 from streams_app.health.http_connections import BACKLOG, Connections, connection_limit
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import CAUSES, Status
@@ -279,4 +279,4 @@ def _index_of(pages: Mapping[str, str]) -> str:
 
 def json_reply(value: object, status: int = 200) -> web.Response:
     """Return an HTTP response with a value as JSON."""
-    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
+    return web.Response(body=encode(value), status=status, content_type="application/json")

@@ -16,6 +16,7 @@ import orjson
 
 from streams_app.clock import Clock
 from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.exact_json import decode, encode
 from streams_app.fold import Fold
 from streams_app.health.metrics import Metrics
 from streams_app.operations.retrying import with_retries
@@ -129,14 +130,14 @@ class Fill:
                 continue
             self.done.lines += 1
             try:
-                given: Any = orjson.loads(line)
+                given: Any = decode(line)
             except orjson.JSONDecodeError:
                 self._reject(number, "not JSON")
                 continue
             if isinstance(given, dict):
                 given["fold"] = {"name": self._fold.name, "version": 0}
             try:
-                json = orjson.dumps(given)
+                json = encode(given)
             except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes
                 self._reject(number, "nested too deeply")
                 continue

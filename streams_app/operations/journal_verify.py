@@ -108,7 +108,7 @@ class _ShardComparison:
         self._found = found
         self._log = log
         self._schemas = None if journal.format == "json" else registry_of(settings, [journal.format])
-        self._values = ValueReader(journal.format, self._schemas)
+        self._values = ValueReader(journal.format, self._schemas, journal.unavailable_value)
 
     async def compare(self, segment: Segment, status: ShardStatus) -> None:
         """Compare one segment. If it was compressed meanwhile, compare its new blocks; if it was removed meanwhile, skip it."""

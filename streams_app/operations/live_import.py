@@ -18,6 +18,7 @@ from streams_app.clock import Clock
 from streams_app.delivery.producer import OutgoingRecord
 from streams_app.envelopes import REGISTERED
 from streams_app.errors import BadEventError, ConfigurationError, TryAgainError, text_of
+from streams_app.exact_json import decode, encode
 from streams_app.formatting import counted, escaped, moment_ms, span, time_text
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, require_topics, topic_configs
 from streams_app.kafka.producer import AckedProducer
@@ -323,7 +324,7 @@ def _read_lines(path: Path, topic: str, faults: BadLines | None = None) -> Itera
 
 def _parse_line(text: bytes, topic: str) -> _ImportRecord:
     try:
-        given: Any = orjson.loads(text)
+        given: Any = decode(text)
     except orjson.JSONDecodeError as error:
         raise ValueError(f"no JSON: {error}") from error
     if type(given) is not dict or not {"key", "time", "value"} <= given.keys() or given.keys() - FIELDS:
@@ -341,7 +342,7 @@ def _parse_line(text: bytes, topic: str) -> _ImportRecord:
     record_key = None if key is None else key.encode()
     made = [(name, one.encode()) for name, one in headers.items()]
     try:
-        json = orjson.dumps(value)
+        json = encode(value)
     except orjson.JSONEncodeError as error:  # orjson reads deeper nesting than it writes
         raise ValueError(f"value cannot be written as JSON: {error}") from error
     return _ImportRecord(OutgoingRecord(topic, record_key, json, made, at_ms))

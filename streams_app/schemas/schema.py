@@ -12,6 +12,7 @@ import orjson
 
 from streams_app.envelopes import Format
 from streams_app.errors import ConfigurationError
+from streams_app.exact_json import decode
 from streams_app.unrepresentable import Unrepresentable
 
 
@@ -59,7 +60,7 @@ class JsonSchema:
 
     def decode(self, body: bytes) -> Any:
         """Decode a JSON body."""
-        return orjson.loads(body)
+        return decode(body)
 
     def encode(self, event: Any) -> bytes:
         """Encode an event as JSON."""

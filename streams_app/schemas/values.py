@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from streams_app.codec import decode_object
-from streams_app.envelopes import REGISTERED, VIEWS, Format
+from streams_app.envelopes import REGISTERED, UNAVAILABLE, Format, view_of
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.schemas.cache import SchemaCache
 from streams_app.schemas.framing import is_framed
@@ -31,16 +31,17 @@ class KeyedValue(Protocol):
 class ValueReader:
     """Decodes the events in records of one topic, whose values have one format."""
 
-    def __init__(self, declared: Format, schemas: SchemaCache | None = None) -> None:
+    def __init__(self, declared: Format, schemas: SchemaCache | None = None, unavailable: str = UNAVAILABLE) -> None:
         """Create a reader for one format.
 
         Args:
             declared: The format.
             schemas: Schemas of framed values; None means that values are JSON without frames, as in a test.
+            unavailable: With ``debezium``, the placeholder for values that an update did not change.
         """
         self._format = declared
         self._schemas = schemas
-        self._view_of = VIEWS.get(declared)
+        self._view_of = view_of(declared, unavailable)
         self._is_of_rows = declared == "debezium"
         self._is_registered = declared in REGISTERED
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field, field_validator, model_validator
 
-from streams_app.envelopes import BESIDE, Format
+from streams_app.envelopes import BESIDE, UNAVAILABLE, Format, placeholder_faults
 from streams_app.fold import FOLD_NAME, RECORD_KEY, TOPIC_NAME
 from streams_app.formatting import Duration, milliseconds
 from streams_app.settings.base import Section
@@ -39,6 +39,9 @@ class JournalSettings(Section):
     """Where the fields of ``key`` are: ``json``; ``debezium``: in the row of a change event; ``cloudevents``: in the ``data`` of a
     CloudEvent in structured mode; ``avro``, ``protobuf`` or ``json-schema``: in a value framed by a schema registry. Values are
     stored as produced, and decoded when they are read."""
+    unavailable_value: str = UNAVAILABLE
+    """With ``format = "debezium"``: the property ``unavailable.value.placeholder`` of the connector, if it was changed. Debezium
+    sends it for a large value that an update did not change."""
     keep: Duration = timedelta(days=30)
     """Retention: older events are removed in whole segments, at most a UTC day later; 1m to 3650d."""
     max_bytes: Annotated[int, Field(ge=MIN_BYTES)] = 8_000_000_000
@@ -57,6 +60,7 @@ class JournalSettings(Section):
             source: str,
             key: str | Sequence[str],
             format: Format = ...,
+            unavailable_value: str = ...,
             keep: str | timedelta = ...,
             max_bytes: int = ...,
             compress_after: str | timedelta = ...,
@@ -72,7 +76,7 @@ class JournalSettings(Section):
 
     @model_validator(mode="after")
     def _check(self) -> JournalSettings:
-        faults = self._key_faults()
+        faults = [*self._key_faults(), *placeholder_faults(self.format, self.unavailable_value)]
         if not TOPIC_NAME.fullmatch(self.source) or self.source in (".", ".."):
             faults.append(f"source = {self.source!r} is not a Kafka topic name (a-z A-Z 0-9 . _ -, at most 249)")
         if not MIN_KEEP <= self.keep <= MAX_KEEP:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from streams_app.envelopes import BESIDE, Format
+from streams_app.envelopes import BESIDE, UNAVAILABLE, Format, placeholder_faults
 from streams_app.errors import ConfigurationError
 from streams_app.fold import FOLD_NAME, TOPIC_NAME
 from streams_app.formatting import Duration, milliseconds
@@ -34,7 +34,7 @@ hubs would be missing at times."""
 
 MAX_EXPIRY: Final = timedelta(days=30)
 
-OF_TOPICS: Final = ("source", "format", "page", "item", "only", "remove", "dead_letters")
+OF_TOPICS: Final = ("source", "format", "unavailable_value", "page", "item", "only", "remove", "dead_letters")
 """Settings that only views of topics have, not views of the kind ``presence``."""
 
 ORIGIN: Final = re.compile(r"https?://[^/?#\s@,]+")
@@ -90,6 +90,9 @@ class LiveView(Section):
     """``json``; ``debezium``: the row of a change event, with further fields ``@op``, ``@before`` and so on; ``cloudevents``: the
     ``data`` of a CloudEvent in structured mode, with its attributes as ``@type`` and so on; ``avro``, ``protobuf`` or
     ``json-schema``: values framed by a schema registry."""
+    unavailable_value: str = UNAVAILABLE
+    """With ``format = "debezium"``: the property ``unavailable.value.placeholder`` of the connector, if it was changed. Debezium
+    sends it for a large value that an update did not change."""
     page: str = ""
     """Field or dotted path that names the page; 1 and ``"1"`` are one page; required unless ``presence``."""
     item: str = ""
@@ -128,6 +131,7 @@ class LiveView(Section):
             expiry: str | timedelta,
             source: str = ...,
             format: Format = ...,
+            unavailable_value: str = ...,
             page: str = ...,
             item: str = ...,
             only: Mapping[str, Scalar | Sequence[Scalar]] = ...,
@@ -180,6 +184,7 @@ class LiveView(Section):
         if self.format == "json":
             beside = [field for field in (*self.only, *self.remove) if field.startswith(BESIDE) and field != TYPE_HEADER]
             faults += [f"{field!r} is neither {TYPE_HEADER} nor a field or dotted path of plain JSON" for field in beside]
+        faults += placeholder_faults(self.format, self.unavailable_value)
         if self.people:
             faults.append('people is for kind = "presence"')
         return faults

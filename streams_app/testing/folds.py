@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-import orjson
-
 from streams_app.codec import canonical_bytes
+from streams_app.exact_json import decode, encode
 from streams_app.fold import Fold
 from streams_app.folding.core.chunks import ChunkCutter
 from streams_app.folding.core.closing import Bounds
@@ -225,7 +224,7 @@ class FoldTester:
     def _receive(self, events: list[tuple[Any, bytes | None, int]], *, is_behind: bool) -> list[Record]:
         raws = []
         for value, key, at_ms in events:
-            raw = value if value is None or isinstance(value, bytes) else orjson.dumps(value)
+            raw = value if value is None or isinstance(value, bytes) else encode(value)
             raws.append(_TestRecord(self._offset, at_ms, key, raw))
             self._offset += 1
         reading = self._reader.read(raws, decode_all(raws, self._limits))
@@ -244,7 +243,7 @@ class FoldTester:
 
     def _emit(self, sealed: Iterable[SealedGroup]) -> list[Record]:
         folded = [record for entry in sealed for record in render(entry, self._shape, self._fold.source, 0)]
-        emitted = [Record(record.key, orjson.loads(record.value), record.fold_id.decode(), self.now_ms) for record in folded]
+        emitted = [Record(record.key, decode(record.value), record.fold_id.decode(), self.now_ms) for record in folded]
         self.records += emitted
         if self._on_record is not None:
             for record in folded:

@@ -20,9 +20,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-import orjson
-
 from streams_app.errors import BadEventError
+from streams_app.exact_json import encode
 from streams_app.formatting import milliseconds, parse_duration
 from streams_app.live.core.model import contents_by_page, shard_page
 from streams_app.live.core.record_effects import TYPE_RECORD_HEADER, Put, Removal, ViewRule
@@ -80,7 +79,7 @@ class ViewTester:
         Returns:
             The effect of the event on the view; None if the view ignores the event or the event was rejected.
         """
-        raw = value if value is None or isinstance(value, bytes) else orjson.dumps(value)
+        raw = value if value is None or isinstance(value, bytes) else encode(value)
         headers = () if type is None else ((TYPE_RECORD_HEADER, type.encode()),)
         offset = len(self._meant)
         sent = SentEvent(offset, self.now_ms if at_ms is None else at_ms, raw, headers=headers)

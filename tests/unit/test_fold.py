@@ -55,6 +55,7 @@ def test_defaults_match_the_documentation() -> None:
         "start": "earliest",
         "tombstones": "dead-letter",
         "format": "json",
+        "unavailable_value": "__debezium_unavailable_value",
         "decode": None,
         "source_filter": None,
         "group_as": None,

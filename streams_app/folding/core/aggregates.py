@@ -4,19 +4,27 @@ An aggregated value is stored as a msgpack array, whose first item is the kind o
 JSON. ``lua/shared/aggregates.lua`` combines two stored values in Redis as :func:`combined` does; a test compares the two.
 
 * A sum is exact; a count is stored as a sum. Lua has only doubles, so a sum is stored in *limbs* of 24 bits:
-  ``["+", is_float, index, limb, index, limb …]``. Limbs that are zero may be missing. The stored sum
+  ``["+", kind, index, limb, index, limb …]``. Limbs that are zero may be missing. The stored sum
   is the total of ``limb * 2 ** (24 * index)`` over all limbs, times :data:`SCALE`, of which every double is a multiple. Limbs are
-  added without a carry, which stays exact for 2^29 additions.
+  added without a carry, which stays exact for 2^29 additions. ``kind`` is 0 for integers only, 1 if there is a float, and 2 if
+  there is a decimal that no double holds. A decimal is rounded to a multiple of the scale, which is far finer than its last digit.
+  A limb that is zero at the index :data:`FRACTION_INDEX` + n says that a number with n digits after the point was added. So the
+  sum with a decimal is the total, rounded to the most digits after the point that any of its numbers has.
 * A maximum or minimum is ``[">" or "<", rank, high, low, JSON]``. For numbers, ``rank`` is 0, ``high`` is the nearest double, and
-  ``low`` is the exact value minus ``high``. For text, ``rank`` is 1, and ``high`` is the text in UTF-8. Values are compared by
-  rank, then by ``high``, then by ``low``.
+  ``low`` is the exact value minus ``high``; for a decimal below 2^53, minus ``high`` as it is written. For text, ``rank`` is 1, and
+  ``high`` is the text in UTF-8. Values are compared by rank, then by ``high``, then by ``low``. If two doubles do not hold a
+  number, two more items follow, which are compared last: 1 or -1 if the number is above or below ``high + low``, and its digits as
+  text in the order of the numbers (:func:`_ordered_digits`).
 * A last value is its JSON, as with ``keep = "last"``. JSON begins with an ASCII character, and a msgpack array does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 from typing import Any, Final
 
@@ -24,6 +32,7 @@ import msgpack
 import orjson
 
 from streams_app.errors import BadEventError
+from streams_app.exact_json import encode
 from streams_app.fold import Aggregate
 
 OTHERS: Final = "*"
@@ -38,6 +47,13 @@ UNIT_INDEX: Final = SCALE_BITS // LIMB_BITS
 
 SCALE: Final = Fraction(1, 2**SCALE_BITS)
 
+FRACTION_INDEX: Final = 10_000
+"""Index of the limbs that say how many digits after the point the numbers of a sum have; they do not change the sum."""
+
+MAX_FRACTION: Final = 300
+"""Maximum number of digits after the point of a decimal in a sum. :data:`SCALE` is 10^25 times finer."""
+
+INTEGERS, FLOATS, DECIMALS = 0, 1, 2
 SUM, MAX, MIN = "+", ">", "<"
 NUMBER, TEXT = 0, 1
 
@@ -115,6 +131,10 @@ class Aggregates:
 
 
 def _check(kind: Aggregate, name: str, value: Any) -> None:
+    if type(value) is Decimal:
+        if kind == "sum" and _fraction_digits(value) > MAX_FRACTION:
+            raise BadEventError("no-value", f"{name!r} has more than {MAX_FRACTION} digits after the point, too many for its sum")
+        return
     if kind == "sum":
         raise BadEventError("no-value", f"{name!r} is {_kind_of(value)}, and its sum needs a number")
     if kind in ("max", "min") and type(value) is not str:
@@ -127,7 +147,7 @@ def _kind_of(value: Any) -> str:
 
 def stored_value(value: Any) -> bytes:
     """Encode the value of a changed name for storage: :class:`Values` are aggregated into msgpack, other values become JSON."""
-    return _STORED[value.kind](value) if type(value) is Values else orjson.dumps(value)
+    return _STORED[value.kind](value) if type(value) is Values else encode(value)
 
 
 def combined(stored: bytes, value: bytes) -> bytes:
@@ -139,16 +159,17 @@ def combined(stored: bytes, value: bytes) -> bytes:
         limbs = _limbs_of(former)
         for index, limb in _limbs_of(later).items():
             limbs[index] = limbs.get(index, 0) + limb
-        return _packed_limbs(limbs, is_float=bool(former[1] or later[1]))
-    before, after = former[1:4], later[1:4]
+        return _packed_limbs(limbs, max(former[1], later[1]))
+    before, after = _order_of(former[1:]), _order_of(later[1:])
     return value if after == before or (after > before) == (later[0] == MAX) else stored
 
 
 def json_of(stored: bytes) -> bytes:
-    """Return a stored value as JSON: a sum of integers is exact, a sum with a float is the nearest double.
+    """Return a stored value as JSON.
 
-    Maximum, minimum and last value are returned as received. A sum with a float that is beyond the range of doubles becomes an
-    integer, rounded down.
+    A sum of integers is exact, and so is a sum with a decimal that no double holds; any other sum with a float is the nearest
+    double. Maximum, minimum and last value have the value that was received. A sum with a float that is beyond the range of doubles
+    becomes an integer, rounded down.
     """
     if stored[0] < _ARRAYS:
         return stored
@@ -156,13 +177,26 @@ def json_of(stored: bytes) -> bytes:
     if parts[0] != SUM:
         json: bytes = parts[4]
         return json
-    total = sum(limb << (LIMB_BITS * index) for index, limb in _limbs_of(parts).items())
-    if not parts[1]:
-        return str(total >> SCALE_BITS).encode()
-    try:
-        return orjson.dumps(float(total * SCALE))
-    except OverflowError:
-        return str(total >> SCALE_BITS).encode()  # beyond the range of doubles
+    limbs = _limbs_of(parts)
+    total = sum(limb << (LIMB_BITS * index) for index, limb in limbs.items() if index < FRACTION_INDEX)
+    if parts[1] == DECIMALS:
+        return _decimal_text(total, max(index - FRACTION_INDEX for index in limbs)).encode()
+    if parts[1] == FLOATS:
+        try:
+            return orjson.dumps(float(total * SCALE))
+        except OverflowError:
+            pass  # beyond the range of doubles
+    return _integer_text(total >> SCALE_BITS).encode()
+
+
+def _integer_text(value: int) -> str:
+    return str(Decimal(value))  # str() of an integer has a limit of 4,300 digits
+
+
+def _decimal_text(total: int, digits: int) -> str:
+    """Return a stored total as a decimal number, rounded to its digits after the point; zeros at the end are left out."""
+    rounded = ((total * 10**digits >> (SCALE_BITS - 1)) + 1) >> 1
+    return f"{_WIDE.scaleb(Decimal(rounded), -digits).normalize(_WIDE):f}"
 
 
 def _unpacked(stored: bytes) -> list[Any]:
@@ -174,25 +208,41 @@ def _limbs_of(parts: list[Any]) -> dict[int, int]:
     return dict(zip(parts[2::2], map(int, parts[3::2]), strict=True))
 
 
-def _packed_limbs(limbs: Mapping[int, int], *, is_float: bool) -> bytes:
-    return _pack([SUM, int(is_float), *(part for item in limbs.items() for part in item)])
+def _packed_limbs(limbs: Mapping[int, int], kind: int) -> bytes:
+    return _pack([SUM, kind, *(part for item in limbs.items() for part in item)])
 
 
 def _sum(values: list[Any]) -> bytes:
     integers = sum(value for value in values if type(value) is int)
-    floats = [value for value in values if type(value) is float]
-    if not floats and -_LIMB < integers < _LIMB:
+    others = [value for value in values if type(value) is not int]
+    if not others and -_LIMB < integers < _LIMB:
         return _pack([SUM, 0, UNIT_INDEX, integers])
-    total = integers << SCALE_BITS
-    for numerator, denominator in map(float.as_integer_ratio, floats):
-        total += numerator * (2**SCALE_BITS // denominator)
-    sign, rest, index, limbs = (-1 if total < 0 else 1), abs(total), 0, dict[int, int]()
+    total, kind, limbs = integers << SCALE_BITS, INTEGERS, dict[int, int]()
+    for value in others:
+        numerator, denominator = value.as_integer_ratio()
+        if type(value) is float:
+            total += numerator * (2**SCALE_BITS // denominator)
+            kind = max(kind, FLOATS)
+        else:
+            total += ((numerator << (SCALE_BITS + 1)) // denominator + 1) >> 1
+            kind = DECIMALS
+    sign, rest, index = (-1 if total < 0 else 1), abs(total), 0
     while rest:
         rest, limb = divmod(rest, _LIMB)
         if limb:
             limbs[index] = sign * limb
         index += 1
-    return _packed_limbs(limbs, is_float=bool(floats))
+    if others:
+        limbs[FRACTION_INDEX + max(map(_fraction_digits, others))] = 0
+    return _packed_limbs(limbs, kind)
+
+
+def _fraction_digits(value: float | Decimal) -> int:
+    """Return how many digits after the point a number has, without zeros at the end, as the shortest text that means it."""
+    text = repr(value) if type(value) is float else f"{value:f}"
+    if "e" in text:
+        text = f"{Decimal(text):f}"
+    return len(text.partition(".")[2].rstrip("0"))
 
 
 def _count(values: list[Any]) -> bytes:
@@ -200,15 +250,21 @@ def _count(values: list[Any]) -> bytes:
 
 
 def _max(values: list[Any]) -> bytes:
-    return _extreme(MAX, max(reversed(values), key=_rank))
+    return _extreme(MAX, max(reversed(values), key=_key_of(values)))
 
 
 def _min(values: list[Any]) -> bytes:
-    return _extreme(MIN, min(reversed(values), key=_rank))
+    return _extreme(MIN, min(reversed(values), key=_key_of(values)))
+
+
+def _key_of(values: list[Any]) -> Callable[[Any], Any]:
+    """Return a function with the sort keys of values: quickly if none is a decimal, otherwise in the order of the stored parts."""
+    has_decimals = any(type(value) is Decimal for value in values)
+    return (lambda value: _order_of(_parts_of(value))) if has_decimals else _rank
 
 
 def _rank(value: Any) -> tuple[int, Any]:
-    """Return a sort key that places numbers before text.
+    """Return a sort key that puts numbers before text.
 
     Integers and floats are compared exactly, and text in the order of its UTF-8 bytes.
     """
@@ -216,10 +272,52 @@ def _rank(value: Any) -> tuple[int, Any]:
 
 
 def _extreme(kind: str, value: Any) -> bytes:
-    rank, high = _rank(value)
-    if type(value) is int:
-        high = float(value)
-    return _pack([kind, rank, high, value - int(high) if type(value) is int else 0, orjson.dumps(value)])
+    return _pack([kind, *_parts_of(value)])
 
+
+def _parts_of(value: Any) -> list[Any]:
+    """Return the stored parts of a maximum or minimum after its kind."""
+    rank, high = _rank(value)
+    if rank == TEXT or type(value) is float:
+        return [rank, high, 0, encode(value)]
+    if type(value) is int and -_SHORT_INTEGER < value < _SHORT_INTEGER:
+        high = float(value)
+        return [rank, high, value - int(high), encode(value)]
+    exact = Decimal(value)
+    high, rest = _nearest(exact)
+    if type(value) is Decimal and abs(high) < _EXACT_INTEGER:
+        rest = _WIDE.subtract(exact, Decimal(repr(high)))  # compared with a float as both are written
+    low, rest = _nearest(rest)
+    parts = [rank, high, int(low) if low.is_integer() and abs(low) <= _EXACT_INTEGER else low, encode(value)]
+    return [*parts, 1 if rest > 0 else -1, _ordered_digits(exact)] if rest else parts
+
+
+def _nearest(exact: Decimal) -> tuple[float, Decimal]:
+    """Return the double nearest to a number, at most the largest one, and the rest of the number."""
+    near = float(exact)
+    if not math.isfinite(near):
+        near = math.copysign(sys.float_info.max, near)
+    return near, _WIDE.subtract(exact, Decimal(near))
+
+
+def _ordered_digits(exact: Decimal) -> str:
+    """Return the size and the digits of a number as text; of two numbers with one sign, the larger one has the larger text."""
+    sign, digits, exponent = exact.as_tuple()
+    text = f"{len(digits) + int(exponent) + _BIAS:05d}{''.join(map(str, digits)).rstrip('0')}"
+    return text.translate(_COMPLEMENT) + "~" if sign else text
+
+
+def _order_of(parts: list[Any]) -> list[Any]:
+    """Return the parts of a maximum or minimum after its kind, in the order in which they are compared."""
+    return [*parts[:3], *(parts[4:] or (0, ""))]
+
+
+_BIAS: Final = 50_000
+_COMPLEMENT: Final = str.maketrans("0123456789", "9876543210")
+_EXACT_INTEGER: Final = 2**53
+_SHORT_INTEGER: Final = 2**100
+"""A smaller integer is the sum of two doubles."""
+_WIDE: Final = Context(prec=10_000, Emax=MAX_EMAX, Emin=MIN_EMIN)
+"""Enough digits for every number that can be kept, and for the difference between such a number and a double."""
 
 _STORED: Final = {"sum": _sum, "count": _count, "max": _max, "min": _min}

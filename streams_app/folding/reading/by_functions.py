@@ -17,6 +17,7 @@ from streams_app.delivery.batch import SourceRecord
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.depth import TooDeepError, check_json_depth
 from streams_app.errors import BadEventError
+from streams_app.exact_json import decode, encode
 from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.event import Event
 from streams_app.folding.reading.reader import EventReader, RangeFaults, decode_all
@@ -118,7 +119,7 @@ class PythonReader(EventReader):
         So encoding the copy cannot fail later, and the user's code cannot change it.
         """
         try:
-            raw = orjson.dumps(names)
+            raw = encode(names)
             for value in names.values():
                 check_json_depth(raw, value)
         except (orjson.JSONEncodeError, TooDeepError) as error:
@@ -126,13 +127,13 @@ class PythonReader(EventReader):
             raise BadEventError("user-error", fault) from error
         if len(raw) > self._limits.value_bytes:
             raise BadEventError("too-large", f"names and values have {len(raw)} bytes, the limit is {self._limits.value_bytes}")
-        kept: dict[str, Any] = orjson.loads(raw)
+        kept: dict[str, Any] = decode(raw)
         return kept
 
 
 def _fault_of(name: str, value: Any) -> str | None:
     try:
-        check_json_depth(orjson.dumps(value), value)
+        check_json_depth(encode(value), value)
     except (orjson.JSONEncodeError, TooDeepError) as error:
         return f"the value of {name!r} cannot be kept: {error}"
     return None

@@ -6,6 +6,7 @@ This is the JSON to keep, the quiet period that the event sets, and whether the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, Final
 
 import orjson
@@ -14,6 +15,7 @@ from streams_app.codec import at_path
 from streams_app.depth import TooDeepError, check_json_depth
 from streams_app.envelopes import COLUMNS
 from streams_app.errors import BadEventError
+from streams_app.exact_json import encode
 from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.kept_events import size_of_event
 from streams_app.formatting import duration_text, milliseconds, parse_duration
@@ -57,7 +59,7 @@ def kept_event(fold: Fold) -> Callable[[bytes | None, Any], bytes]:
 
 def _json(event: Any, fold: Fold) -> bytes:
     try:
-        json = orjson.dumps(event)
+        json = encode(event)
         check_json_depth(json, event)
     except (orjson.JSONEncodeError, TooDeepError) as error:
         raise BadEventError("user-error" if fold.is_by_functions else "no-value", f"the event cannot be kept: {error}") from error
@@ -108,7 +110,7 @@ def closing_rule(fold: Fold) -> Callable[[Any], bool] | None:
     def closes(event: Any) -> bool:
         for path, values in wanted:
             value = at_path(event, path)
-            if type(value) in (str, bool, int, float) and (type(value) is bool, value) in values:
+            if type(value) in (str, bool, int, float, Decimal) and (type(value) is bool, value) in values:
                 return True
         return False
 

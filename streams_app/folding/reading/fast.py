@@ -9,7 +9,6 @@ names is new to this process, and folded when it is read again later.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ import msgspec
 from streams_app.codec import TEXT_TAG, member_of
 from streams_app.delivery.batch import SourceRecord
 from streams_app.errors import BadEventError
+from streams_app.exact_json import SHALLOW, SHALLOW_BYTES, is_depth_guarded, number_of
 from streams_app.fold import RECORD_KEY, Fold, QuietPeriod
 from streams_app.folding.core.event import DetailedEvent, Event
 from streams_app.folding.core.kept_events import SEPARATOR_BYTES
@@ -30,27 +30,13 @@ from streams_app.settings import Limits
 KNOWN_GROUPS_MAX: Final = 20_000
 """Maximum number of groups whose key is cached; most events belong to few groups."""
 
-SHALLOW_BYTES: Final = 2_000
-"""An event of at most this many bytes cannot be nested more deeply than :data:`SHALLOW`."""
-
 LONG_NUMBER: Final = 200
-"""A number with fewer digits than this, and an exponent of at most two digits, is in the range of doubles."""
-
-SHALLOW: Final = 1_000
-"""With at most this many brackets, the nesting needs no check: orjson rejects values that are nested deeper than 1 024 levels."""
+"""A number with fewer digits than this, and an exponent of at most two digits, can be kept."""
 
 _ESCAPED: Final = re.compile(r'[\x00-\x1f"\\]').search
 """Matches characters that JSON escapes in the name of a field; msgspec accepts no such name."""
 
 _Changed = dict[str, msgspec.Raw] | list[Any] | str | int | float | bool | None
-
-
-def is_depth_guarded() -> bool:
-    """Return whether msgspec rejects every value that is nested too deeply for orjson.
-
-    It does if Python's recursion limit is low enough. From Python 3.12 on, that limit does not apply to C code such as msgspec.
-    """
-    return sys.version_info < (3, 12) and sys.getrecursionlimit() <= SHALLOW
 
 
 def is_plain_field(path: str) -> bool:
@@ -70,13 +56,13 @@ def is_usual(fold: Fold) -> bool:
     return is_plain_field(fold.group_key) and is_plain_field(fold.changed)
 
 
-_LARGE_EXPONENT: Final = re.compile(rb"[eE]\+?[0-9]{3}").search
+_LARGE_EXPONENT: Final = re.compile(rb"[eE][+-]?[0-9]{3}").search
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{%d}" % LONG_NUMBER).search
-"""Matches, together with :data:`_LARGE_EXPONENT`, each number beyond the range of doubles; other JSON may also match."""
+"""Matches, together with :data:`_LARGE_EXPONENT`, each number that cannot be kept; other JSON may also match."""
 
 
 def _is_unusual(value: bytes) -> bool:
-    """Return whether an event may be nested too deeply to be encoded, or may contain a number beyond the range of doubles."""
+    """Return whether an event may be nested too deeply to be encoded, or may contain a number that cannot be kept."""
     if len(value) < SHALLOW_KEPT:
         return _LARGE_EXPONENT(value) is not None
     is_deep = value.count(b"[") + value.count(b"{") > SHALLOW_KEPT
@@ -130,7 +116,7 @@ class FastKeptReader(_FastReader):
     def __init__(self, fold: Fold, limits: Limits) -> None:
         super().__init__(fold, limits)
         event = msgspec.defstruct("Event", [("group", Any, None)], rename={"group": str(fold.group_key)}, gc=False)
-        self._decode: Any = msgspec.json.Decoder(event).decode
+        self._decode: Any = msgspec.json.Decoder(event, float_hook=number_of).decode
 
     def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
         """Iterate over the events of a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
@@ -170,7 +156,7 @@ class FastReader(_FastReader):
             rename={"group": str(fold.group_key), "changed": fold.changed_path},
             gc=False,
         )
-        self._decode: Any = msgspec.json.Decoder(event).decode
+        self._decode: Any = msgspec.json.Decoder(event, float_hook=number_of).decode
         self._masks: Cache[tuple[str, ...], int] = Cache()
 
     def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:

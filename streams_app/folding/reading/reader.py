@@ -17,6 +17,7 @@ from streams_app.delivery.batch import SourceRecord
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.depth import TooDeepError, check_json_depth
 from streams_app.errors import BadEventError, BeyondDoubleError
+from streams_app.exact_json import encode
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.core.aggregates import Aggregates
 from streams_app.folding.core.event import DetailedEvent, Event, ScoredEvent, event_of
@@ -247,7 +248,7 @@ class EventReader:
         for name, value in names.items():
             if type(value) in (dict, list):
                 try:
-                    check_json_depth(orjson.dumps(value), value)
+                    check_json_depth(encode(value), value)
                 except (orjson.JSONEncodeError, TooDeepError) as error:
                     raise BadEventError("no-value", f"the value of {name!r} cannot be kept: {error}") from error
         return names

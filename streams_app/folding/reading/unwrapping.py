@@ -13,8 +13,9 @@ import orjson
 
 from streams_app.codec import at_path, canonical_bytes, decode_object, member_of
 from streams_app.delivery.batch import SourceRecord
-from streams_app.envelopes import VIEWS, key_columns
+from streams_app.envelopes import key_columns, view_of
 from streams_app.errors import BadEventError, BeyondDoubleError
+from streams_app.exact_json import decode, encode
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.core.event import Event
 from streams_app.folding.reading.reader import EventReader, RangeFaults, decode_all
@@ -31,7 +32,9 @@ class FormatReader(EventReader):
         self.reads_frames = schemas is not None
         self._values = ValueReader(fold.format, schemas)
         self._reader = reader
-        self._view_of = VIEWS[fold.format]
+        view = view_of(fold.format, fold.unavailable_value)
+        assert view is not None  # plain JSON needs no unwrapping
+        self._view_of = view
         self._is_of_rows = fold.format == "debezium"
         self._is_by_key = fold.group_key == RECORD_KEY
         self._has_fields = not callable(fold.group_key) and not self._is_by_key
@@ -95,7 +98,7 @@ class FormatReader(EventReader):
         text = canonical_bytes(self._member_of_key(key)).decode()
         columns = key_columns(key) if text.startswith('{"schema"') else {}
         try:
-            return orjson.dumps(columns).decode() if columns else text
+            return encode(columns).decode() if columns else text
         except orjson.JSONEncodeError as error:
             raise BadEventError("no-group", f"the record key cannot be read: {error}") from error
 
@@ -125,6 +128,6 @@ class FormatReader(EventReader):
 def _member_of(json: bytes | None) -> bytes | None:
     """Return the bytes of the group whose key is this JSON scalar; None if the JSON is no scalar."""
     try:
-        return member_of((orjson.loads(json or b""),))
+        return member_of((decode(json or b""),))
     except (orjson.JSONDecodeError, BadEventError):
         return None

@@ -139,7 +139,7 @@ class JournalProcessor(Processor):
         self._values = PLAIN
         if context.journal.format != "json":
             registry = None if context.schemas is None else context.schemas.registry
-            self._values = ValueReader(context.journal.format, registry)
+            self._values = ValueReader(context.journal.format, registry, context.journal.unavailable_value)
         self._keeper: Keeper | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -13,7 +13,8 @@ import msgspec
 from streams_app.codec import TEXT_TAG, member_of
 from streams_app.delivery.batch import SourceRecordWithHeaders
 from streams_app.errors import BadEventError
-from streams_app.folding.reading.fast import SHALLOW, SHALLOW_BYTES, is_depth_guarded, is_plain_field
+from streams_app.exact_json import SHALLOW, SHALLOW_BYTES, is_depth_guarded, number_of
+from streams_app.folding.reading.fast import is_plain_field
 from streams_app.journal.core.entry import MAX_VALUE_BYTES, KeySettings, max_key_bytes
 from streams_app.settings import Limits
 
@@ -34,7 +35,7 @@ class UsualKeys:
         self._max_shallow_bytes = self._max_bytes if is_depth_guarded() else min(SHALLOW_BYTES, self._max_bytes)
         self._max_key_bytes = max_key_bytes(journal, limits.key_bytes)
         event = msgspec.defstruct("Event", [("key", Any, None)], rename={"key": path or "key"}, gc=False)
-        self._decode: Any = msgspec.json.Decoder(event).decode
+        self._decode: Any = msgspec.json.Decoder(event, float_hook=number_of).decode
 
     def of(self, record: SourceRecordWithHeaders) -> bytes | None:
         """Return the key of a record; None if the fast path does not find it, so that :func:`.entry.row_of` must be called."""

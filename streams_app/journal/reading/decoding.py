@@ -14,6 +14,7 @@ import orjson
 from streams_app.clock import Clock
 from streams_app.depth import TooDeepError, check_depth
 from streams_app.errors import BadEventError
+from streams_app.exact_json import decode
 from streams_app.journal.reading.entries import Entry
 from streams_app.schemas.framing import is_framed, schema_ids
 from streams_app.schemas.registry import RegistryUnavailableError, UnusableSchemaError, registry_of
@@ -52,7 +53,7 @@ class EntryDecoder:
         try:
             if self._format != "json-schema":
                 await self._fetch(value)
-            decoded = orjson.loads(registry.json(value, self._format))
+            decoded = decode(registry.json(value, self._format))
             check_depth(decoded)
             return replace(entry, decoded=decoded)
         except (TooDeepError, RegistryUnavailableError, UnusableSchemaError, BadEventError, orjson.JSONDecodeError) as error:

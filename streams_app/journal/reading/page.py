@@ -20,6 +20,7 @@ from aiohttp import web
 
 from streams_app.clock import Clock
 from streams_app.errors import ConfigurationError, CursorError, JournalGoneError, NewerFormatError
+from streams_app.exact_json import encode
 from streams_app.formatting import milliseconds, parse_duration, suggestion
 from streams_app.health.http import HttpServer, json_reply
 from streams_app.health.http_connections import IDLE_SECONDS, connection_limit
@@ -197,7 +198,7 @@ async def _parts(reading: Reading, items: AsyncGenerator[Entry | Gap, None], hin
                 continue
             if size or is_begun:
                 pieces.append(b",")
-            pieces.append(orjson.dumps(item.as_json()))
+            pieces.append(encode(item.as_json()))
             size += len(pieces[-1])
             if size >= PART_BYTES:
                 part, pieces, size, is_begun = b"".join(pieces), [], 0, True

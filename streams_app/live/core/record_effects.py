@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -10,8 +11,9 @@ import orjson
 from streams_app.codec import at_path
 from streams_app.delivery.batch import SourceRecordWithHeaders
 from streams_app.depth import TooDeepError, check_json_depth
-from streams_app.envelopes import BESIDE
+from streams_app.envelopes import BESIDE, UNAVAILABLE
 from streams_app.errors import BadEventError, BeyondDoubleError
+from streams_app.exact_json import encode, shortest
 from streams_app.live.core.state import Item
 from streams_app.reasons import Reason
 from streams_app.schemas.cache import SchemaCache
@@ -69,7 +71,7 @@ class ViewRule:
             value_bytes: Maximum bytes of an event.
             schemas: Decodes framed values; None: values have no frame.
         """
-        self.values = ValueReader(view.format, schemas)
+        self.values = ValueReader(view.format, schemas, view.unavailable_value)
         self._page = view.page.split(".")
         self._item = view.item.split(".") if view.item else None
         self._payload = [(path, path.split(".")) for path in view.payload]
@@ -138,7 +140,7 @@ class ViewRule:
         elif not self._is_plain:
             shown = {name: part for name, part in event.items() if not name.startswith(BESIDE)}
         try:
-            payload = orjson.dumps(shown)
+            payload = encode(shown)
             check_json_depth(payload, shown)
         except (orjson.JSONEncodeError, TooDeepError) as error:
             require_representable(shown, "")
@@ -157,6 +159,8 @@ def definition_of(view: LiveView) -> str:
     }  # fmt: skip
     if view.format != "json":
         stored["format"] = view.format
+    if view.unavailable_value != UNAVAILABLE:
+        stored["unavailable_value"] = view.unavailable_value
     return orjson.dumps(stored, option=orjson.OPT_SORT_KEYS).decode()
 
 
@@ -195,6 +199,8 @@ def _name(value: Any, reason: Reason, what: str) -> str:
     Raises:
         BadEventError: The value cannot be a name, or the name is too long.
     """
+    if type(value) is Decimal:
+        value = shortest(value)
     if type(value) is int or (type(value) is float and value.is_integer()):
         value = str(int(value))
     if type(value) is Unrepresentable:
@@ -202,7 +208,7 @@ def _name(value: Any, reason: Reason, what: str) -> str:
     if value is None or value == "" or isinstance(value, dict | list):
         found = "missing, null or empty" if not value and not isinstance(value, dict | list) else f"a JSON {type(value).__name__}"
         raise BadEventError(reason, f"the field of {what} is {found}, not a string, a number or a boolean")
-    name = value if type(value) is str else orjson.dumps(value).decode()
+    name = value if type(value) is str else encode(value).decode()
     if len(name.encode()) > NAME_BYTES:
         raise BadEventError(reason, f"the field of {what} has {len(name.encode())} bytes, the limit is {NAME_BYTES}")
     return name

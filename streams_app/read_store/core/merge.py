@@ -19,6 +19,18 @@ class JsonText(str):
     __slots__ = ()
 
 
+class CarriedJson(JsonText):
+    """A list or an object in a folded record, with a number that must not be rounded, see :class:`CarriedDecimal`."""
+
+    __slots__ = ()
+
+
+class CarriedDecimal(Decimal):
+    """A number in a folded record whose digits no double keeps. Unlike a decimal from a database, it must not be rounded."""
+
+    __slots__ = ()
+
+
 Value: TypeAlias = int | float | Decimal | str | bytes | None
 """A value of a cell: a number, true or false, text, :class:`JsonText` or bytes. None: the name was deleted in the source."""
 

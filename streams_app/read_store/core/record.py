@@ -14,8 +14,9 @@ import orjson
 
 from streams_app.codec import TEXT_TAG, canonical_bytes, member_of
 from streams_app.errors import BadEventError
+from streams_app.exact_json import decode
 from streams_app.read_store.core.merge import Cell, CellChange, Value
-from streams_app.read_store.core.values import value_of
+from streams_app.read_store.core.values import carried_value
 
 MAX_VERSION: Final = 2**63 - 1
 
@@ -88,7 +89,7 @@ def _changes(record: Mapping[str, Any], version: int, expected: ExpectedRecords)
 
 def _object(value: bytes) -> dict[str, Any] | RejectedRecord:
     try:
-        record = orjson.loads(value)
+        record = decode(value)
     except orjson.JSONDecodeError:
         return RejectedRecord("not JSON")
     return record if type(record) is dict else RejectedRecord("not an object")
@@ -148,7 +149,7 @@ def _version(fold: Any, name: str) -> int | RejectedRecord:
 
 def _names(changed: Any, expected: ExpectedRecords) -> dict[str, Value] | RejectedRecord:
     if type(changed) is dict:
-        return {name: value_of(carried) for name, carried in changed.items()}
+        return {name: carried_value(carried) for name, carried in changed.items()}
     if type(changed) is not list or not all(type(name) is str for name in changed):
         return RejectedRecord(f"no usable field '{expected.changed}'")
     if expected.carries_values:

@@ -14,16 +14,13 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from streams_app.read_store.core.merge import JsonText, Value
+from streams_app.exact_json import LONG_INTEGER, MAX_DIGITS, encode, number_text, shortest
+from streams_app.read_store.core.merge import CarriedDecimal, CarriedJson, JsonText, Value
 
 Key = TypeVar("Key", bound=tuple[str, ...])
 
 MIN_INTEGER: Final = -(2**63)
 MAX_INTEGER: Final = 2**63 - 1
-MAX_DIGITS: Final = 4_000
-"""Maximum number of digits of an integer; Python neither reads nor writes integers of more than 4,300 digits."""
-
-LONG_INTEGER: Final = 10**MAX_DIGITS
 NUL_IN_JSON: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -43,8 +40,32 @@ def value_of(value: Any) -> Value:
     if value is None or isinstance(value, (str, int, float, bytes)):
         return _plain(value)
     if isinstance(value, (dict, list)):
-        return JsonText(orjson.dumps(value, default=_inner).decode())
+        return JsonText(encode(value, _inner).decode())
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def carried_value(value: Any) -> Value:
+    """Convert a value of a folded record; decimals whose digits no double keeps are marked, so that no store rounds them.
+
+    Raises:
+        orjson.JSONEncodeError: The value is nested too deeply.
+    """
+    if isinstance(value, Decimal):
+        near = shortest(value)
+        if isinstance(near, float):
+            return near
+        return int(value) if value == value.to_integral_value() else CarriedDecimal(value)
+    if not isinstance(value, (dict, list)):
+        return value_of(value)
+    decimals: list[Decimal] = []
+
+    def inner(part: Any) -> Any:
+        decimals.append(part)
+        return number_text(part)
+
+    text = encode(value, inner).decode()
+    is_exact = any(isinstance(shortest(one), Decimal) and one != one.to_integral_value() for one in decimals)
+    return CarriedJson(text) if is_exact else JsonText(text)
 
 
 def json_text(value: Value) -> str | None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import orjson
 
-from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Value
+from streams_app.read_store.core.merge import CarriedDecimal, CarriedJson, Cell, CellChange, JsonText, Value
 from streams_app.read_store.core.store import Repair
 from streams_app.read_store.core.values import integer_fault, json_text, surrogate_fault
 
@@ -154,6 +154,8 @@ class Shape:
         value = change.value
         if isinstance(value, (float, Decimal)) and not isfinite(float(value)):
             return "the value is not a finite number"
+        if isinstance(value, CarriedDecimal | CarriedJson):
+            return "the value has a decimal number with more digits than a double keeps"
         fault = surrogate_fault(value) if isinstance(value, str) else integer_fault(value)
         return f"the value {fault}" if fault else None
 

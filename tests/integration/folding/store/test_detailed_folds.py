@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -39,7 +40,18 @@ bounds_of_events = bounds_of_details.flatmap(
 )
 AGGREGATES = Aggregates.of({"u": "sum", "v": "max", "w": "min", "x": "count", "*": "last"})
 bounds_of_aggregates = bounds_of_details.map(lambda bounds: replace(bounds, aggregates=AGGREGATES))
-numbers = st.one_of(st.integers(-9, 9), st.integers(-(2**63), 2**63), st.floats(allow_nan=False, allow_infinity=False))
+long_numbers = st.sampled_from(
+    [
+        Decimal("12345678901234567.89"),
+        Decimal("12345678901234567.90"),
+        Decimal("-1." + "0" * 60 + "1"),
+        Decimal("-1." + "0" * 60 + "2"),
+    ]
+)
+numbers = st.one_of(
+    st.integers(-9, 9), st.integers(-(2**63), 2**63), st.integers(-(10**400), 10**400), long_numbers,
+    st.floats(allow_nan=False, allow_infinity=False),
+)  # fmt: skip
 steps = st.lists(
     st.tuples(
         st.lists(

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from decimal import Context, Decimal
 from fractions import Fraction
 from functools import reduce
 from typing import Any
 
+import msgpack
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.errors import BadEventError
+from streams_app.exact_json import decode
 from streams_app.folding.core.aggregates import Aggregates, combined, json_of, stored_value
 
 integers = st.integers(-(2**63), 2**64 - 1)
 floats = st.floats(allow_nan=False, allow_infinity=False)
+EXACT = Context(prec=1_000)
 
 
 def stored(kind: Any, values: list[Any]) -> bytes:
@@ -63,11 +67,62 @@ def test_sum_of_the_largest_doubles_is_an_integer_rather_than_infinity() -> None
     assert str(2 * int(1.7e308)).encode() == in_two_parts("sum", [1.7e308, 1.7e308], 1)
 
 
-ordered = st.lists(st.one_of(integers, floats, st.text(max_size=3)), min_size=1, max_size=12)
+def test_sum_beyond_a_double_can_be_decoded_again() -> None:
+    assert int(1e308) + int(1.7e308) == decode(in_two_parts("sum", [1e308, 1.7e308], 1))
+
+
+decimals = st.integers(-(10**60), 10**60).map(lambda value: decode(f"{Decimal(value).scaleb(-40, EXACT):f}"))
+long = st.one_of(decimals, st.integers(-(10**400), 10**400), st.integers(-99, 99).map(lambda value: value * 0.5))
+
+
+@given(st.lists(long, max_size=12), st.integers(0, 12))
+def test_sum_with_a_decimal_that_no_double_keeps_is_exact(values: list[Any], cut: int) -> None:
+    values = [*values, Decimal("12345678901234567.89")]
+    exact = sum((Fraction(value) for value in values), Fraction(0))
+
+    assert exact == Fraction(Decimal(in_two_parts("sum", values, cut).decode()))
+
+
+def test_sum_of_decimals_counts_a_double_as_it_is_written_up_to_the_digits_of_the_others() -> None:
+    values = [Decimal("12345678901234567.89"), 0.1, 0.2, 1e-5]
+
+    assert b"12345678901234568.19001" == in_two_parts("sum", values, 1) == in_two_parts("sum", values[::-1], 2)
+
+
+def test_sum_reads_what_an_earlier_version_has_stored() -> None:
+    former = msgpack.packb(["+", 1, 42, 1, 43, -2, 44, 3, 45, 7])
+
+    assert former is not None
+    assert orjson.loads(json_of(former)) == orjson.loads(json_of(combined(former, stored("sum", [0]))))
+
+
+ordered = st.lists(st.one_of(integers, floats, long, st.text(max_size=3)), min_size=1, max_size=12)
 
 
 def place(value: Any) -> tuple[int, Any]:
-    return (1, value.encode()) if isinstance(value, str) else (0, Fraction(value))
+    if isinstance(value, str):
+        return 1, value.encode()
+    # A float below 2^53 and a decimal are compared as they are written.
+    return 0, Fraction(repr(value)) if isinstance(value, float) and abs(value) < 2**53 else Fraction(value)
+
+
+NEIGHBOURS = [
+    "1" + "0" * 400, "1" + "0" * 399 + "1", "-1" + "0" * 400, "1" + "0" * 308 + ".5", "1.00000000000000000001", "1e-400", "-1e-400",
+    "1." + "0" * 60 + "1", "1." + "0" * 60 + "11", "-1." + "0" * 60 + "1", "-1." + "0" * 60 + "11", "0", "1", "-1", "0.1", "-0.1",
+    "0.10000000000000000001", "0.1000000000000000055", "0.09999999999999999999", "-0.10000000000000000001",
+    "1180591620717411303424",
+    "1180591620717411303425", "1180591620717411303424.5", "12345678901234567.89", "12345678901234567.90", "12345678901234568",
+]  # fmt: skip
+"""Numbers of which some have the same nearest double."""
+
+
+@pytest.mark.parametrize("first", NEIGHBOURS, ids=lambda value: str(value)[:20])
+def test_maximum_of_neighbours_is_exact(first: str) -> None:
+    for second in NEIGHBOURS:
+        values, written = [decode(first), decode(second)], [Decimal(first), Decimal(second)]
+        for cut in (1, 2):
+            assert max(written) == Decimal(in_two_parts("max", values, cut).decode())
+            assert min(written) == Decimal(in_two_parts("min", values, cut).decode())
 
 
 @given(ordered, st.integers(0, 12))
@@ -75,8 +130,8 @@ def test_maximum_and_minimum_compare_numbers_exactly_and_take_text_as_larger(val
     values = [value for value in values if not isinstance(value, str) or value.isprintable()] or [1]
     largest, smallest = max(map(place, values)), min(map(place, values))
 
-    assert largest == place(orjson.loads(in_two_parts("max", values, cut)))
-    assert smallest == place(orjson.loads(in_two_parts("min", values, cut)))
+    assert largest == place(decode(in_two_parts("max", values, cut)))
+    assert smallest == place(decode(in_two_parts("min", values, cut)))
 
 
 def test_maximum_distinguishes_neighbouring_integers_with_the_same_double() -> None:

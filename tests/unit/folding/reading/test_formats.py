@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +88,114 @@ def test_changed_names_of_a_change_event_are_the_columns_that_differ(given: Any,
     assert [FoldEvent(7, 1_000, b"sc1", changed)] == reading.events
 
 
+PLACEHOLDERS = {
+    "text": "__debezium_unavailable_value",
+    "bytes in Base64": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==",
+    "bytes in hexadecimal": b"__debezium_unavailable_value".hex(),
+    "texts": ["__debezium_unavailable_value"],
+    "bytes": ["X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="],
+    "uuids": [str(uuid.UUID(bytes=hashlib.md5(b"__debezium_unavailable_value").digest(), version=3))],
+    "integers": list(b"__debezium_unavailable_value"),
+    "floats": [float(octet) for octet in b"__debezium_unavailable_value"],
+    "decimals": [base64.b64encode(bytes((octet,))).decode() for octet in b"__debezium_unavailable_value"],
+    "hstore as a map": {"__debezium_unavailable_value": "__debezium_unavailable_value"},
+    "hstore as text": '{"__debezium_unavailable_value":"__debezium_unavailable_value"}',
+    "hstores": [{"__debezium_unavailable_value": "__debezium_unavailable_value"}],
+}
+
+
+@pytest.mark.parametrize("before", [None, row(), row(status=["x"])], ids=["no row before", "row before", "array before"])
+@pytest.mark.parametrize("value", PLACEHOLDERS.values(), ids=PLACEHOLDERS)
+def test_placeholder_for_an_unchanged_value_is_no_change_in_any_type(value: Any, before: Any) -> None:
+    changed = names_of(change("u", before, row(status=value, cents=7)), keep="last")
+
+    assert "status" not in changed
+    assert 7 == changed["cents"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["x"], [], {}, {"__debezium_unavailable_value": "x"}, [1, 2], [True] * 28, "__debezium", [["__debezium_unavailable_value"]],
+        list(b"__debezium_unavailable_valuf"), {"a": "__debezium_unavailable_value"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_value_that_only_resembles_the_placeholder_is_a_change(value: Any) -> None:
+    assert value == names_of(change("u", row(), row(status=value)), keep="last")["status"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("__gone", "__gone"), ("__gone", ["__gone"]), ("hex:c3a9ff", [-61, -87, -1]), ("hex:c3a9", "é"), ("hex:c3a9ff", "w6n/"),
+        ("hex:c3a9ff", "w6n_"),
+    ],
+)  # fmt: skip
+def test_placeholder_is_the_one_of_the_settings(setting: str, value: Any) -> None:
+    event = change("u", row(), row(status=value, cents=7))
+
+    assert {"cents": 7} == names_of(event, keep="last", unavailable_value=setting)
+    assert "status" in names_of(event, keep="last")
+    assert "status" in names_of(change("u", row(), row(status=PLACEHOLDERS["text"])), unavailable_value=setting)
+
+
+def test_column_with_the_placeholder_is_missing_in_the_event() -> None:
+    assert ("no-group", "'customer_id' is missing or null, not a string, a number or a boolean") == fault_of(
+        change("u", row(), row(customer_id=["__debezium_unavailable_value"]))
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"unavailable_value": ""}, "at least one character"),
+        ({"unavailable_value": "hex:"}, "at least one character"),
+        ({"unavailable_value": "hex:zz"}, "non-hexadecimal"),
+        ({"unavailable_value": "x", "format": "json", "changed": "m"}, 'only for format = "debezium"'),
+    ],
+)
+def test_placeholder_that_cannot_be_one_is_a_fault_of_the_settings(options: Any, fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        fold(**options)
+
+
+@pytest.mark.parametrize("key", [b'{"id":1}', b'{"schema":{},"payload":{"id":1}}'])
+def test_delete_without_a_row_is_folded_by_its_key(key: bytes) -> None:
+    (event,) = read(change("d"), fold(group_key="id", keep="last", close_when={"@op": ["d"]}), key=key).events
+
+    assert (b"j1", {"id": None}, True) == (event.group, event.changed, event.closes)
+
+
+def test_delete_without_a_row_is_folded_by_a_record_key_that_is_text() -> None:
+    (event,) = read(change("d"), fold(group_key="@key"), key=b"doc-1").events
+
+    assert (b"sdoc-1", []) == (event.group, list(event.changed))
+
+
+def test_delete_without_a_row_and_without_a_key_is_a_dead_letter() -> None:
+    (rejected,) = read(change("d"), key=b"").rejected
+
+    assert "wrong-format" == rejected.reason
+
+
+LONG = [
+    ("12345678901234567.89", "12345678901234567.90"), ("18446744073709551617", "18446744073709551618"),
+    ("1.00000000000000000001", "1.00000000000000000002"), ("-9223372036854775809", "-9223372036854775810"), ("1e-400", "2e-400"),
+    ("9007199254740993.0", "9007199254740992.0"), ("1" * 400, "1" * 399 + "2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after"), LONG)
+@pytest.mark.parametrize("nested", ["%s", "[%s]", '{"a":%s}'])
+def test_numbers_that_a_double_cannot_hold_are_compared_exactly(before: str, after: str, nested: str) -> None:
+    for old, new, names in ((before, after, ["n"]), (after, after, [])):
+        rows = [f'{{"id":1,"customer_id":"c","n":{nested % value}}}' for value in (old, new)]
+        raw = f'{{"op":"u","before":{rows[0]},"after":{rows[1]}}}'
+
+        assert names == list(names_of(raw.encode()))
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -108,7 +219,7 @@ def test_tombstone_heartbeat_and_transaction_metadata_are_skipped_without_a_dead
     [
         pytest.param(change("u"), "op 'u' and no row: after, and the row is null or missing", id="update"),
         pytest.param(change("u", row(), None), "op 'u' and no row: after", id="update with the row before it alone"),
-        pytest.param(change("d"), "op 'd' and no row: before, and a deleted row is null or missing", id="delete"),
+        pytest.param(change("d", None, row()), "op 'd' and no row: before, and a deleted row is null or missing", id="delete"),
         pytest.param(change("t"), "op 't' and no row", id="truncate"),
         pytest.param({"op": "m", "message": {"prefix": "p"}}, "op 'm' and no row", id="logical message"),
         pytest.param({"before": None, "after": row()}, "it has no op", id="no op"),

@@ -3,12 +3,17 @@
 -- include text.lua
 local ARRAYS = 128 -- a value whose first byte is at least this is not JSON
 
--- Returns whether one maximum or minimum is above another. Compares rank, then high part, then low part.
+-- Returns whether one maximum or minimum is above another. Compares rank, high part, low part, then the rest of long numbers.
 local function is_above(a, b)
   if a[2] ~= b[2] then return a[2] > b[2] end
-  if a[3] == b[3] then return a[4] > b[4] end
-  if a[2] == 1 then return is_after(a[3], b[3]) end
-  return a[3] > b[3]
+  if a[3] ~= b[3] then
+    if a[2] == 1 then return is_after(a[3], b[3]) end
+    return a[3] > b[3]
+  end
+  if a[4] ~= b[4] then return a[4] > b[4] end
+  local above, below = a[6] or 0, b[6] or 0
+  if above ~= below then return above > below end
+  return above ~= 0 and is_after(a[7], b[7])
 end
 
 local function combined(stored, value)
