@@ -1,7 +1,4 @@
-"""Administration of topics: lists the existing ones and their retention, and creates missing ones.
-
-Commands and the start of a worker use this module.
-"""
+"""Administration of topics: lists the existing ones and their retention, and creates missing ones."""
 
 from __future__ import annotations
 
@@ -39,7 +36,6 @@ class Topic:
     """A topic of the application.
 
     Attributes:
-        name: Name of the topic.
         role: Use of the topic: ``source``, ``output``, ``dead letters``, ``events``, or ``put back`` for the topic of replayed
             dead letters.
         users: Names of the folds, read stores, events, subscribers, live views and journals that use it.
@@ -153,11 +149,7 @@ async def create_topics(kafka: KafkaSettings, topics: Sequence[Topic]) -> tuple[
 
 
 async def _wait_until_visible(client: AIOKafkaAdminClient, names: Sequence[str]) -> None:
-    """Wait until every broker that answers knows new topics, which the controller announces to brokers after creation.
-
-    Raises:
-        TryAgainError: A broker does not know them after :data:`VISIBLE_SECONDS`.
-    """
+    """Wait until every broker that answers knows new topics, which the controller announces to brokers after creation."""
     for broker in client._client.cluster.brokers():
         backoff = Backoff(first_seconds=0.02, longest_seconds=0.5)
         try:
@@ -179,12 +171,7 @@ async def _topic_names(client: AIOKafkaAdminClient, node_id: int) -> set[str]:
 
 
 async def require_topics(client: AIOKafkaAdminClient, topics: Sequence[Topic]) -> None:
-    """Check that topics exist, because a broker that creates a topic on demand uses its own default number of partitions.
-
-    Raises:
-        ConfigurationError: Topics are missing; the message names all of them and the command that creates them.
-        TopicAuthorizationFailedError: See :func:`partition_counts`.
-    """
+    """Check that topics exist, because a broker that creates a topic on demand uses its own default number of partitions."""
     existing = await partition_counts(client, [topic.name for topic in topics])
     missing = [topic for topic in topics if topic.name not in existing]
     if missing:

@@ -40,12 +40,10 @@ class BatchMessage:
 
     @property
     def topic(self) -> str:
-        """Topic of the partition."""
         return self.tp.topic
 
     @property
     def partition(self) -> int:
-        """Number of the partition."""
         return self.tp.partition
 
     @property
@@ -64,6 +62,5 @@ class BatchScheduler(DefaultSchedulingStrategy):
     """Scheduler for Faust that yields the whole batch of each partition as one message."""
 
     def iterate(self, records: Mapping[FaustTP, Any]) -> Iterator[tuple[FaustTP, Any]]:
-        """Yield one (partition, :class:`BatchMessage`) pair for each partition of a fetch."""
         for tp, batch in records.items():
             yield tp, BatchMessage(batch)

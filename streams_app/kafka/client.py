@@ -19,12 +19,6 @@ def client_options(kafka: KafkaSettings) -> dict[str, Any]:
 
     Every client is created with these options, so this function also patches aiokafka (:mod:`streams_app.kafka.patches`).
 
-    Args:
-        kafka: The ``[kafka]`` section.
-
-    Returns:
-        Keyword arguments for ``AIOKafkaConsumer``, ``AIOKafkaProducer`` and ``AIOKafkaAdminClient``.
-
     Raises:
         ConfigurationError: A certificate, key or password file cannot be read, the token provider cannot be imported, or the
             installed aiokafka or Faust cannot be patched.
@@ -47,11 +41,7 @@ def client_options(kafka: KafkaSettings) -> dict[str, Any]:
 
 
 def ssl_context(kafka: KafkaSettings) -> ssl.SSLContext:
-    """Create a TLS context with certificate verification, and a client certificate if one is configured.
-
-    Raises:
-        ConfigurationError: A certificate or key file cannot be read.
-    """
+    """Create a TLS context with certificate verification, and a client certificate if one is configured."""
     try:
         context = ssl.create_default_context(cafile=str(kafka.ssl_cafile) if kafka.ssl_cafile else None)
         if kafka.ssl_certfile:

@@ -31,12 +31,6 @@ class CoalescingProducer:
     """
 
     def __init__(self, producer: AckedProducer, send_seconds: float) -> None:
-        """Create a producer.
-
-        Args:
-            producer: Sends the combined records.
-            send_seconds: Deadline for the outcome of a record, including its wait for the previous request.
-        """
         self._producer = producer
         self._send_seconds = send_seconds
         self._lines: dict[TP, _Line] = {}
@@ -55,11 +49,9 @@ class CoalescingProducer:
         await self._producer.stop()
 
     async def send(self, records: Sequence[OutgoingRecord]) -> Outcomes:
-        """Send records and return an outcome for each: None if the broker has acknowledged the record, else the error.
+        """Send a single record whose partition is known in a request that it shares with other such calls, and others at once.
 
-        If the call has a single record whose partition is known, it shares a request with other such calls. Otherwise, its
-        records are sent immediately, in requests of their own. After ``send_seconds`` without an acknowledgement, the outcome
-        is a ``KafkaTimeoutError``, although the record may still be appended.
+        After ``send_seconds``, including the wait for the previous request, the outcome is a ``KafkaTimeoutError``.
         """
         tp = self._producer.next_partition(records[0]) if len(records) == 1 else None
         if tp is None:

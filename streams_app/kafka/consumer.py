@@ -102,8 +102,7 @@ class FoldingConsumer(Consumer):
     def on_buffer_full(self, tp: TP) -> None:
         """Do nothing: the ownership applies back-pressure, and Faust would resume partitions that the ownership has paused."""
 
-    def on_buffer_drop(self, tp: TP) -> None:
-        """Do nothing: the ownership applies back-pressure, and Faust would resume partitions that the ownership has paused."""
+    def on_buffer_drop(self, tp: TP) -> None: ...
 
     def resume_partitions(self, tps: Iterable[TP]) -> None:
         """Resume partitions and wake the reader, which would otherwise notice up to a second later."""
@@ -112,17 +111,12 @@ class FoldingConsumer(Consumer):
         self._thread.wake()
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
-        """Handle an assignment of partitions by Kafka.
-
-        An empty assignment is reported to the ownership here. Any other is reported by :meth:`perform_seek`, which Faust does not
-        call for an empty one.
-        """
+        """Report an empty assignment to the ownership; :meth:`perform_seek`, which Faust then does not call, reports any other."""
         await super().on_partitions_assigned(assigned, generation_id)
         if not assigned:
             self.on_assignment(generation_id)
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Commit and release partitions before another member gets them."""
         await self.on_revoke(revoked)
         await super().on_partitions_revoked(revoked)
 

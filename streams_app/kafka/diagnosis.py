@@ -35,12 +35,7 @@ NOT_ALLOWED: Final = (TopicAuthorizationFailedError, GroupAuthorizationFailedErr
 
 
 class ServerFinding(NamedTuple):
-    """The result of probing one server.
-
-    Attributes:
-        text: The result as text, with the setting to check.
-        is_certain: Whether the settings are wrong, so that a retry cannot help.
-    """
+    """The result of probing one server. If it is certain, the settings are wrong, and a retry cannot help."""
 
     text: str
     is_certain: bool
@@ -48,10 +43,6 @@ class ServerFinding(NamedTuple):
 
 async def why_unreachable(kafka: KafkaSettings, error: BaseException) -> StreamsAppError:
     """Return an error that explains why a client could not connect.
-
-    Args:
-        kafka: Settings of the connection.
-        error: Error of the client.
 
     Returns:
         A :class:`~streams_app.errors.ConfigurationError` if a right is missing, or a server shows that the settings are wrong and
@@ -98,14 +89,7 @@ async def _check_server(kafka: KafkaSettings, server: str) -> ServerFinding | No
 
 
 async def _probe(kafka: KafkaSettings, host: str, port: int) -> list[str] | None:
-    """Connect to a server with the configured options. If no password is configured, check whether the server requires one.
-
-    Returns:
-        If the server requires a password and none is configured, the SASL mechanisms that the server offers; else None.
-
-    Raises:
-        KafkaError, OSError, TimeoutError: The server denies access or does not answer.
-    """
+    """Connect to a server; return its SASL mechanisms if it requires a password and none is configured, else None."""
     options = {name: value for name, value in client_options(kafka).items() if name != "bootstrap_servers"}
     async with asyncio.timeout(ASK_SECONDS):
         connection: Any = await create_conn(host, port, request_timeout_ms=int(ASK_SECONDS * 1000), **options)

@@ -1,4 +1,7 @@
-"""The member of the consumer group of folds, which reads through Faust's consumer."""
+"""The member of the consumer group of folds, which reads through Faust's consumer.
+
+This module stands alone, because each implementation of the port has its own.
+"""
 
 from __future__ import annotations
 
@@ -20,41 +23,25 @@ class FaustGroupConsumer(KafkaRequests):
     """A :class:`streams_app.delivery.group_consumer.GroupConsumer` on Faust's consumer; calls of aiokafka run in its thread."""
 
     def __init__(self, consumer: Callable[[], FoldingConsumer], generation: Callable[[], int]) -> None:
-        """Create the member. Both arguments are functions, because Faust has no consumer and no generation before it starts.
-
-        Args:
-            consumer: Returns Faust's consumer.
-            generation: Returns the generation of the last assignment.
-        """
+        """Take functions, because Faust has no consumer and no generation before it starts."""
         self._consumer = consumer
         self._generation = generation
 
     @property
     def generation(self) -> int:
-        """Generation of the last assignment that Faust received."""
         return self._generation()
 
     @property
     def client(self) -> aiokafka.AIOKafkaConsumer | None:
-        """The aiokafka consumer that Faust's consumer uses; None before it is created."""
         return self._consumer().thread.client
 
     def assignment(self) -> set[TP]:
-        """Return the partitions in the last assignment that Faust received."""
         return {TP(*tp) for tp in self._consumer().assignment()}
 
     async def _asked(self, question: Callable[[aiokafka.AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
         return await self._consumer().thread.run(question)
 
     async def seek(self, tp: TP, offset: int) -> int:
-        """Seek a partition to an offset.
-
-        Returns:
-            The number of this seek. Batches that were fetched before it have another number, which shows that they are outdated.
-
-        Raises:
-            NotOwnerError: The partition is not assigned to this member.
-        """
         thread = self._consumer().thread
 
         async def move(consumer: aiokafka.AIOKafkaConsumer) -> int:
@@ -63,14 +50,11 @@ class FaustGroupConsumer(KafkaRequests):
         return await self._asked(move)
 
     def pause(self, tps: Collection[TP]) -> None:
-        """Pause fetching of partitions."""
         self._consumer().pause_partitions(_for_faust(tps))
 
     def resume(self, tps: Collection[TP]) -> None:
-        """Resume fetching of partitions immediately."""
         self._consumer().resume_partitions(_for_faust(tps))
 
 
 def _for_faust(tps: Collection[TP]) -> set[FaustTP]:
-    """Convert partitions to the type that Faust requires."""
     return {FaustTP(*tp) for tp in tps}

@@ -27,15 +27,9 @@ def take_fetched(
     records, so a seek cannot intervene.
 
     Args:
-        fetcher: The fetcher of an aiokafka consumer.
         active: Partitions to take records of. Fetched records of other assigned partitions remain in the consumer; those of
             partitions that are no longer assigned are discarded.
-        seek_numbers: Number of the last seek of each partition.
         room: Maximum number of records; a few more may be returned, because the batch of a partition is not split.
-        max_records: Maximum number of records of one partition; None for no limit.
-
-    Raises:
-        KafkaError: The broker answered with an error, or a record cannot be read.
     """
     batches: dict[TP, Batch] = {}
     for fetched in list(fetcher._records):
@@ -87,10 +81,7 @@ def is_behind(batches: Iterable[Batch]) -> bool:
 
 
 def view_of(consumer: AIOKafkaConsumer | None, tp: TP) -> tuple[ReaderView, int | None]:
-    """Return the end offsets in a partition's last fetch reply, and the position of its reader.
-
-    The position is None while it is unknown. Safe to call from any thread.
-    """
+    """Return the end offsets in a partition's last fetch reply, and the position of its reader."""
     subscription = consumer._subscription.subscription if consumer is not None else None
     assignment = subscription.assignment if subscription is not None else None
     if assignment is None or tp not in assignment.tps:
@@ -103,10 +94,7 @@ def view_of(consumer: AIOKafkaConsumer | None, tp: TP) -> tuple[ReaderView, int 
 
 
 def stable_offset(state: Any) -> int | None:
-    """Return the last stable offset in a partition's last fetch reply; None before the first reply.
-
-    If the reply has no last stable offset, return its high watermark.
-    """
+    """Return the last stable offset in a partition's last fetch reply, or else its high watermark; None before the first reply."""
     lso, highwater = state.lso, state.highwater
     if lso is not None and lso >= 0:
         return int(lso)
@@ -114,14 +102,7 @@ def stable_offset(state: Any) -> int | None:
 
 
 def seek_and_count(consumer: AIOKafkaConsumer, seek_numbers: MutableMapping[TP, int], tp: TP, offset: int) -> int:
-    """Seek a partition to an offset, and count the seek.
-
-    Returns:
-        The number of this seek. Batches that were fetched before it have another number, which shows that they are outdated.
-
-    Raises:
-        NotOwnerError: The partition is not assigned to this member.
-    """
+    """Seek a partition and return the number of the seek, see :meth:`.GroupConsumer.seek`."""
     try:
         consumer.seek(TopicPartition(tp.topic, tp.partition), offset)
     except IllegalStateError as error:

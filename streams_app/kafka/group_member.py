@@ -72,9 +72,7 @@ class GroupMember(KafkaRequests, ConsumerRebalanceListener):
         """Create a member, without connecting.
 
         Args:
-            settings: Settings of the application.
             group: Short name of the group, whose full name is ``<app_id>.<group>``.
-            topics: Topics to read.
             release_seconds: Timeout of the release of partitions before the client is recreated. The rebalance timeout is at least
                 twice as long.
             last_release_seconds: Timeout of the release at the shutdown of the worker; None for ``release_seconds``.
@@ -96,12 +94,7 @@ class GroupMember(KafkaRequests, ConsumerRebalanceListener):
     # ---- membership
 
     async def run(self, ownership: Ownership, stop: asyncio.Event) -> None:
-        """Run as a member of the group until the worker stops; then commit and leave the group. Errors are retried, not raised.
-
-        Args:
-            ownership: Owns the partitions of this member.
-            stop: Set when the worker stops.
-        """
+        """Run as a member of the group until the worker stops; then commit and leave the group. Errors are retried, not raised."""
         self._ownership = ownership
         while not stop.is_set():
             wait_ms = 0
@@ -178,11 +171,7 @@ class GroupMember(KafkaRequests, ConsumerRebalanceListener):
                 self.outage.succeeded()
 
     async def _fetch_once(self, ownership: Ownership) -> None:
-        """Deliver fetched records; if there are none, wait for them for at most :data:`POLL_SECONDS`.
-
-        Raises:
-            KafkaError: aiokafka has failed with an error from which it does not recover.
-        """
+        """Deliver fetched records; if there are none, wait for them for at most :data:`POLL_SECONDS`."""
         consumer = self._connected()
         consumer._coordinator.check_errors()
         fetcher = consumer._fetcher
@@ -209,12 +198,10 @@ class GroupMember(KafkaRequests, ConsumerRebalanceListener):
     # ---- rebalance
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """Commit and release partitions before another member gets them."""
         if self._ownership is not None:
             await self._ownership.revoked([TP(*tp) for tp in revoked])
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Pause assigned partitions, and start to claim them."""
         self.pause([TP(*tp) for tp in assigned])
         if self._ownership is not None:
             self._ownership.assigned(self.generation)
@@ -229,23 +216,13 @@ class GroupMember(KafkaRequests, ConsumerRebalanceListener):
 
     @property
     def client(self) -> AIOKafkaConsumer | None:
-        """The current aiokafka consumer; None while it is being recreated."""
         return self._consumer
 
     def assignment(self) -> set[TP]:
-        """Return the partitions that the group has assigned to this member; safe to call from any thread."""
         consumer = self._consumer
         return {TP(*tp) for tp in consumer.assignment()} if consumer is not None else set()
 
     async def seek(self, tp: TP, offset: int) -> int:
-        """Seek a partition to an offset.
-
-        Returns:
-            The number of this seek. Batches that were fetched before it have another number, which shows that they are outdated.
-
-        Raises:
-            NotOwnerError: The partition is not assigned to this member.
-        """
         return seek_and_count(self._connected(), self._seek_numbers, tp, offset)
 
     def pause(self, tps: Collection[TP]) -> None:
@@ -262,15 +239,10 @@ class GroupMember(KafkaRequests, ConsumerRebalanceListener):
             notify_waiters(consumer)
 
     async def unread_ranges(self, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
-        """Return the position and the high watermark of each partition; the offsets between them are not read yet.
-
-        Args:
-            positions: Position of each partition. A negative position is replaced by the committed offset, or by the first offset
-                if there is no commit.
+        """Return the position and the high watermark of each partition, see :func:`.unread_ranges_of`.
 
         Raises:
             NotOwnerError: The member is not connected.
-            KafkaError, TimeoutError: The broker does not answer.
         """
         return await self._asked(lambda consumer: unread_ranges_of(consumer, positions))
 
@@ -318,11 +290,6 @@ async def attempt(call: Coroutine[Any, Any, Any], seconds: float, what: str) -> 
 
     A cancellation within ``call`` also counts as a failure, because closing a client cancels tasks that other code awaits. A
     cancellation of the caller is raised.
-
-    Args:
-        call: The step.
-        seconds: Timeout.
-        what: Name of the step, for the log.
     """
     try:
         await asyncio.wait_for(call, seconds)

@@ -26,14 +26,7 @@ COMMITS_SECONDS = 15.0
 
 @asynccontextmanager
 async def in_group(kafka: KafkaSettings, group: str) -> AsyncIterator[AIOKafkaConsumer]:
-    """Connect a consumer that can commit while the group has no members; stop it at the end of the ``async with`` block.
-
-    The consumer does not join the group.
-
-    Raises:
-        TryAgainError: The broker cannot be reached.
-        ConfigurationError: The broker denies access.
-    """
+    """Connect a consumer that can commit while the group has no members, without joining it; stop it at the end of the block."""
     consumer = AIOKafkaConsumer(**client_options(kafka), group_id=group, enable_auto_commit=False, isolation_level="read_committed")
     try:
         try:
@@ -47,17 +40,10 @@ async def in_group(kafka: KafkaSettings, group: str) -> AsyncIterator[AIOKafkaCo
 
 
 async def commits_in(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, tps: Iterable[TP]) -> dict[TP, PartitionCommit]:
-    """Return the commit of a group in each partition; partitions without a commit are left out.
-
-    Args:
-        kafka: Settings of the broker.
-        consumer: A consumer from :func:`in_group`.
-        group: Name of its group, for messages.
-        tps: The partitions.
+    """Return the commits of a group, read by a consumer from :func:`in_group`; partitions without a commit are left out.
 
     Raises:
         TryAgainError: The broker does not answer in time, which does not mean that there is no commit.
-        ConfigurationError: A right is missing.
     """
     try:
         async with asyncio.timeout(COMMITS_SECONDS):
@@ -73,13 +59,7 @@ async def commits_in(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: st
 
 
 async def move(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, offsets: Mapping[TP, PartitionCommit]) -> None:
-    """Commit offsets for a group without members, all partitions in one request.
-
-    Args:
-        kafka: Settings of the broker.
-        consumer: A consumer from :func:`in_group`.
-        group: Name of its group, for messages.
-        offsets: Offset and metadata to commit in each partition; if it is empty, nothing is sent.
+    """Commit offsets for a group without members by a consumer from :func:`in_group`, all partitions in one request.
 
     Raises:
         ConfigurationError: The group has members, or a right is missing.

@@ -37,15 +37,11 @@ async def ask_offsets(
     """Query all leaders for the first or the end offset of their partitions. Store each reply even if another leader fails.
 
     Args:
-        client: An aiokafka client of any kind.
         leaders: Node id of the leader of each partition; None or negative if it has no leader.
         which: :data:`LATEST` or :data:`EARLIEST`.
         found: Receives the offset of each partition.
         isolation: Which end offset is returned for :data:`LATEST`: the last stable offset for :data:`READ_COMMITTED`, the high
             watermark for :data:`READ_UNCOMMITTED`.
-
-    Raises:
-        KafkaError: A leader has not answered, or returned an error.
     """
     by_leader: dict[int | None, list[tuple[TP, tuple[int, int]]]] = defaultdict(list)
     for tp, leader in leaders.items():
@@ -57,11 +53,7 @@ async def ask_offsets(
 
 
 async def high_watermarks(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the high watermark of each partition, regardless of the isolation level of the consumer.
-
-    Raises:
-        KafkaError: The broker does not answer, or returned an error.
-    """
+    """Return the high watermark of each partition, regardless of the isolation level of the consumer."""
     client: AIOKafkaClient = consumer._client
     found: dict[TP, int] = {}
     await ask_offsets(client, {TP(*tp): client.cluster.leader_for_partition(tp) for tp in tps}, LATEST, found, READ_UNCOMMITTED)

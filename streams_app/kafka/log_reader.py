@@ -46,12 +46,7 @@ async def log_reader(
     *,
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """Connect a consumer that reads partitions of a topic without a group; stop it at the end of the ``async with`` block.
-
-    Raises:
-        TryAgainError: Kafka does not answer.
-        ConfigurationError: The right to read the topic is missing.
-    """
+    """Connect a consumer that reads partitions of a topic without a group; stop it at the end of the ``async with`` block."""
     consumer = AIOKafkaConsumer(
         **client_options(kafka),
         client_id="streams-app-reader",
@@ -79,9 +74,6 @@ async def stable_ends(consumer: AIOKafkaConsumer, tps: Sequence[TopicPartition])
     """Seek each partition to its end, and return the last stable offset of each from the fetch that follows.
 
     A query for the end of a partition does not suffice: the embedded broker would return the first offset of the last batch.
-
-    Raises:
-        TryAgainError: The broker does not answer.
     """
     for tp, end in (await consumer.end_offsets(tps)).items():
         consumer.seek(tp, end)
@@ -94,18 +86,13 @@ async def stable_ends(consumer: AIOKafkaConsumer, tps: Sequence[TopicPartition])
 
 
 async def read_ranges(consumer: AIOKafkaConsumer, ranges: Mapping[TP, tuple[int, int]]) -> AsyncGenerator[Batch, None]:
-    """Yield the records of the given ranges in batches, and pause each partition whose range is read.
+    """Yield records in batches, read by a consumer from :func:`log_reader`, and pause each partition whose range is read.
 
     The ``end`` of the last batch of a partition may lie beyond the range. If the caller pauses a partition, the rest of the
     partition's range is skipped.
 
     Args:
-        consumer: A consumer from :func:`log_reader`.
         ranges: Range of each assigned partition: its first offset, and the offset after its last one.
-
-    Raises:
-        TryAgainError: The broker stopped answering.
-        KafkaError: The broker answered with an error, or a record cannot be read.
     """
     unread = {tp for tp, (begin, end) in ranges.items() if begin < end}
     consumer.pause(*(tp for tp in consumer.assignment() if TP(*tp) not in unread))

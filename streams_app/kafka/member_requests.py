@@ -36,10 +36,7 @@ _NOT_OWNER: Final = (IllegalGenerationError, UnknownMemberIdError, RebalanceInPr
 
 
 async def committed_of(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> dict[TP, PartitionCommit]:
-    """Read the group's commit in each partition from the broker, not from the client's cache.
-
-    Partitions without a commit are left out.
-    """
+    """Read the group's commits from the broker, not from the client's cache; partitions without a commit are left out."""
     asked = [TopicPartition(*tp) for tp in tps]
     found = await consumer._coordinator.fetch_committed_offsets(asked)
     return {
@@ -51,12 +48,8 @@ async def unread_ranges_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, in
     """Return the position and the high watermark of each partition; the offsets between them are not read yet.
 
     Args:
-        consumer: A connected consumer.
         positions: Position of each partition. A negative position is replaced by the committed offset, or by the first offset
             if there is no commit.
-
-    Raises:
-        KafkaError: The broker does not answer.
     """
     tps = [TopicPartition(*tp) for tp in positions]
     unknown = [tp for tp, position in positions.items() if position < 0]
@@ -72,16 +65,10 @@ async def unread_ranges_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, in
 
 
 async def commit_as(consumer: AIOKafkaConsumer, positions: Mapping[TP, PartitionCommit], member: Member) -> None:
-    """Commit as a member of a given generation; while the coordinator moves, retry.
+    """Commit as :meth:`.GroupConsumer.commit` promises; while the coordinator moves, retry.
 
-    aiokafka's own commit uses the current generation and is repeated after a rejoin, so the broker would accept the offset of a
-    partition that was revoked in between. This request always contains the given generation. It is repeated only if the broker has
-    rejected it or it was not sent. If an unanswered request were repeated, the broker might execute it twice, the second time after
-    a newer commit.
-
-    Raises:
-        NotOwnerError: The broker rejected the commit because the group rebalances, or has continued without this member.
-        KafkaError: The broker did not answer, or returned a permanent error; the outcome is unknown.
+    The request is repeated only if the broker has rejected it or it was not sent. If an unanswered request were repeated, the
+    broker might execute it twice, the second time after a newer commit.
     """
     coordinator: Any = consumer._coordinator
     request = _commit_request(coordinator.group_id, positions, member)

@@ -43,11 +43,7 @@ PROVIDER_SETTING: Final = "kafka.sasl_oauth_token_provider"
 
 
 class TokenUnavailableError(KafkaError):
-    """No token could be obtained; aiokafka treats this as a failed connection.
-
-    Attributes:
-        is_certain: Whether the setting is wrong, so that a retry cannot help.
-    """
+    """No token could be obtained; aiokafka treats this as a failed connection. If it is certain, a retry cannot help."""
 
     def __init__(self, text: str, *, is_certain: bool = False) -> None:
         super().__init__(text)
@@ -73,12 +69,7 @@ class TokenCache:
     """Caches the token of one file, command or function for all connections of this process; safe to use from any thread."""
 
     def __init__(self, fetch: Callable[[], Token], clock: Clock | None = None) -> None:
-        """Create an empty cache.
-
-        Args:
-            fetch: Obtains a new token. It may block, and raises :class:`TokenUnavailableError`.
-            clock: The wall clock.
-        """
+        """Create an empty cache; ``fetch`` obtains a new token, may block, and raises :class:`TokenUnavailableError`."""
         self._fetch = fetch
         self._clock = clock or SystemClock()
         self._lock = Lock()
@@ -86,11 +77,7 @@ class TokenCache:
         self._reusable_until_ms = 0
 
     def get(self) -> Token:
-        """Return the current token; obtain a new one if most of its lifetime has passed or its expiry is unknown.
-
-        Raises:
-            TokenUnavailableError: No token could be obtained.
-        """
+        """Return the current token; obtain a new one if most of its lifetime has passed or its expiry is unknown."""
         with self._lock:
             now_ms = self._clock.now_ms()
             if self._token is None or now_ms >= self._reusable_until_ms:
@@ -109,20 +96,10 @@ class TokenProvider(AbstractTokenProvider):
     """Provides aiokafka with tokens from the file, command or function that the ``[kafka]`` settings name."""
 
     def __init__(self, kafka: KafkaSettings) -> None:
-        """Create the provider from the settings.
-
-        Raises:
-            ConfigurationError: The token provider cannot be imported, or is not a function.
-        """
         self._cache = _cache_of(kafka.sasl_oauth_token_file, kafka.sasl_oauth_token_command, kafka.sasl_oauth_token_provider)
         self._extensions = dict(kafka.sasl_oauth_extensions)
 
     async def token(self) -> str:
-        """Return a token for one connection.
-
-        Raises:
-            TokenUnavailableError: No token could be obtained.
-        """
         found = await asyncio.get_running_loop().run_in_executor(None, self._cache.get)
         return found.text
 
@@ -131,7 +108,6 @@ class TokenProvider(AbstractTokenProvider):
         return self._extensions
 
     def forget(self) -> None:
-        """Discard the current token, so that the next connection obtains a new one."""
         self._cache.forget()
 
 
@@ -141,9 +117,6 @@ def rejected_text(kafka: KafkaSettings, error: BaseException) -> tuple[str, bool
     Returns:
         The explanation, which contains the setting to check and the claims of the token; and whether the settings are wrong. If
         the token has expired, the second value is False, because a retry may obtain a new token; otherwise it is True.
-
-    Raises:
-        TokenUnavailableError: The provider returned no usable token.
     """
     found = _cache_of(kafka.sasl_oauth_token_file, kafka.sasl_oauth_token_command, kafka.sasl_oauth_token_provider).get()
     token = _with_expiry(found.text, found.expires_ms)
@@ -227,12 +200,7 @@ def _call(function: Callable[[], Any]) -> Token:
 
 
 def _checked(text: object, label: str) -> str:
-    """Check a token and return it without surrounding white space.
-
-    Raises:
-        TokenUnavailableError: The token is not text, is empty or too long, or has characters that a header cannot contain (RFC
-            6750).
-    """
+    """Return a token without surrounding white space, if a header can contain it (RFC 6750)."""
     if not isinstance(text, str):
         raise TokenUnavailableError(
             f"{label} must be text, not {type(text).__name__}; an async function is not called", is_certain=True
@@ -255,10 +223,7 @@ def _with_expiry(token: str, expires_ms: int | None) -> Token:
 
 
 def _claims(token: str) -> dict[str, Any]:
-    """Return the claims of a token without verifying them; empty if the token is not a JWT.
-
-    Use them only for messages, and to learn when the token expires.
-    """
+    """Return the claims of a token, which are not verified, for messages and its expiry; empty if the token is not a JWT."""
     try:
         claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
     except jwt.InvalidTokenError:

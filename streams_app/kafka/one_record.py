@@ -22,14 +22,7 @@ MAX_WAIT_MS: Final = 100
 
 
 async def checksum_at(consumer: AIOKafkaConsumer, tp: TP, offset: int) -> int:
-    """Return the checksum of the record at an offset; :data:`.GONE` if it was removed.
-
-    Return :data:`.OTHER` if the log ends before the offset, or has a transaction marker there. Call this function on the event loop
-    of the consumer.
-
-    Raises:
-        KafkaError: The broker does not answer, or returned an error.
-    """
+    """Implement :meth:`.GroupConsumer.checksum_at`; call this function on the event loop of the consumer."""
     key = TopicPartition(*tp)
     client = consumer._client
     leader = client.cluster.leader_for_partition(key)

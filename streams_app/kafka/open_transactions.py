@@ -47,13 +47,7 @@ class TopicReader(NamedTuple):
 
 
 def hidden_text(tp: TP, offsets: int, stable: int) -> str:
-    """Return a text for messages, which says how many offsets an open transaction hides, and from which offset on.
-
-    Args:
-        tp: The partition.
-        offsets: Number of hidden offsets.
-        stable: First hidden offset: the last stable offset of the partition.
-    """
+    """Return a text for messages, which says how many offsets an open transaction hides, and from which offset on."""
     return f"an open transaction hides {counted(offsets, 'offset')} of {tp} from offset {stable} on"
 
 
@@ -67,13 +61,7 @@ class OpenTransactions:
         self._topics: dict[str, set[str]] = defaultdict(set)
 
     def observe(self, reader: str, views: Mapping[TP, ReaderView], now_ms: int) -> None:
-        """Set the gauges of a consumer group, and report transactions that stay open for 10 s.
-
-        Args:
-            reader: Name of the consumer group within the application.
-            views: End offsets in the last fetch reply of each partition of the group.
-            now_ms: Wall clock.
-        """
+        """Set the gauges of a consumer group, and report transactions that stay open for 10 s."""
         of_reader = self._open[reader]
         for tp in of_reader.keys() - views.keys():
             del of_reader[tp]  # the partition was assigned to another worker

@@ -54,7 +54,6 @@ def _shifted(lanes: int, bits: int, one: int) -> int:
 
     Args:
         lanes: One integer that contains a value below 2**32 in each lane.
-        bits: Number of bits to shift by.
         one: An integer with the value 1 in each lane.
     """
     return lanes >> bits & one * (_MASK >> bits)

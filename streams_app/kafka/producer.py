@@ -26,8 +26,7 @@ LINGER_MS = 5
 START_SECONDS = 15.0
 
 
-def _nobody(_: str, __: str | None) -> None:
-    """Ignore the fault of a topic; this is the default of ``report_fault``."""
+def _nobody(_: str, __: str | None) -> None: ...
 
 
 class AckedProducer:
@@ -48,10 +47,7 @@ class AckedProducer:
         """Create a producer, without connecting.
 
         Args:
-            kafka: Settings of the connection.
-            client_id: Name of this client in the broker's log.
             report_fault: Called with a topic and a text about its fault; with None once the topic has no fault.
-            send_seconds: Deadline of every send.
             linger_ms: Time for which a send waits for records of other partitions, to share a request with them.
         """
         self._kafka = kafka
@@ -84,12 +80,7 @@ class AckedProducer:
         return None if partition is None else TP(record.topic, partition)
 
     async def send(self, records: Sequence[OutgoingRecord]) -> Outcomes:
-        """Produce records and wait for all acknowledgements, for at most ``send_seconds``.
-
-        Returns:
-            One entry per record: None if the broker has acknowledged it, else the error. After an error, the record may still have
-            been appended; the caller retries it under the same id.
-        """
+        """Produce records and wait for all acknowledgements, for at most ``send_seconds``."""
         by_topic: dict[str, list[int]] = defaultdict(list)
         for position, record in enumerate(records):
             by_topic[record.topic].append(position)

@@ -25,11 +25,7 @@ CALL_SECONDS: Final = 10.0
 
 
 async def in_time(question: Coroutine[Any, Any, T]) -> T:
-    """Await a request to the broker for at most :data:`CALL_SECONDS`.
-
-    Raises:
-        TimeoutError: The request took too long; its outcome is unknown.
-    """
+    """Await a request to the broker for at most :data:`CALL_SECONDS`."""
     try:
         async with asyncio.timeout(CALL_SECONDS):
             return await question
@@ -60,47 +56,28 @@ class KafkaRequests(ABC):
         return "" if coordinator is None else str(coordinator.member_id)
 
     def partition_count(self, topic: str) -> int:
-        """Return the number of partitions of a topic according to the client's metadata; 1 if the metadata lacks the topic."""
         partitions = self.client.partitions_for_topic(topic) if self.client is not None else None
         return len(partitions) if partitions else 1
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        """Return the end offsets in a partition's last fetch reply, and the position of its reader.
-
-        The position is None while it is unknown. Safe to call from any thread.
-        """
         return view_of(self.client, tp)
 
     async def topic_id(self, topic: str) -> str:
-        """Return the id that the broker gave the topic when it was created; "" if the broker has no topic ids."""
         return (await self._asked(lambda consumer: topic_ids(consumer._client, [topic])))[topic]
 
     async def committed(self, tp: TP) -> PartitionCommit | None:
-        """Read the committed offset and metadata of a partition from the broker; None if the group has not committed any."""
         return (await self._asked(lambda consumer: committed_of(consumer, [tp]))).get(tp)
 
     async def commits(self, topic: str) -> dict[int, PartitionCommit]:
-        """Read the group's commits for a topic from the broker, and return them by partition number.
-
-        Partitions without a commit are left out.
-        """
-
         async def ask(consumer: AIOKafkaConsumer) -> dict[TP, PartitionCommit]:
             return await committed_of(consumer, [TP(topic, number) for number in consumer.partitions_for_topic(topic) or ()])
 
         return {tp.partition: commit for tp, commit in (await self._asked(ask)).items()}
 
     async def commit(self, positions: Mapping[TP, PartitionCommit], claim: Member) -> None:
-        """Commit offsets under the generation and member id of a claim.
-
-        Raises:
-            NotOwnerError: Kafka rejected the commit.
-            KafkaError, TimeoutError: The outcome is unknown; a low watermark may be committed again at any time.
-        """
         await self._asked(lambda consumer: commit_as(consumer, positions, claim))
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
-        """Return the first offset and the last stable offset of a partition's log, in this order."""
         key = TopicPartition(*tp)
 
         async def ask(consumer: AIOKafkaConsumer) -> tuple[int, int]:
@@ -109,18 +86,12 @@ class KafkaRequests(ABC):
         return await self._asked(ask)
 
     async def checksum_at(self, tp: TP, offset: int) -> int:
-        """Return the checksum of the record at an offset; :data:`.GONE` if the record was removed.
-
-        Return :data:`.OTHER` if the log ends before the offset, or has a transaction marker there.
-        """
         return await self._asked(lambda consumer: checksum_at(consumer, tp, offset))
 
     async def incarnations(self, topic: str) -> dict[int, Incarnation]:
-        """Return the topic id and leader epoch of each partition, by partition number; empty before Kafka 2.8."""
         return await self._asked(lambda consumer: incarnations(consumer._client, topic))
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:
-        """Return an offset from which to read all records with timestamps >= ``time_ms``; the end of the log if there are none."""
         key = TopicPartition(*tp)
 
         async def ask(consumer: AIOKafkaConsumer) -> int:

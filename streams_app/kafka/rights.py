@@ -52,14 +52,7 @@ Granted = frozenset[Right] | None
 
 
 class RequiredRight(NamedTuple):
-    """A right that a client needs.
-
-    Attributes:
-        right: The operation.
-        kind: Kind of the resource: ``topic`` or ``group``.
-        name: Name of the resource.
-        why: Purpose of the right.
-    """
+    """A right that a client needs on a resource, whose kind is ``topic`` or ``group``."""
 
     right: Right
     kind: str
@@ -70,7 +63,6 @@ class RequiredRight(NamedTuple):
         return f"missing right: {self.right} on {self.kind} {self.name} ({self.why})"
 
     def command(self, kafka: KafkaSettings) -> str:
-        """Return the ``kafka-acls`` command that grants the right."""
         return grant_command(kafka, self.right, self.kind, self.name)
 
 
@@ -81,11 +73,7 @@ def grant_command(kafka: KafkaSettings, right: Right, kind: str, name: str) -> s
 
 
 async def missing_of(client: AIOKafkaAdminClient, needed: Iterable[RequiredRight]) -> list[RequiredRight]:
-    """Return the needed rights that are certainly missing. Each right is returned once, with all its purposes.
-
-    Raises:
-        KafkaError: The broker does not answer.
-    """
+    """Return the needed rights that are certainly missing. Each right is returned once, with all its purposes."""
     whys: dict[tuple[Right, str, str], list[str]] = {}
     for right, kind, name, why in needed:
         whys.setdefault((right, kind, name), []).append(why)
@@ -103,10 +91,6 @@ async def require_kafka_rights(client: AIOKafkaAdminClient, kafka: KafkaSettings
     """Check that the broker grants the needed rights.
 
     A missing right is an error and not an outage, because waiting does not grant it.
-
-    Raises:
-        ConfigurationError: Rights are missing; the error lists the commands that grant them.
-        KafkaError: The broker does not answer.
     """
     if missing := await missing_of(client, needed):
         raise ConfigurationError([f"{one}: {one.command(kafka)}" for one in missing])
@@ -117,9 +101,6 @@ async def rights_on_topics(client: Client, topics: Sequence[str]) -> dict[str, G
 
     The rights are empty for a topic that the broker hides from this user, and None if they are unknown. Topics that do not exist
     are left out. Before Kafka 2.8, the result is empty.
-
-    Raises:
-        KafkaError: The broker does not answer.
     """
     answer = await described(client, topics, with_rights=True) if topics else None
     return {
@@ -130,10 +111,7 @@ async def rights_on_topics(client: Client, topics: Sequence[str]) -> dict[str, G
 
 
 async def rights_on_groups(client: AIOKafkaAdminClient, groups: Sequence[str]) -> dict[str, Granted]:
-    """Return the rights of this user on each group, by the name of the group; None if they are unknown.
-
-    Groups without members or commits are included.
-    """
+    """Return the rights of this user on each group, by name; None if unknown. Groups without members or commits are included."""
     return dict(zip(groups, await asyncio.gather(*(_on_group(client, group) for group in groups)), strict=True))
 
 

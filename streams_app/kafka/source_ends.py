@@ -38,9 +38,7 @@ class SourceEnds:
     Attributes:
         ends: Last stable offset of each partition.
         high: High watermark of each partition.
-        begins: First offset of each partition.
         committed: Last commit of the consumer group ``group`` in each partition.
-        missing: Topics that do not exist.
     """
 
     def __init__(self, kafka: KafkaSettings, group: str, topics: Sequence[str]) -> None:

@@ -9,10 +9,7 @@ from faust.tables.manager import TableManager
 
 
 class EmptyTableManager(TableManager):
-    """A table manager without tables.
-
-    Faust waits one second for tables before it subscribes to topics, which would delay a worker needlessly.
-    """
+    """A table manager without tables, for which Faust would wait one second before it subscribes to topics."""
 
     async def on_start(self) -> None:
         """Report at once that all tables are registered, and start Faust's service that resumes partitions after a rebalance."""

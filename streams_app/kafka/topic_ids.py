@@ -119,19 +119,11 @@ class Client(Protocol):
     def get_random_node(self) -> int | None:
         """Return the id of a known broker; None if no broker is known."""
 
-    async def send(self, node_id: int, request: Any) -> Any:
-        """Send a request to a broker and return its response."""
+    async def send(self, node_id: int, request: Any) -> Any: ...
 
 
 async def topic_ids(client: Client, topics: Sequence[str]) -> dict[str, str]:
-    """Return the id that the broker gave each topic when the topic was created, as text. The query creates no topic.
-
-    Args:
-        client: A connected client: the ``_client`` of a consumer or of an admin client.
-        topics: Names of the topics.
-
-    Returns:
-        Id of each topic by its name; :data:`UNKNOWN` if the broker is older than Kafka 2.8 and has no topic ids.
+    """Return each topic's id by name, as text; :data:`UNKNOWN` before Kafka 2.8. The query creates no topic.
 
     Raises:
         KafkaError: The broker is not available, or a topic does not exist.
@@ -140,11 +132,7 @@ async def topic_ids(client: Client, topics: Sequence[str]) -> dict[str, str]:
 
 
 async def incarnations(client: Client, topic: str) -> dict[int, Incarnation]:
-    """Return the topic id and leader epoch of each partition, by partition number; empty before Kafka 2.8.
-
-    Raises:
-        KafkaError: The broker is not available, or the topic does not exist.
-    """
+    """Return the topic id and leader epoch of each partition, by partition number; empty before Kafka 2.8."""
     found, epochs = (await _asked(client, [topic]))[topic]
     return {number: Incarnation(found, epoch) for number, epoch in epochs.items()}
 
@@ -164,16 +152,7 @@ async def _asked(client: Client, topics: Sequence[str]) -> dict[str, tuple[str, 
 
 
 async def described(client: Client, topics: Sequence[str], *, with_rights: bool = False) -> list[Any] | None:
-    """Return a tuple with the fields of ``_TOPIC`` for each topic; None before Kafka 2.8. The query creates no topic.
-
-    Args:
-        client: A connected client.
-        topics: Names of the topics.
-        with_rights: Whether the broker also returns the operations on each topic that this user may perform.
-
-    Raises:
-        KafkaError: The broker is not available.
-    """
+    """Return a tuple with the fields of ``_TOPIC`` for each topic; None before Kafka 2.8. The query creates no topic."""
     node = client.get_random_node()
     if node is None:
         raise NodeNotReadyError("no broker is known")

@@ -61,9 +61,7 @@ class OpenProducer:
     """An aiokafka producer and the sends that use it.
 
     Attributes:
-        producer: The started producer.
         buffer_locks: Lock for each partition, which allows only one batch of the partition at a time to wait for buffer space.
-        users: Number of pending sends.
         is_retired: Whether new sends must not use it; it is closed when its last pending send ends.
     """
 
@@ -83,14 +81,6 @@ class TopicProducer:
         report_fault: Callable[[str, str | None], None],
         send_seconds: float = SEND_SECONDS,
     ) -> None:
-        """Create a producer, without connecting.
-
-        Args:
-            topic: Name of the topic.
-            opener: Creates and starts an aiokafka producer.
-            report_fault: Called with the topic and a text about its fault; with None once the topic has no fault.
-            send_seconds: Deadline of every send.
-        """
         self._topic = topic
         self._opener = opener
         self._report_fault = report_fault
@@ -104,8 +94,6 @@ class TopicProducer:
     def next_partition(self, record: OutgoingRecord) -> int | None:
         """Return the partition to which a record would be sent; None if the number of partitions is not known yet.
 
-        A send asks the broker for that number; after a failed send, it is unknown until the next one.
-
         Records with neither a partition nor a key go to the partitions in rotation; each call advances the rotation.
         """
         if record.partition is not None or self._opened is None:
@@ -114,7 +102,6 @@ class TopicProducer:
         return self._partitions([record], len(numbers))[0] if numbers else None
 
     async def send(self, records: Sequence[OutgoingRecord]) -> Outcomes:
-        """Produce records and wait for acknowledgements; return an outcome for each: None if acknowledged, else the error."""
         late = KafkaTimeoutError(f"not acknowledged within {self._send_seconds:g} s")
         outcomes: Outcomes = [late] * len(records)
         opened: OpenProducer | None = None
@@ -143,12 +130,10 @@ class TopicProducer:
         return list(outcomes)  # a copy, because late acknowledgements still change the list
 
     def clear_faults(self) -> None:
-        """Report that the topic has no fault; a send that fails later reports one again."""
         self._failing_partitions.clear()
         self._report_fault(self._topic, None)
 
     async def stop(self) -> None:
-        """Close the producer; pending sends fail."""
         opened, self._opened = self._opened, None
         if opened is not None:
             await end(opened.producer)
@@ -177,13 +162,6 @@ class TopicProducer:
             task.add_done_callback(self._ending.discard)
 
     async def _partition_count(self, producer: AIOKafkaProducer) -> int:
-        """Return the number of partitions of the topic.
-
-        Raises:
-            UnknownTopicOrPartitionError: The topic does not exist.
-            TopicAuthorizationFailedError: The right to produce to it is missing.
-            KafkaConnectionError: No broker answers.
-        """
         client, has_answer = producer.client, True
         for _ in range(LOOKUPS):
             numbers = client.cluster.partitions_for_topic(self._topic)
@@ -241,7 +219,6 @@ class TopicProducer:
         return found
 
     async def _send_all(self, opened: OpenProducer, batches: Iterable[ProducerBatch], outcomes: Outcomes) -> None:
-        """Send batches, in order within each partition, and set the outcome of each record."""
         queues: dict[int, list[ProducerBatch]] = {}
         for batch in batches:
             queues.setdefault(batch.partition, []).append(batch)

@@ -18,9 +18,7 @@ from streams_app.kafka.patches.record_batches import use_record_batches
 
 
 def install() -> None:
-    """Patch all Kafka clients of this process; the modules of this folder describe the patches.
-
-    Further calls have no effect.
+    """Patch all Kafka clients of this process. Further calls have no effect.
 
     Raises:
         ConfigurationError: The installed versions lack a name that the patches use; no patch was applied.

@@ -27,10 +27,7 @@ def _closing(send: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def expect_losses() -> None:
-    """Patch aiokafka in this process: a write to a connection that was lost raises ``KafkaConnectionError``, not ``RuntimeError``.
-
-    Further calls have no effect.
-    """
+    """Patch the connections of this process. Further calls have no effect."""
     for name in ("send", "_send_sasl_token"):
         send = getattr(AIOKafkaConnection, name)
         if not hasattr(send, "__wrapped__"):

@@ -34,11 +34,9 @@ class Buffers:
         self._free: list[bytearray] = []
 
     def take(self) -> bytearray:
-        """Return the most recently freed buffer, or a new one."""
         return self._free.pop() if self._free else bytearray(LEAST_BUFFER_BYTES)
 
     def give_back(self, buffer: bytearray) -> None:
-        """Return a buffer to the pool, unless it is too large or the pool is full."""
         if len(self._free) < KEPT_BUFFERS and len(buffer) < KEPT_BUFFER_BYTES:
             self._free.append(buffer)
 
@@ -62,12 +60,7 @@ class Frames(asyncio.BufferedProtocol):
         self._waiter: asyncio.Future[None] | None = None
 
     async def read(self, n: int) -> bytes:
-        """Return the next part that aiokafka reads: four bytes with the length of the reply, or the reply.
-
-        Raises:
-            IncompleteReadError: The connection has ended.
-            OSError: The connection was lost.
-        """
+        """Return the next part that aiokafka reads: four bytes with the length of the reply, or the reply."""
         while not self._parts:
             self._check(n)
             self._waiter = asyncio.get_running_loop().create_future()
@@ -82,7 +75,6 @@ class Frames(asyncio.BufferedProtocol):
             raise asyncio.IncompleteReadError(b"", size)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return buffer space for the rest of the current reply, or for the next one."""
         if self._buffer is None:
             self._buffer = self._buffers.take()
         # Grow in steps, not at once to the length in the reply: in another protocol, those bytes may mean a gigabyte.
@@ -95,7 +87,7 @@ class Frames(asyncio.BufferedProtocol):
         return memoryview(self._buffer)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass complete replies to the reader, after ``nbytes`` were received.
+        """Pass complete replies to the reader.
 
         Raises:
             ConnectionError: The length of a reply is negative, so the server is no Kafka broker.
@@ -126,11 +118,9 @@ class Frames(asyncio.BufferedProtocol):
             self._wake()
 
     def connection_made(self, transport: Any) -> None:
-        """Tell aiokafka's protocol that the connection is open."""
         self._protocol.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell aiokafka's protocol that the connection has ended, and wake the reader, which raises the error."""
         if exc is not None:
             exc.__traceback__ = None  # the traceback refers to a view of the buffer, and the reader retains the error
         if self._buffer is not None:
@@ -140,17 +130,14 @@ class Frames(asyncio.BufferedProtocol):
         self._wake()
 
     def eof_received(self) -> bool | None:
-        """Tell aiokafka's protocol that the broker has closed its side; return whether the connection stays open for writing."""
         keeps_open: bool | None = self._protocol.eof_received()
         self._wake()
         return keeps_open
 
     def pause_writing(self) -> None:
-        """Tell aiokafka's protocol that the write buffer is full."""
         self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        """Tell aiokafka's protocol that the write buffer has space."""
         self._protocol.resume_writing()
 
     def _wake(self) -> None:

@@ -24,10 +24,7 @@ _PAUSE = "streams_app_pause"
 
 
 def limit_metadata_requests() -> None:
-    """Patch the clients of this process: their metadata requests create no topic, and there is a pause between two of them.
-
-    Further calls have no effect.
-    """
+    """Patch the clients of this process. Further calls have no effect."""
     if hasattr(MetadataRequest.build, "__wrapped__"):
         return
     ask, update = MetadataRequest.build, AIOKafkaClient._metadata_update

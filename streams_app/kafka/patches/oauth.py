@@ -16,11 +16,7 @@ END_OF_EXCHANGE = b"\x01"
 
 
 def answer_rejections() -> None:
-    """Patch aiokafka in this process so that a connection whose OAuth token is rejected fails with the broker's error.
-
-    The patched client answers the broker's SASL challenge, upon which the broker sends the error, and tells the token provider to
-    discard the token. Further calls of this function have no effect.
-    """
+    """Patch aiokafka in this process to answer the challenge, and to discard the token. Further calls have no effect."""
     step = OAuthAuthenticator.step
     if hasattr(step, "__wrapped__"):
         return

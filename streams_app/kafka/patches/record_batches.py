@@ -96,7 +96,6 @@ class RecordBatches:
         return len(self._data)
 
     def has_next(self) -> bool:
-        """Return whether another complete batch follows."""
         return self._next_end <= len(self._data)
 
     def next_batch(self) -> Any:

@@ -19,11 +19,7 @@ from aiokafka.structs import TopicPartition
 
 
 class FetchedRecords:
-    """The records of one partition in a fetch reply that were not taken yet.
-
-    Attributes:
-        next_fetch_offset: Offset after the records that were taken, at which the next fetch begins.
-    """
+    """The records of one partition in a fetch reply that were not taken yet."""
 
     def __init__(self, fetched: PartitionRecords) -> None:
         self.next_fetch_offset: int = fetched.next_fetch_offset
@@ -67,7 +63,6 @@ class FetchedRecords:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no further records are left."""
         return self._batch is None and not self._fetched._records.has_next()
 
     def _open(self) -> bool:
@@ -104,14 +99,6 @@ def taken(result: FetchResult, tp: TopicPartition, most: int | None) -> list[Any
     """Take records of one partition as ``result.getall(most)`` does, but without creating a ``ConsumerRecord`` for each.
 
     While the partition is paused, return no records, and keep the fetched ones.
-
-    Args:
-        result: Fetched records of the partition.
-        tp: The partition.
-        most: Maximum number of records; None for all.
-
-    Raises:
-        CorruptRecordException: A checksum is wrong.
     """
     assignment = result._assignment
     if assignment.active and assignment.state_value(tp).paused:
