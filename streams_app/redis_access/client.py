@@ -55,9 +55,7 @@ def connect(settings: RedisSettings, *, retries: int = 2, **overrides: Any) -> R
     and fence whether its work was already done, by this claim or by another one.
 
     Args:
-        settings: The ``[redis]`` section.
         retries: Number of retries of a command; even with 0, a failed connection is closed.
-        overrides: Further arguments of ``redis.asyncio.Redis``.
 
     Raises:
         ConfigurationError: A password file cannot be read, or is empty.
@@ -106,10 +104,7 @@ def connect_briefly(settings: RedisSettings) -> Redis:
 
 
 async def servers_of(redis: Redis) -> dict[str, dict[str, Any]]:
-    """Return the reply to ``INFO`` of each primary of a cluster, by the address of the primary.
-
-    For a single server, the result has one entry with the key "".
-    """
+    """Return the reply to ``INFO`` of each primary of a cluster by its address; that of a single server by the key ""."""
     client: Any = redis  # another class for a cluster, see connect()
     if isinstance(client, RedisCluster):
         found: dict[str, dict[str, Any]] = await client.info(target_nodes=RedisCluster.PRIMARIES)
@@ -119,10 +114,6 @@ async def servers_of(redis: Redis) -> dict[str, dict[str, Any]]:
 
 async def why_unreachable(settings: RedisSettings, error: BaseException) -> StreamsAppError:
     """Explain why Redis cannot be used: distinguish faults of passwords, TLS and network, and name the setting to check.
-
-    Args:
-        settings: Settings of the connection.
-        error: Error of the client.
 
     Returns:
         A :class:`~streams_app.errors.ConfigurationError` if the settings are certainly wrong, else a
@@ -179,12 +170,7 @@ def missing_right(error: BaseException) -> str | None:
 
 
 def right_text(settings: RedisSettings, right: str) -> str:
-    """Explain which right the Redis user lacks, and how to grant all rights needed.
-
-    Args:
-        settings: Settings with the user.
-        right: The message of Redis, or the missing right.
-    """
+    """Explain which right the Redis user lacks, and how to grant all rights needed."""
     parts = settings.parts
     user = parts.username or "default"
     of_clusters = f" {CLUSTER_RIGHTS}" if parts.scheme.endswith("+cluster") else ""
@@ -195,21 +181,13 @@ def right_text(settings: RedisSettings, right: str) -> str:
 
 
 def redis_fault_text(error: BaseException, settings: RedisSettings | None = None) -> str:
-    """Describe why Redis did not execute a command.
-
-    Args:
-        error: Error of the client.
-        settings: Settings with the address, if the text should name it.
-    """
+    """Describe why Redis did not execute a command."""
     name = "Redis" if settings is None else f"Redis at {settings.redacted_url}"
     return f"{name} {fault_in_reply(error) or f'does not answer: {str(error) or type(error).__name__}'}"
 
 
 def fault_in_reply(error: BaseException) -> str | None:
-    """Describe an error that Redis returned, as the end of a sentence that begins with "Redis", such as "is read-only: …".
-
-    Return None if Redis did not answer.
-    """
+    """Describe an error that Redis returned, to follow "Redis", such as "is read-only: …"; None if Redis did not answer."""
     for cause in causes(error):
         if is_no_primary(cause):
             return f"is read-only: {error}"
@@ -227,13 +205,10 @@ async def require_redis_rights(redis: Redis, key: str, *, writes: bool = True) -
     """Check the rights of the user by a read, a script and a write on an unused key. A full or read-only Redis is no error.
 
     Args:
-        redis: Client of the application.
         key: An unused key with the prefix of the application; it is deleted if ``writes``.
-        writes: Whether the process writes.
 
     Raises:
         ResponseError: The user lacks a right.
-        RedisError, OSError: Redis does not answer.
     """
     requests: list[tuple[str, ...]] = [("EXISTS", key), ("EVALSHA", "0" * 40, "1", key)]
     if writes:
@@ -247,12 +222,7 @@ async def require_redis_rights(redis: Redis, key: str, *, writes: bool = True) -
 
 
 async def require_access(settings: RedisSettings, key: str, *, writes: bool = True) -> StreamsAppError | None:
-    """Check before the start of a process that Redis accepts its credentials, and that its user has the rights needed.
-
-    Args:
-        settings: The ``[redis]`` section.
-        key: An unused key with the prefix of the application; it is deleted if ``writes``.
-        writes: Whether the process writes.
+    """Check before the start of a process that Redis accepts its credentials, and its rights by :func:`require_redis_rights`.
 
     Returns:
         The error that explains why Redis cannot be reached; None if it can.
@@ -302,11 +272,7 @@ _SCRIPT: Final = (files("streams_app.delivery") / "lua" / "takes_writes.lua").re
 
 
 async def write_rejection(redis: Redis) -> WriteRejection | None:
-    """Return why Redis rejects writes; None if it accepts them. In a cluster, every primary is checked.
-
-    Raises:
-        RedisError, OSError: Redis does not answer.
-    """
+    """Return why Redis rejects writes; None if it accepts them. In a cluster, every primary is checked."""
     client: Any = redis
     target = {"target_nodes": RedisCluster.PRIMARIES} if isinstance(client, RedisCluster) else {}
     try:

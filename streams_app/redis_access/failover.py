@@ -56,7 +56,6 @@ class PrimaryRetry(Retry):
     """Retry policy that treats a reply of a server that is not the primary like a lost connection: it reconnects and retries."""
 
     def __init__(self, backoff: AbstractBackoff, retries: int) -> None:
-        """Take the arguments of :class:`redis.asyncio.retry.Retry`."""
         super().__init__(backoff, retries, (LostConnectionError, SilentError, OSError, ResponseError))  # type: ignore[arg-type]  # any error
 
     async def call_with_retry(
@@ -66,11 +65,6 @@ class PrimaryRetry(Retry):
         is_retryable: Callable[[Exception], bool] | None = None,
         with_failure_count: bool = False,
     ) -> T:
-        """Call ``do`` until it succeeds; raise its error if that error is not retried, or no retries are left.
-
-        ``fail`` is called after each error that can be retried, before the next attempt; redis-py closes the connection in it. For
-        the other arguments, see :meth:`redis.asyncio.retry.Retry.call_with_retry`.
-        """
         return await super().call_with_retry(do, fail, is_retryable or _is_retryable, with_failure_count)
 
 
@@ -95,12 +89,7 @@ class FailoverCluster(RedisCluster):
     """
 
     def __init__(self, nodes: list[ClusterNode], **options: Any) -> None:
-        """Create a client, without connecting.
-
-        Args:
-            nodes: The configured nodes, of which at least one must run.
-            options: Further arguments of ``redis.asyncio.RedisCluster``.
-        """
+        """Create a client, without connecting; at least one of the configured nodes must run."""
         super().__init__(startup_nodes=nodes, max_connections=NODE_CONNECTIONS, **options)
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(MAX_REQUESTS))
         self.pipeline_turns: Final = asyncio.Semaphore(MAX_REQUESTS)
@@ -108,14 +97,12 @@ class FailoverCluster(RedisCluster):
         self._configured = [(node.host, node.port) for node in nodes]
 
     async def initialize(self, additional_startup_nodes_info: Any = None, last_failed_node_name: Any = None) -> FailoverCluster:
-        """Discover the nodes if the client does not know them, or if an error has shown that they may have changed."""
         nodes = [*(additional_startup_nodes_info or ()), *self._configured]
         with self.rediscovering_nodes():
             await super().initialize(nodes, last_failed_node_name)
         return self
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Run a command on the node of its key, or on ``target_nodes``."""
         with self.rediscovering_nodes():
             return await super().execute_command(*args, **options)
 
@@ -130,7 +117,6 @@ class FailoverCluster(RedisCluster):
         await self.nodes_manager.aclose("startup_nodes")
 
     def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> ClusterPipeline:
-        """Return a pipeline that collects commands for one or more nodes."""
         del shard_hint
         return _FailoverPipeline(self, transaction)  # type: ignore[abstract]  # redis-py sets that attribute in its constructor
 
@@ -138,9 +124,8 @@ class FailoverCluster(RedisCluster):
     def rediscovering_nodes(self) -> Iterator[None]:
         """Run a command in the ``with`` block. If it fails, perhaps because the cluster changes, the next one discovers the nodes.
 
-        The error is raised; an internal error of the cluster client is raised as ``redis.exceptions.ConnectionError``. redis-py
-        alone would not always discover the nodes again. For example, a command for all primaries has no key. A former primary that
-        is a replica now rejects such a command without naming the new primary, so redis-py would send it there each time.
+        redis-py alone would not always discover them again. For example, a command for all primaries has no key. A former primary
+        that is a replica now rejects it without naming the new primary, so redis-py would send it there each time.
         """
         try:
             yield

@@ -28,17 +28,14 @@ class LimitedRedis(Redis):
     """Client of a single server that runs at most :data:`MAX_REQUESTS` requests at the same time."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Take the arguments of ``redis.asyncio.Redis``."""
         super().__init__(*arguments, **options)
         self.turns: Final = asyncio.Semaphore(MAX_REQUESTS)
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Run a command when it is its turn."""
         async with self.turns:
             return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]  # redis-py gives it no types
 
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
-        """Return a pipeline that runs when it is its turn."""
         pipeline = _LimitedPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
         pipeline.turns = self.turns
         return pipeline

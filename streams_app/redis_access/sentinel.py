@@ -55,9 +55,7 @@ class SentinelReply:
     """The reply of one Sentinel about the services that it monitors, or the error if it did not reply.
 
     Attributes:
-        sentinel: Client of this Sentinel.
         services: State of the primary of each service, by the name of the service, as ``SENTINEL MASTERS`` returns it.
-        error: Error if the Sentinel did not answer, in which case ``services`` is empty.
     """
 
     sentinel: Redis
@@ -80,11 +78,6 @@ class PrimaryFinder(Sentinel):
     """
 
     async def discover_master(self, service_name: str) -> tuple[str, int]:
-        """Return host and port of the primary of a service.
-
-        Raises:
-            SentinelError: No Sentinel answers, none knows the service, or they report that its primary is down.
-        """
         replies = await self.ask(is_majority_enough=True)
         states = [reply.services[service_name] for reply in replies if service_name in reply.services]
         newest = max((state["config-epoch"] for state in states), default=0)
@@ -94,11 +87,7 @@ class PrimaryFinder(Sentinel):
         raise await self._error(service_name, replies)
 
     async def ask(self, *, is_majority_enough: bool = False) -> list[SentinelReply]:
-        """Query all Sentinels concurrently, and return the reply or the error of each in the order of arrival.
-
-        Args:
-            is_majority_enough: Whether to return as soon as more than half of the Sentinels have answered.
-        """
+        """Query all Sentinels concurrently, and return the reply or the error of each in the order of arrival."""
         asked = [asyncio.create_task(_reply_of(sentinel)) for sentinel in self.sentinels]
         replies: list[SentinelReply] = []
         try:
@@ -225,7 +214,6 @@ class _PrimaryPool(SentinelConnectionPool):
             await self.get_master_address()
 
     async def aclose(self) -> None:
-        """Close the connections to Redis and to the Sentinels."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
@@ -237,7 +225,6 @@ def connect_by_sentinels(settings: RedisSettings, **options: Any) -> Redis:
     """Create a client for the primary that the Sentinels name, without connecting.
 
     Args:
-        settings: The ``[redis]`` section, whose URL names Sentinels.
         options: Arguments of connections to Redis, without host, port and database.
     """
     tls = {name: value for name, value in options.items() if name == "ssl" or name.startswith("ssl_")}
@@ -265,7 +252,6 @@ class SentinelState:
     """State of a Redis service, as its Sentinels report it.
 
     Attributes:
-        service: Name of the service.
         primary: HOST:PORT of the primary.
         faults: For each Sentinel with a fault, a description of what would prevent a failover; empty if there is none.
     """
@@ -276,11 +262,7 @@ class SentinelState:
 
 
 async def sentinel_state(redis: Redis) -> SentinelState | None:
-    """Query all Sentinels of a client, and return the state of its service; None if the client does not use Sentinels.
-
-    Raises:
-        SentinelError: The Sentinels name no running primary.
-    """
+    """Query all Sentinels of a client, and return the state of its service; None if the client does not use Sentinels."""
     pool = getattr(redis, "connection_pool", None)
     if not isinstance(pool, _PrimaryPool):
         return None
