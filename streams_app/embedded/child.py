@@ -50,7 +50,6 @@ class _Forker:
         self._jobs: SimpleQueue[tuple[Callable[[], subprocess.Popen[bytes]], Future[subprocess.Popen[bytes]]]]
 
     def fork(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-        """Run ``start`` in the thread; return its result or raise its error."""
         with self._lock:
             # After os.fork, the child process has this object but not the thread.
             if self._owner_pid != os.getpid():
@@ -77,7 +76,6 @@ class Child:
     """A running server process, and the directory in which it runs and writes its log.
 
     Args:
-        name: Name of the server in messages, such as "tansu" or "valkey".
         command: Absolute path of the program, followed by its arguments.
         directory: Folder in which the server runs and writes its log; None for a temporary one that is removed at the end.
         environment: Environment variables that are added to those of this process.
@@ -129,12 +127,10 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Process id of the server."""
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether the server process is running."""
         return self._process.poll() is None
 
     def log_tail(self) -> str:
@@ -149,10 +145,6 @@ class Child:
 
         Args:
             is_ready: Returns whether the server is ready; an ``OSError`` means that it is not ready yet.
-            limit_ms: Maximum duration of the wait.
-
-        Raises:
-            EmbeddedServerError: The process has ended, or the time limit has passed.
         """
         try:
             if self._answers_within(is_ready, limit_ms):

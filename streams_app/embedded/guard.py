@@ -24,11 +24,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Request that the kernel sends SIGKILL to this process when the parent dies; exit at once if the parent is already dead.
-
-    Raises:
-        OSError: The kernel rejects the request.
-    """
+    """Request that the kernel sends SIGKILL to this process when the parent dies; exit at once if the parent is already dead."""
     # Imported here, because only this way needs it, and it is the slowest import of the script.
     import ctypes
 

