@@ -34,11 +34,6 @@ class LocalBroker:
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Create a broker without records.
-
-        Args:
-            clock: Determines the timestamp of each record that is appended without one.
-        """
         self.groups: defaultdict[str, ConsumerGroup] = defaultdict(ConsumerGroup)
         self._clock = clock
         self._logs: defaultdict[str, list[LocalRecord]] = defaultdict(list)
@@ -56,13 +51,6 @@ class LocalBroker:
             listener()
 
     def records(self, topic: str, begin: int = 0, most: int | None = None) -> list[LocalRecord]:
-        """Return the records of a topic in the order of their offsets.
-
-        Args:
-            topic: Name of the topic.
-            begin: First offset.
-            most: Maximum number of records; None: no limit.
-        """
         with self._lock:
             return self._logs[topic][begin : None if most is None else begin + most]
 
@@ -77,11 +65,6 @@ class LocalBroker:
             self._listeners[topic].append(listener)
 
     def unlisten(self, topic: str, listener: Callable[[], object]) -> None:
-        """Remove a function that :meth:`listen` has registered for a topic.
-
-        Raises:
-            ValueError: The function is not registered for this topic.
-        """
         with self._lock:
             self._listeners[topic].remove(listener)
 
@@ -90,14 +73,11 @@ class MemoryProducer:
     """Producer that appends to the log at once; replaces :class:`streams_app.kafka.producer.AckedProducer`."""
 
     def __init__(self, broker: LocalBroker) -> None:
-        """Create a producer for a log in memory."""
         self._broker = broker
 
     async def send(self, records: Sequence[OutgoingRecord]) -> Outcomes:
-        """Append records. Return None for each record, which means that it was acknowledged."""
         for record in records:
             self._broker.append(record)
         return [None] * len(records)
 
-    async def stop(self) -> None:
-        """Do nothing: there is no connection to close."""
+    async def stop(self) -> None: ...

@@ -42,15 +42,6 @@ class ConsumerGroup:
         return None if claim.generation == self.generation else IllegalGenerationError
 
     def commit(self, offsets: Mapping[TP, PartitionCommit], claim: Member) -> None:
-        """Store the commit of the current owner.
-
-        Args:
-            offsets: The commit of each partition.
-            claim: Identity of the member that commits.
-
-        Raises:
-            NotOwnerError: The commit comes from another member or generation.
-        """
         if self.rejection(claim) is not None:
             raise NotOwnerError(f"generation {claim.generation} of {claim.member_id} is not {self.generation} of {self.owner}")
         self.committed.update(offsets)
@@ -61,10 +52,8 @@ class PartitionReader:
     """Position and pause state of the reader of one partition.
 
     Attributes:
-        tp: The partition.
         position: Offset of the next record; None if the group has no commit and the reader has not been moved.
         seek_number: Number of the last seek, which is copied to each batch; 0: there was no seek.
-        is_paused: Whether fetching is paused.
         view: End offsets and time of the last fetch reply of this assignment.
     """
 
@@ -75,31 +64,22 @@ class PartitionReader:
     view: ReaderView = NOTHING_FETCHED
 
     def assign(self, committed: PartitionCommit | None) -> None:
-        """Begin a new assignment: the reader is paused at the committed offset, and nothing is known of the log's end.
-
-        Args:
-            committed: Last commit of the partition; None: the reader has no position.
-        """
+        """Begin a new assignment: the reader is paused at the committed offset, and nothing is known of the log's end."""
         self.position = committed.offset if committed else None
         self.is_paused, self.view = True, NOTHING_FETCHED
 
     def seek(self, offset: int) -> int:
-        """Move the reader to an offset; return the number of this seek."""
         self.position = offset
         self.seek_number += 1
         return self.seek_number
 
     def fetch(self, records: list[Any], end: int, stable_offset: int, now_ms: int) -> Batch | None:
-        """Move the reader past the records of a fetch reply, and store the end offset that the reply contains.
+        """Move the reader past the records of a fetch reply; return the batch to deliver, or None if the position has not moved.
 
         Args:
             records: Records in the reply, from :attr:`position` up to ``end``.
             end: Position of the reader after the fetch.
-            stable_offset: Last stable offset of the log.
             now_ms: Wall-clock time at which the request was sent, in ms.
-
-        Returns:
-            The batch to deliver; None if the fetch has not moved the position.
         """
         self.view = ReaderView(stable_offset, now_ms)
         begin = self.position

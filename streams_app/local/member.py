@@ -31,20 +31,10 @@ class LocalMember:
     """One member of a consumer group. No method blocks, because the log is in the memory of the same process.
 
     Attributes:
-        member_id: Id of this member in the group.
         generation: Generation of the group at the last assignment; -1 before the member joins.
     """
 
     def __init__(self, broker: LocalBroker, group: str, member_id: str, topics: Collection[str], clock: Clock) -> None:
-        """Create a member that has not joined its group.
-
-        Args:
-            broker: The log and the consumer groups.
-            group: Name of the group.
-            member_id: Id that distinguishes the member from other members of the group.
-            topics: Topics to read.
-            clock: Clock of the process.
-        """
         self.member_id = member_id
         self.generation = NO_GENERATION
         self._broker = broker
@@ -60,13 +50,7 @@ class LocalMember:
     # ---- lifecycle
 
     def join(self, ownership: Ownership, tick_seconds: float, commit_seconds: float) -> None:
-        """Take over the group from its previous owner, and start to claim the partitions.
-
-        Args:
-            ownership: Claims the partitions and receives their records.
-            tick_seconds: Interval at which ``ownership.tick_once()`` is called.
-            commit_seconds: Interval at which ``ownership.commit_once()`` is called.
-        """
+        """Take over the group from its previous owner, and start to claim the partitions."""
         self._ownership = ownership
         self._timers = [
             asyncio.create_task(self._tick(ownership, tick_seconds), name=f"{self._group} tick"),
@@ -140,11 +124,9 @@ class LocalMember:
     # ---- the methods of GroupConsumer
 
     def assignment(self) -> set[TP]:
-        """Return the partitions that are assigned to this member; empty before it joins and after it leaves."""
         return set(self._readers) if self._is_assigned else set()
 
     def partition_count(self, topic: str) -> int:
-        """Return 1, because each topic has one partition."""
         return 1
 
     async def topic_id(self, topic: str) -> str:
@@ -152,33 +134,23 @@ class LocalMember:
         return "local"
 
     async def committed(self, tp: TP) -> PartitionCommit | None:
-        """Return the last commit of a partition; None if the group has not committed any."""
         return self._broker.groups[self._group].committed.get(tp)
 
     async def commits(self, topic: str) -> Mapping[int, PartitionCommit]:
-        """Return the last commit of each partition of a topic that has a commit, by partition number."""
         committed = self._broker.groups[self._group].committed
         return {tp.partition: commit for tp, commit in committed.items() if tp.topic == topic}
 
     async def commit(self, positions: Mapping[TP, PartitionCommit], claim: Member) -> None:
-        """Commit under the generation and member id of a claim.
-
-        Raises:
-            NotOwnerError: The group has another owner or generation now.
-        """
         self._broker.groups[self._group].commit(positions, claim)
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
-        """Return the first offset of a partition, which is always 0, and the end of its log."""
         return 0, self._broker.end(tp.topic)
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:
-        """Return the offset of the first record whose timestamp is at least ``time_ms``; the end of the log if there is none."""
         records = self._broker.records(tp.topic)
         return next((record.offset for record in records if record.timestamp >= time_ms), len(records))
 
     async def checksum_at(self, tp: TP, offset: int) -> int:
-        """Return the checksum of the record at an offset; :data:`.OTHER` if the log ends before the offset."""
         records = self._broker.records(tp.topic)
         return checksum_of(records[offset]) if offset < len(records) else OTHER
 
@@ -187,17 +159,11 @@ class LocalMember:
         return {}
 
     async def seek(self, tp: TP, offset: int) -> int:
-        """Move the reader to an offset; return the number of this seek.
-
-        Raises:
-            NotOwnerError: The partition is not assigned to this member.
-        """
         if not self._is_assigned:
             raise NotOwnerError("not assigned")
         return self._readers[tp].seek(offset)
 
     def pause(self, tps: Collection[TP]) -> None:
-        """Stop delivering records of some partitions."""
         for tp in tps:
             self._readers[tp].is_paused = True
 
@@ -208,8 +174,4 @@ class LocalMember:
             self._loop.call_soon(self._fetch, tp)
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        """Return the end offsets in a partition's last fetch reply, and the offset of the next record to read.
-
-        That offset is None if the group has no commit and the reader has not been moved.
-        """
         return self._readers[tp].view, self._readers[tp].position

@@ -55,16 +55,8 @@ class LocalProcess:
 
         Args:
             name: Name that distinguishes this process from other processes.
-            settings: Settings of the application.
-            subscriptions: Subscriptions whose functions are called.
-            broker: The log and the consumer groups.
-            scripts: Replacement for the scripts in Redis.
-            producer: Sends dead letters.
             events: Publishes events from within functions.
-            clock: Clock of the process.
-            slots: Creates the executor of a subscriber.
             users: Event loop on which ``async`` functions run.
-            lifespan: Lifespan of the catalogue; None if the catalogue has none.
             on_fatal: Called with a member and the error after which it cannot continue.
         """
         self._settings = settings
@@ -96,11 +88,7 @@ class LocalProcess:
             member.join(served.ownership, worker.tick_ms / 1000, worker.commit_every_ms / 1000)
 
     async def stop(self, seconds: float | None = None) -> None:
-        """Wait for running attempts, commit, release the consumer groups, and exit the lifespan.
-
-        Args:
-            seconds: Grace period for running attempts; None: the grace period of a rebalance.
-        """
+        """Wait for running attempts, commit, release the consumer groups, and exit the lifespan."""
         await asyncio.gather(*(member.leave(seconds) for member, _ in self._served))
         for _, served in self._served:
             await served.dispatcher.executor.stop()

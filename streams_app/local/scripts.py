@@ -24,11 +24,7 @@ class MemoryScripts:
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
-        """Create the replacement of an empty Redis.
-
-        Args:
-            now_ms: Returns the current time in ms, for the expiry of event ids and for rate limits.
-        """
+        """Create the replacement of an empty Redis; ``now_ms`` is the time for the expiry of event ids and for rate limits."""
         self._now_ms = now_ms
         self._hashes: dict[str, Hash] = {}
         self._expire_ms: dict[str, int] = {}
@@ -37,12 +33,10 @@ class MemoryScripts:
         }
 
     def wipe(self) -> None:
-        """Delete all keys, like FLUSHALL."""
         self._hashes.clear()
         self._expire_ms.clear()
 
     def lose(self, key: str) -> None:
-        """Delete one key, like DEL."""
         self._hashes.pop(key, None)
         self._expire_ms.pop(key, None)
 
@@ -135,8 +129,6 @@ class MemoryScripts:
 
         Args:
             keys: Keys of the hashes that may have the id; a new id is stored in the first one.
-            event_id: Id of the event.
-            offset: Offset of the event.
         """
         known = next((found for key in keys if (found := self._hash(key).get(event_id)) is not None), None)
         if known is None:

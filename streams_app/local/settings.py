@@ -14,10 +14,8 @@ def settings_of(app_id: str, catalogue: Catalogue, folds: Sequence[Fold] = ()) -
     """Create default settings for an application.
 
     Args:
-        app_id: Name of the application.
         catalogue: The declared subscribers. If they receive the records of a fold that is not in ``folds``, a placeholder of that
             fold is added.
-        folds: The declared folds.
     """
     declared = {fold.name for fold in folds}
     wanted = dict.fromkeys(one.source.fold for one in catalogue.subscribers if isinstance(one.source, Records))
