@@ -14,11 +14,7 @@ NOT_INSTALLED: Final = "tracing.enabled: opentelemetry-api is not installed; pip
 
 
 def tracing_of(settings: Settings) -> Tracing | None:
-    """Return the :class:`.Tracing` that starts spans; None if tracing is off.
-
-    Raises:
-        ConfigurationError: Tracing is on, but ``opentelemetry-api`` is not installed.
-    """
+    """Return the :class:`.Tracing` that starts spans; None if tracing is off."""
     if not settings.tracing.enabled:
         return None
     try:

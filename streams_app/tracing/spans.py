@@ -59,9 +59,6 @@ class Tracing:
         """Run the block within a CONSUMER span of one record, whose parent is the trace context in the headers of the record.
 
         Args:
-            topic: Topic of the record.
-            headers: Headers of the record.
-            attributes: Further attributes of the span.
             failure_of: Called with the exception that the block has raised, or None. Returns the exception that the span records as
                 its failure; None if the span counts as successful.
         """
@@ -78,9 +75,7 @@ class Tracing:
         The parent of the span is the current span; if there is none, it is the trace context in ``headers``.
 
         Args:
-            topic: Topic of the records.
             headers: Headers of the first record, before tracing adds its own.
-            attributes: Further attributes of the span.
 
         Yields:
             Trace headers with the context of the span; empty if there is neither an SDK nor a parent.
@@ -91,17 +86,7 @@ class Tracing:
 
     @contextmanager
     def processing_batch(self, topic: str, attributes: Attributes) -> Iterator[Span]:
-        """Run the block within a CONSUMER span of several records.
-
-        The span is the root of a trace; :meth:`link` links it to the contexts of the records.
-
-        Args:
-            topic: Topic of the records.
-            attributes: Further attributes of the span.
-
-        Yields:
-            The span.
-        """
+        """Run the block within a CONSUMER span of several records, the root of a trace; :meth:`link` links it to their contexts."""
         messaging = _messaging(topic, "process", "process", attributes)
         with self._span(f"process {topic}", SpanKind.CONSUMER, Context(), messaging) as span:
             yield span
@@ -113,13 +98,7 @@ class Tracing:
             span.add_link(_span_context(one))
 
     def begin_record(self, topic: str, contexts: Iterable[bytes], attributes: Attributes) -> Span:
-        """Begin and return a PRODUCER span for publishing a folded record; the span is the root of a new trace.
-
-        Args:
-            topic: Topic of the record.
-            contexts: Valid values of ``traceparent``, to which the span is linked.
-            attributes: Further attributes of the span.
-        """
+        """Begin and return a PRODUCER span for a folded record, the root of a trace, linked to valid values of ``traceparent``."""
         return self._tracer.start_span(
             f"publish {topic}",
             Context(),
@@ -129,12 +108,7 @@ class Tracing:
         )
 
     def end_record(self, span: Span, error: BaseException | None) -> None:
-        """End a span that :meth:`begin_record` returned; if publishing failed, the span records the error.
-
-        Args:
-            span: Span of the folded record.
-            error: Error with which publishing failed; None: the broker acknowledged the record.
-        """
+        """End a span that :meth:`begin_record` returned; if publishing failed, the span records the error."""
         if error is not None:
             record_failure(span, error)
         span.end()
@@ -237,7 +211,6 @@ class TraceIds(logging.Filter):
     """Logging filter that adds ``trace_id`` and ``span_id``, as hexadecimal text, to log records written within a span."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add the ids of the current span, if there is one; return True, so that no log record is dropped."""
         context = trace.get_current_span().get_span_context()
         if context.is_valid:
             record.trace_id = trace.format_trace_id(context.trace_id)
