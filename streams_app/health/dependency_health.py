@@ -21,11 +21,7 @@ Change = Literal["away", "back"]
 
 
 def kafka_limit_ms(session_timeout_ms: int) -> int:
-    """Return the time, in ms, without an answer after which Kafka counts as down.
-
-    It is a third of the session timeout, after which Kafka removes members from their groups, but at least
-    :data:`LEAST_KAFKA_LIMIT_MS`.
-    """
+    """Return the time, in ms, without an answer after which Kafka counts as down."""
     return max(LEAST_KAFKA_LIMIT_MS, session_timeout_ms // 3)
 
 
@@ -34,8 +30,6 @@ class DependencyHealth:
     """Tracks whether one dependency answers, and since when it does not.
 
     Attributes:
-        what: Name and address of the dependency, for messages.
-        limit_ms: Time without an answer after which the dependency counts as down.
         is_away: Whether the dependency was down at the last :meth:`check`.
         lasted_ms: Duration of the last outage that is over; 0: there was none.
     """
@@ -58,7 +52,6 @@ class DependencyHealth:
         """Record that a request has failed.
 
         Args:
-            error: The error, as text.
             fault: Fault of a dependency that answers with an error, such as "is read-only"; None if it does not answer.
         """
         self._error, self._fault = error, fault
@@ -119,11 +112,7 @@ def gone_ms(session_timeout_ms: int) -> int:
 
 @dataclass(slots=True)
 class MissingTopics:
-    """Tracks source topics that the broker reports as missing.
-
-    Attributes:
-        limit_ms: Time after which a missing source topic counts as deleted for good.
-    """
+    """Tracks source topics that the broker reports as missing."""
 
     limit_ms: int
     _since_ms: dict[str, int] = field(default_factory=dict)
@@ -131,13 +120,8 @@ class MissingTopics:
     def observe(self, now_ms: int, missing: Collection[str]) -> tuple[list[str], list[str]]:
         """Record which source topics are missing; call this only while the broker answers.
 
-        Args:
-            now_ms: Time of the call; all calls use the same clock.
-            missing: The missing source topics.
-
         Returns:
-            The source topics that were missing at the previous call and exist again. And those that have been missing for at least
-            :attr:`limit_ms`, which count as deleted for good.
+            The topics that exist again, and those that have been missing for ``limit_ms``, which count as deleted for good.
         """
         restored = sorted(self._since_ms.keys() - set(missing))
         self._since_ms = {name: self._since_ms.get(name, now_ms) for name in sorted(missing)}

@@ -65,10 +65,6 @@ class HttpServer:
         """Create the server, without listening.
 
         Args:
-            settings: The section ``[http]``.
-            status: Status of the process.
-            metrics: Metrics of the process.
-            clock: Clock of this machine.
             is_port_fixed: Whether a port that the settings name is the only one to try. If not, or if they name none, the next free
                 port is used while the port is in use.
         """
@@ -89,7 +85,6 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """URL at which the server listens."""
         host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
         return f"http://{host}:{self.port}"
 
@@ -97,9 +92,7 @@ class HttpServer:
         """Add a page; call this before :meth:`start`. The handler of the page runs on the thread of the server.
 
         Args:
-            path: Path of the page.
             handler: Answers requests; it is cancelled if the client disconnects.
-            what: Description of the page, for the index.
             close: Called on the thread of the server when the server ends.
         """
         self._added[path] = handler, what
@@ -206,7 +199,6 @@ class HttpServer:
         return await handler(request)
 
     async def _index(self, _: web.Request) -> web.Response:
-        """Return an index of the pages, for browsers."""
         groups = {"/groups": "open groups of this worker, the longest quiet first"} if self._status.groups_provider else {}
         others = {path: CATALOGUE_PAGES.get(path, "") for path in sorted(self._status.pages)}
         others |= {path: what for path, (_, what) in self._added.items()}
@@ -233,10 +225,7 @@ class HttpServer:
         return json_reply(fields, status=503 if reasons else 200)
 
     async def _page(self, request: web.Request) -> web.Response:
-        """Answer ``/events`` (events and subscribers, with their status in this worker) or ``/asyncapi.json`` (AsyncAPI document).
-
-        The answer is 404 if the worker has no catalogue.
-        """
+        """Answer ``/events`` (events, and the status of subscribers) or ``/asyncapi.json``; 404 if the worker has no catalogue."""
         page = self._status.pages.get(request.path)
         if page is None:
             return json_reply({"error": "this worker has no catalogue: events.catalogue names none"}, status=404)

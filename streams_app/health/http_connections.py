@@ -49,14 +49,6 @@ class Connections:
     def __init__(
         self, limit: int, clock: Clock, request_seconds: float = REQUEST_SECONDS, idle_seconds: float = IDLE_SECONDS
     ) -> None:
-        """Start without connections.
-
-        Args:
-            limit: Maximum number of connections.
-            clock: Clock of this machine.
-            request_seconds: See :data:`REQUEST_SECONDS`.
-            idle_seconds: See :data:`IDLE_SECONDS`.
-        """
         self.limit = limit
         self.request_seconds = request_seconds
         self.idle_seconds = idle_seconds
@@ -71,10 +63,7 @@ class Connections:
         return lambda: BoundedConnection(self, JsonRequestHandler(server, self._errors, IDLE_SECONDS))
 
     def opened(self, connection: BoundedConnection, transport: asyncio.Transport) -> None:
-        """Add a new connection. Above the limit, close the other one that has waited longest for its client to send or read data.
-
-        If no other connection waits, because a request is being answered on each, the oldest of them is closed.
-        """
+        """Add a new connection. Above the limit, close the other one that has waited longest for its client."""
         self._open[transport] = connection
         if len(self._open) > max(1, self.limit):
             # A connection whose request is being answered may end soon; if all are, the oldest one is closed.
@@ -109,7 +98,6 @@ class BoundedConnection(asyncio.Protocol):
         self.is_answering = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Add the connection, and start the time limit of its first request."""
         # The transports of uvloop have no common class.
         self._transport = opened = cast(asyncio.Transport, transport)
         self._handler.connection_made(opened)
@@ -124,32 +112,26 @@ class BoundedConnection(asyncio.Protocol):
         self._handler.data_received(data)
 
     def request_begins(self) -> None:
-        """Record that the headers of a request are complete, so that no time limit applies until the response is complete."""
         self.is_answering, self._is_arriving = True, False
         self._expect(None)
 
     def request_ends(self) -> None:
-        """Record that the response is complete, and start the time limit for reading it and sending the next request."""
         self.is_answering = False
         self._expect(self._connections.idle_seconds)
 
     def eof_received(self) -> bool | None:
-        """Tell aiohttp that the client has finished sending."""
         return self._handler.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection after it was closed."""
         self._expect(None)
         if self._transport is not None:
             self._connections.closed(self._transport)
         self._handler.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Tell aiohttp to stop writing: the buffer is full, because the client reads too slowly."""
         self._handler.pause_writing()
 
     def resume_writing(self) -> None:
-        """Tell aiohttp that it may write again: the buffer has space."""
         self._handler.resume_writing()
 
     def abort(self) -> None:

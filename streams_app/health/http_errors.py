@@ -68,16 +68,10 @@ class UnexpectedErrors:
     """Logs unexpected errors of handlers with their trace, at most once per :data:`TRACE_MS`."""
 
     def __init__(self, clock: Clock) -> None:
-        """Create the log of a server that has had no error.
-
-        Args:
-            clock: Clock of this machine.
-        """
         self._clock = clock
         self._traced_ms: int | None = None
 
     def trace(self, error: BaseException | None) -> None:
-        """Log an error, unless another one was logged shortly before."""
         now_ms = self._clock.monotonic_ms()
         if self._traced_ms is None or now_ms - self._traced_ms >= TRACE_MS:
             self._traced_ms = now_ms
@@ -88,13 +82,6 @@ class JsonRequestHandler(web.RequestHandler):
     """aiohttp's protocol of one connection. Its errors are JSON, and a client that sends invalid HTTP is logged at debug level."""
 
     def __init__(self, server: web.Server, errors: UnexpectedErrors, keepalive_seconds: float) -> None:
-        """Create the protocol of one connection.
-
-        Args:
-            server: Server to which the connection belongs.
-            errors: Logs unexpected errors.
-            keepalive_seconds: Time after which aiohttp closes an idle connection.
-        """
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),

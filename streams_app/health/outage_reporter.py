@@ -33,9 +33,7 @@ class OutageReporter:
         """Create a reporter without an outage.
 
         Args:
-            what: Name of the dependency, for messages.
             on_change: Called with False after each failure, and with True after each success that leaves no failed caller.
-            clock: Clock that measures the duration of an outage; None: the clock of this machine.
         """
         self._what = what
         self._on_change = on_change
@@ -88,8 +86,6 @@ class OutageReporter:
 
         Args:
             step: The step; it must be safe to repeat, because a failed call may have taken effect.
-            who: The caller that uses the dependency.
-            errors: Errors of the dependency; any other error ends the retries.
             on_failure: Called after each failure; if it returns True, the next attempt follows without a wait.
         """
         while True:

@@ -26,7 +26,6 @@ class Progress(NamedTuple):
     Attributes:
         position: Value that changes with each unit of work.
         end: Position at which no work is left. While the position is lower, a position that does not change is a stall.
-        what: Name of the component, for the log.
         why: Description of a stall of the component, as a sentence.
     """
 
@@ -38,11 +37,7 @@ class Progress(NamedTuple):
 
 @dataclass(slots=True)
 class StallDetector:
-    """Detects stalls: components with pending work whose position does not change.
-
-    Attributes:
-        stuck_ms: Duration of a stall after which a component counts as stuck.
-    """
+    """Detects stalls: components with pending work whose position does not change."""
 
     stuck_ms: int = STUCK_MS
     _still: dict[Hashable, tuple[Progress, int]] = field(default_factory=dict)
@@ -65,10 +60,7 @@ class StallDetector:
         return self._still_for(self.stuck_ms, now_ms)
 
     def slow(self, now_ms: int) -> Progress | None:
-        """Return the progress of a component that has stalled for half of :attr:`stuck_ms`; None if none has.
-
-        The caller reports it, so that operators know of a stall before the process ends.
-        """
+        """Return the progress of a component that has stalled for half of :attr:`stuck_ms`; None if none has."""
         return self._still_for(self.stuck_ms // 2, now_ms)
 
     def _still_for(self, least_ms: int, now_ms: int) -> Progress | None:

@@ -92,7 +92,6 @@ class Status:
         return any(one in self._reasons for one in about)
 
     def beat(self, monotonic_ms: int) -> None:
-        """Record a heartbeat of the main loop."""
         self._beat_ms = monotonic_ms
 
     def is_live(self, monotonic_ms: int) -> bool:
