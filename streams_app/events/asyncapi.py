@@ -44,10 +44,7 @@ class Receiver:
     """A subscriber, as the AsyncAPI document describes it.
 
     Attributes:
-        name: Name of the subscriber.
-        description: What the subscriber does.
         message: Key of the event that it handles, or name of the fold whose records it handles.
-        topic: Topic that it reads.
         extensions: Further properties of its operation in the document; their names begin with ``x-``.
     """
 
@@ -60,13 +57,7 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class FoldRecords:
-    """A fold whose records a subscriber handles, as the AsyncAPI document describes them.
-
-    Attributes:
-        fold: Name of the fold.
-        topic: Output topic of the fold.
-        payload: Type of the value of its records.
-    """
+    """A fold whose records a subscriber handles, as the AsyncAPI document describes them."""
 
     fold: str
     topic: str
@@ -76,14 +67,7 @@ class FoldRecords:
 def document(
     app_id: str, events: Sequence[Event[Any, Any]], records: Sequence[FoldRecords], receivers: Sequence[Receiver]
 ) -> dict[str, Any]:
-    """Return the AsyncAPI document of an application, as JSON values.
-
-    Args:
-        app_id: Id of the application.
-        events: Events that the application declares.
-        records: Folds whose records its subscribers handle.
-        receivers: Subscribers of the application.
-    """
+    """Return the AsyncAPI document of an application, as JSON values."""
     schemas: dict[str, Any] = {}
     messages = {event.key: _message(event, schemas) for event in events}
     messages |= {one.fold: _record(one, schemas) for one in records}
@@ -104,10 +88,7 @@ def document(
 
 
 def _is_published(event: Event[Any, Any]) -> bool:
-    """Return whether this project can publish an event.
-
-    It can only read events that are declared with ``decode=``, or with the format of Debezium or CloudEvents.
-    """
+    """Return whether this project can publish an event: not with ``decode=``, or in the format of Debezium or CloudEvents."""
     return event.decode is None and event.format not in ("debezium", "cloudevents")
 
 
@@ -165,11 +146,7 @@ def _record(records: FoldRecords, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kept(owner: str, kind: Any, schemas: dict[str, Any]) -> dict[str, str]:
-    """Add the JSON Schema of a type, and the schemas that it references, to ``schemas``.
-
-    Returns:
-        A ``$ref`` to the schema of the type.
-    """
+    """Add the JSON Schema of a type, and the schemas that it references, to ``schemas``; return a ``$ref`` to the type."""
     schema, definitions = schema_of(kind)
     # Prefixed with the key of the event, because two events may have different types with the same name.
     named = {_name(owner, name): definition for name, definition in definitions.items()}

@@ -47,14 +47,7 @@ Parts: TypeAlias = tuple[T, T | None, M | None, FoldInfo | None]
 
 
 class DecodedValue(msgspec.Struct, Generic[T, M], frozen=True):
-    """The decoded value of an event: its payload, the previous payload, the metadata, and the field ``fold`` of a folded record.
-
-    Attributes:
-        data: The payload.
-        before: The previous payload; None if the value has none.
-        metadata: The metadata; None if the value has none, or the event declares none.
-        fold: The field ``fold``; None if the value is not a record of a fold.
-    """
+    """The decoded value of an event: its payload, the previous payload, the metadata, and the field ``fold`` of a folded record."""
 
     data: T
     before: T | None = None
@@ -67,11 +60,8 @@ class Decoder(Generic[T, M]):
     """Decodes the values of all events with one declaration, or of the records of one fold.
 
     Attributes:
-        payload: Type of the payload.
-        limits: Size limits; an event that exceeds them is rejected before it is decoded.
         metadata: Type of the metadata; None: metadata is ignored.
         decode: The user's function that decodes values, see :class:`Event`; None: values are JSON.
-        is_folded: Whether the values are records of a fold.
         is_list: Whether the data is the list of events of a folded record, see ``records_of(fold, list[T])``.
     """
 
@@ -86,26 +76,18 @@ class Decoder(Generic[T, M]):
     _read_metadata: Callable[[bytes], M] | None = field(init=False)
 
     def __post_init__(self) -> None:
-        """Build the decoders of payload and metadata, which are used for all values."""
         object.__setattr__(self, "_read", _reader(self.payload))
         object.__setattr__(self, "_read_beside", (_folded if self.is_folded else _beside).decode)
         object.__setattr__(self, "_read_metadata", None if self.metadata is None else _reader(self.metadata))
 
     def __call__(self, key: bytes | None, value: bytes | None) -> DecodedValue[T, M]:
-        """Decode the value of one event.
-
-        Raises:
-            BadEventError: ``too-large``: key or value exceeds its limit. ``not-valid``: the value does not fit its type, or is
-                empty; the detail names the field.
-        """
+        """Decode the value of one event; for the errors, see :meth:`parts`."""
         return DecodedValue(*self.parts(key, value))
 
     def parts(self, key: bytes | None, value: bytes | None, *, names_type: bool = True) -> Parts[T, M]:
         """Decode one event, and return the attributes of :class:`DecodedValue` as a tuple: data, before, metadata and fold.
 
         Args:
-            key: Key of the record.
-            value: Value of the record.
             names_type: Whether the headers name the event, see :func:`names`. If they do not, another producer has sent the event;
                 its ``before`` may have another meaning and is ignored.
 
@@ -133,11 +115,7 @@ class Decoder(Generic[T, M]):
         return data, before, _checked("$.metadata", self._read_metadata, bytes(beside.metadata)), None
 
     def require_size(self, key: bytes | None, value: bytes | None) -> bytes:
-        """Return the value after checking that it is not empty, and that key and value are within the limits.
-
-        Raises:
-            BadEventError: ``too-large``: key or value exceeds its limit. ``not-valid``: the value is empty.
-        """
+        """Return the value after checking that it is not empty, and that key and value are within the limits."""
         limits = self.limits
         if not value or len(value) > limits.value_bytes or (key is not None and len(key) > limits.key_bytes):
             check_sizes(key, value, limits)
@@ -170,12 +148,6 @@ def runs_users_code(decoder: Decoder[Any, Any]) -> bool:
 def encode(event: Event[T, M], data: T, before: T | None, metadata: M | None) -> tuple[bytes | None, bytes]:
     """Return the record key and the value of an event to publish; the key is None if the event has no ``keyed_by``.
 
-    Args:
-        event: Declaration of the event.
-        data: The payload.
-        before: The previous payload; None: the event has none.
-        metadata: Metadata of the event; None: the event has none.
-
     Raises:
         BadEventError: The event cannot be represented as JSON, or the field that ``keyed_by`` names is not a scalar (reason
             ``not-valid``).
@@ -207,11 +179,7 @@ _NATIVE: Final = (bytes, bytearray, datetime, date, time, Decimal, UUID)
 
 
 def check_sizes(key: bytes | None, value: bytes | None, limits: Limits) -> None:
-    """Check that key and value are within the limits.
-
-    Raises:
-        BadEventError: ``too-large``: one of them exceeds its limit.
-    """
+    """Check that key and value are within the limits."""
     if value is not None and len(value) > limits.value_bytes:
         raise BadEventError("too-large", f"the value has {len(value)} bytes, at most {limits.value_bytes}")
     if key is not None and len(key) > limits.key_bytes:
@@ -219,11 +187,7 @@ def check_sizes(key: bytes | None, value: bytes | None, limits: Limits) -> None:
 
 
 def check_headers(headers: Headers, limits: Limits) -> None:
-    """Check that the headers of an event have at most as many bytes as a value may have.
-
-    Raises:
-        BadEventError: ``too-large``: the headers are larger.
-    """
+    """Check that the headers of an event have at most as many bytes as a value may have."""
     if (size := header_bytes(headers)) > limits.value_bytes:
         raise BadEventError("too-large", f"the headers have {size} bytes, at most {limits.value_bytes}")
 
@@ -245,12 +209,7 @@ def event_id(headers: Headers, limits: Limits, topic: str, partition: int, offse
 
 
 def names(event: Event[Any, Any], headers: Headers) -> bool | None:
-    """Return whether the headers of a record name this event as its type.
-
-    Returns:
-        True if they name this event; False if they name another one. None if they name no type: the record then counts as this
-        event.
-    """
+    """Return whether the headers of a record name this event as its type; None if they name no type, which counts as this event."""
     kind = header(headers, TYPE)
     return None if kind is None else kind == event.key
 
@@ -290,11 +249,7 @@ def _converter(kind: Any) -> Callable[[Any], Any]:
 
 
 def _checked(path: str, read: Callable[[Any], Any], value: Any) -> Any:
-    """Return ``read(value)``. Convert any exception to an error that names the path of the part that is decoded.
-
-    Raises:
-        BadEventError: ``not-valid``: ``read`` raised an exception.
-    """
+    """Return ``read(value)``. Convert any exception to an error that names the path of the part that is decoded."""
     try:
         return read(value)
     except BaseException as error:  # also a panic of a library in Rust, or sys.exit() in decode=, which must not end the worker

@@ -86,13 +86,6 @@ class _DocumentComparison:
         self._seen: set[tuple[str, str]] = set()
 
     def of(self, path: str, old: Any, new: Any) -> Iterator[str]:
-        """Yield the breaking changes between two schemas.
-
-        Args:
-            path: Path of both schemas in the event, for the text of a change.
-            old: Schema in the older document.
-            new: Schema in the newer document.
-        """
         references = old.get("$ref", ""), new.get("$ref", "")
         if references in self._seen:
             return

@@ -91,10 +91,7 @@ def source_of(headers: Headers) -> bytes:
 
 
 def identity_of(event_id: str, headers: Headers) -> str:
-    """Return the identity of an event for deduplication.
-
-    It is a digest of the source, followed by the id, because an id is unique only within its source.
-    """
+    """Return an identity for deduplication: a digest of the source, then the id, which is unique only within its source."""
     return _digest(source_of(headers)) + event_id
 
 
@@ -129,7 +126,6 @@ def followed(inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, 
     prevent its subscribers from publishing.
 
     Args:
-        inherited: Context of the event that the subscriber handles.
         own: New context, within the limits.
     """
     found = dict(own)
@@ -175,11 +171,7 @@ def context_faults(context: Any) -> list[str]:
 
 
 def require_id(event_id: str, max_bytes: int) -> None:
-    """Check that an event id is neither empty nor too long.
-
-    Raises:
-        BadEventError: ``not-valid``: the id is empty or too long.
-    """
+    """Check that an event id is neither empty nor too long."""
     if not 1 <= len(event_id.encode()) <= max_bytes:
         raise BadEventError("not-valid", f"event_id = {event_id[:40]!r} must have 1 to {max_bytes} bytes")
 
@@ -190,12 +182,8 @@ def headers_for(
     """Return the headers of an event to publish.
 
     Args:
-        event_key: Key of the event, which becomes its type.
         event_id: Id of the event, unique within the source.
-        source: The publishing application.
-        time_ms: Time of publication.
         envelope: Further headers; the context is within the limits of :func:`context_faults`.
-        content_type: Media type of the value.
     """
     time = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     texts = {

@@ -19,11 +19,6 @@ class OwnLoop:
     """Event loop that runs in a separate thread until it is closed or the process ends."""
 
     def __init__(self, name: str) -> None:
-        """Start the thread.
-
-        Args:
-            name: Name of the thread.
-        """
         self._loop = asyncio.new_event_loop()
         self._pid = os.getpid()
         # A daemon thread, so that a program that does not close the loop can still exit.

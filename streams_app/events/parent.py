@@ -26,9 +26,7 @@ class Parent:
         """Create the parent of an attempt.
 
         Args:
-            event_id: Id of the event for which the function is called.
             subscriber: Name of the subscriber, so that two subscribers of one event publish different ids.
-            envelope: Headers of that event.
             source: Source within which the id of that event is unique; None if it has no source.
         """
         self._event_id = event_id
@@ -43,10 +41,6 @@ class Parent:
         The id is derived from the id of the parent, the subscriber, the event key, and how many events with this key the attempt
         has published before. If another application published the parent (its ``ce_source`` is not ``app_id``), the id is also
         derived from that ``ce_source``, because event ids are unique only within one publisher.
-
-        Args:
-            event_key: Key of the published event's declaration, ``domain.action``.
-            app_id: Id of this application, which publishes the event.
         """
         # Counted by key, so that functions that publish several kinds concurrently, in any order, derive the same ids each time.
         ordinal = next(self._ordinals[event_key])

@@ -83,13 +83,7 @@ def _has_fields(payload: Any) -> bool:
 
 
 def schema_of(payload: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the JSON Schema of a type of payloads.
-
-    Args:
-        payload: The type.
-
-    Returns:
-        The schema of the type, and a dict of the schemas that it references: ``#/$defs/NAME`` refers to the item NAME.
+    """Return the JSON Schema of a type, and the schemas that it references: ``#/$defs/NAME`` refers to the item NAME.
 
     Raises:
         TypeError: JSON cannot represent the type.
@@ -111,8 +105,6 @@ def payload_faults(label: str, payload: Any, reserved: Collection[str] = ()) -> 
 
     Args:
         label: What the type is, with which each text begins, such as ``the metadata``.
-        payload: The type.
-        reserved: Names that its fields must not have.
     """
     called = getattr(payload, "__name__", repr(payload))
     try:
@@ -132,10 +124,7 @@ def payload_faults(label: str, payload: Any, reserved: Collection[str] = ()) -> 
 
 
 def key_faults(payload: Any, keyed_by: str | None) -> list[str]:
-    """Return the reasons why a field cannot be the key of an event, one text for each.
-
-    The list is empty if the field can be the key, or if the type itself has faults.
-    """
+    """Return the reasons why a field cannot be the key of an event, one text for each; empty also if the type itself has faults."""
     if keyed_by is None or payload_faults("", payload):
         return []
     fields = list(schema_of(payload)[0]["properties"])

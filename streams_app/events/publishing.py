@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     class ClosingProducer(Producer, Protocol):
         """A producer that can be closed."""
 
-        async def stop(self) -> None:
-            """Close the connections."""
+        async def stop(self) -> None: ...
 
 
 SEND_SECONDS: Final = 25.0
@@ -50,8 +49,7 @@ class EventDeclarations(Protocol):
     """The part of a catalogue that publishing uses."""
 
     @property
-    def events(self) -> tuple[Event[Any, Any], ...]:
-        """Declarations of the events that may be published."""
+    def events(self) -> tuple[Event[Any, Any], ...]: ...
 
 
 class _ReadyEvent(NamedTuple):
@@ -99,7 +97,6 @@ class PublishingMetrics(NamedTuple):
                 self.published.labels(event=event_key, result=result)
 
     def add(self, event_key: str, result: Result, events: int = 1) -> None:
-        """Count published events of one key that have the same outcome."""
         self.published.labels(event=event_key, result=result).inc(events)
 
 
@@ -290,7 +287,6 @@ class Events:
     def publish_child_sync(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> str:
-        """Publish an event of a subscriber, see :meth:`publish_child`, from code without ``async``; return the id of the event."""
         return self._waited_for(lambda: self._publish_child(parent, event, data, before, metadata, context))
 
     def close(self) -> None:
@@ -394,13 +390,7 @@ class Events:
             await self._produce(event, [one._replace(headers=with_trace_headers(one.headers, added)) for one in ready])
 
     async def _framed(self, event: Event[Any, Any], ready: Sequence[_ReadyEvent], schemas: SchemaRegistry) -> list[_ReadyEvent]:
-        """Encode events by the latest schema of the subject ``<topic>-value``. Nothing is sent if one of them fails.
-
-        Raises:
-            BadEventError: ``not-valid``: an event does not fit the schema. ``too-large``: an event exceeds a limit.
-            RegistryUnavailableError: The registry does not answer.
-            ConfigurationError: The subject does not exist, or its schema has another type.
-        """
+        """Encode events by the latest schema of the subject ``<topic>-value``. Nothing is sent if one of them fails."""
         latest = await schemas.latest(f"{event.topic}-value", event.format)
         found = []
         for one in ready:
@@ -437,7 +427,6 @@ class Events:
 
 
 def _attributes(event: Event[Any, Any], ready: Sequence[_ReadyEvent]) -> dict[str, str | int]:
-    """Return the attributes of the span in which these events are published."""
     if len(ready) > 1:
         return {"streams_app.event": event.key, "messaging.batch.message_count": len(ready)}
     of_key = {} if ready[0].key is None else {"messaging.kafka.message.key": ready[0].key.decode("utf-8", "backslashreplace")}

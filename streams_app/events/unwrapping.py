@@ -56,8 +56,6 @@ def of_change(headers: Headers, value: bytes) -> tuple[Headers, bytes] | None:
 def of_cloud_event(headers: Headers, value: bytes) -> tuple[Headers, bytes]:
     """Unwrap a CloudEvent in structured mode: its data becomes the value, and its attributes become headers.
 
-    Headers of the record with names of attributes are dropped, because the attributes of this mode are in the value.
-
     Raises:
         BadEventError: ``not-valid``: the value is not JSON. ``wrong-format``: the value has no ``specversion``, or no data.
     """
@@ -82,7 +80,6 @@ def unwrap_of(declared: Format, schemas: SchemaCache | None) -> Unwrap | None:
     If the schema of a framed value is not cached, the returned function raises NotFetchedError.
 
     Args:
-        declared: The format that the event declares.
         schemas: Cache of schemas, which decodes framed values; None: values have no frame.
     """
     envelope = _ENVELOPES.get(declared)
@@ -98,10 +95,7 @@ def unwrap_of(declared: Format, schemas: SchemaCache | None) -> Unwrap | None:
 
 
 def attributes_of(declared: Format, headers: Headers, value: bytes | None) -> Headers:
-    """Return the headers of an event. If it is a CloudEvent in structured mode, its attributes replace the headers ``ce_<name>``.
-
-    The headers of an invalid CloudEvent are returned unchanged.
-    """
+    """Return the headers of an event; the attributes of a valid CloudEvent in structured mode replace the headers ``ce_<name>``."""
     if declared != "cloudevents" or not value:
         return headers
     try:
@@ -114,7 +108,6 @@ def _attributes(parts: Mapping[str, msgspec.Raw], given: set[str]) -> list[tuple
     """Return attributes of a CloudEvent as headers with the prefix ``ce_``; only ``traceparent`` and ``tracestate`` get no prefix.
 
     Args:
-        parts: Attributes by name.
         given: Names of headers that the record has, for which no header is returned.
     """
     found = []
