@@ -115,21 +115,15 @@ class FoldingApp(faust.App):
         """Do nothing: Faust would create folders for tables, which this application does not have."""
 
     def on_assignment(self, generation: int) -> None:
-        """Start to claim the partitions that a rebalance has assigned; the claims run in the background.
-
-        Args:
-            generation: Generation of the consumer group in which the partitions are assigned.
-        """
+        """Start to claim the partitions that a rebalance has assigned; the claims run in the background."""
         self.components.producer.clear_faults()
         self.status.clear("start")
         self.ownership.assigned(generation)
 
     async def on_revoke(self, tps: Iterable[TP]) -> None:
-        """Commit and release the partitions that a rebalance revokes."""
         await self.ownership.revoked(tps)
 
     def in_flight(self) -> int:
-        """Return the number of records in memory that are not folded yet, see :meth:`.Ownership.in_flight`."""
         return self.ownership.in_flight()
 
     def on_fatal(self, error: BaseException) -> None:
@@ -141,7 +135,6 @@ class FoldingApp(faust.App):
             self.loop.create_task(self.crash(error))
 
     def _crash(self, reason: BaseException) -> None:
-        """Handle a crash of this application, or of a service that Faust runs for it."""
         super()._crash(reason)
         if self.report_fatal is not None:
             self.report_fatal(reason)

@@ -134,12 +134,10 @@ class FatalError:
             self._loop.call_soon_threadsafe(self._is_reported.set)
 
     async def wait(self) -> None:
-        """Wait until an error is stored."""
         await self._is_reported.wait()
 
 
 def _stop_on_signals() -> asyncio.Event:
-    """Return an event that SIGTERM and SIGINT set."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, stop, number)

@@ -16,10 +16,7 @@ class Selection(NamedTuple):
     """The components that a worker runs besides folds.
 
     Attributes:
-        stores: Read stores.
         subscribers: Names of subscribers. None: all enabled subscribers of the catalogue, or none without a catalogue.
-        views: Live views.
-        journals: Journals.
     """
 
     stores: Sequence[ReadStoreSettings]
@@ -35,10 +32,7 @@ class Selection(NamedTuple):
 
     @property
     def uses_redis(self) -> bool:
-        """Whether a selected component has state in Redis. Read stores have none.
-
-        Subscribers do not count if ``subscribers`` is None: then folds run as well, which use Redis in any case.
-        """
+        """Whether a selected component has state in Redis. If ``subscribers`` is None, folds run as well, which use it anyway."""
         return bool(self.subscribers or self.views or self.journals)
 
 

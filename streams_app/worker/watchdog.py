@@ -46,12 +46,7 @@ KAFKA, REDIS = "kafka", "redis"
 
 
 class FoldingState(NamedTuple):
-    """The claimed partitions and shards of a worker's folds, as the watchdog reads them.
-
-    Attributes:
-        ownership: Owns the partitions of the folds.
-        shards: The claimed shards.
-    """
+    """The claimed partitions and shards of a worker's folds, as the watchdog reads them."""
 
     ownership: Ownership
     shards: ClaimedShards
@@ -74,10 +69,6 @@ class Watchdog:
 
         Args:
             settings: Settings with only the folds that this worker runs.
-            clock: Clock of the worker.
-            metrics: Receives outages and lag.
-            status: Receives reasons why the worker is not ready.
-            stuck_ms: Duration of a stall after which the process ends.
             asks_redis: Whether the worker uses Redis; read stores alone do not.
         """
         self._settings = settings
@@ -110,7 +101,6 @@ class Watchdog:
 
         Args:
             group: Name of the group in logs and reasons, such as ``journal.accounts``.
-            ownership: Ownership of the group's partitions in this process.
             is_essential: Whether the process also ends if a partition of the group stays unclaimed, or makes no progress while
                 Kafka is down. In other groups, the claim is retried without limit, and the worker continues.
         """
@@ -121,21 +111,11 @@ class Watchdog:
         """Add a consumer group of this process. From now on, open transactions that hide records from it are reported.
 
         May be called before or after :meth:`start`.
-
-        Args:
-            group: Name of the group in logs and reasons, such as ``read-store.accounts``.
-            ownership: Ownership of the group's partitions in this process.
         """
         self._readers.append((group, ownership))
 
     def start(self, folding: FoldingState | None = None) -> None:
-        """Start the thread that watches Kafka, Redis, the added consumer groups and the lag of folds.
-
-        At first, Kafka and Redis count as up.
-
-        Args:
-            folding: The folds of the worker; None without folds.
-        """
+        """Start the thread that watches servers, groups, and the lag of folds. At first, Kafka and Redis count as up."""
         for component in self._health:
             self._metrics.up.labels(component=component).set(1)
         threading.Thread(target=lambda: asyncio.run(self._watch(folding)), name="watchdog", daemon=True).start()
