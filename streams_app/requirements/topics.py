@@ -34,7 +34,6 @@ def _of_subscribers(workload: Workload) -> Iterator[Topic]:
 
 
 def _of_others(workload: Workload) -> list[Topic]:
-    """Return the topics of folds, read stores, live views and journals."""
     found: dict[str, tuple[str, list[str]]] = {}
 
     def add(topic: str, role: str, user: str) -> None:

@@ -16,7 +16,6 @@ class Workload(NamedTuple):
     """Folds, read stores, subscribers, live views and journals of an application.
 
     Attributes:
-        settings: Settings of the application.
         events: Events that subscribers may receive or publish.
     """
 
@@ -35,9 +34,6 @@ class Workload(NamedTuple):
 
         Args:
             names: Names of the subscribers; None: all enabled ones.
-
-        Raises:
-            ConfigurationError: The catalogue cannot be imported, or contradicts the settings.
         """
         if self.settings.events.catalogue is None:
             return self
@@ -54,11 +50,7 @@ def without_subscribers(settings: Settings) -> Workload:
 
 
 def declared(settings: Settings) -> Workload:
-    """Return a workload with all that the settings and the user's catalogue declare, including subscribers that are not enabled.
-
-    Raises:
-        ConfigurationError: The catalogue cannot be imported, or contradicts the settings.
-    """
+    """Return a workload with all that the settings and the user's catalogue declare, including subscribers that are not enabled."""
     if settings.events.catalogue is None:
         return without_subscribers(settings)
     catalogue = catalogue_of(settings)
@@ -66,11 +58,7 @@ def declared(settings: Settings) -> Workload:
 
 
 def enabled_subscriptions(settings: Settings) -> list[Subscription]:
-    """Return the enabled subscribers; an empty list if the settings name no catalogue.
-
-    Raises:
-        ConfigurationError: The catalogue cannot be imported, or contradicts the settings.
-    """
+    """Return the enabled subscribers; an empty list if the settings name no catalogue."""
     if settings.events.catalogue is None:
         return []
     return [one for one in subscriptions_of(catalogue_of(settings), settings) if one.subscriber.is_enabled]
