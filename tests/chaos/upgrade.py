@@ -223,13 +223,13 @@ class Run:
 @click.option("--share", is_flag=True, help="Run the share of CI: one run with two workers, up and down once.")
 def main(runs: int, seed: int, workers: int, share: bool) -> None:
     """Upgrade and downgrade workers between the last released state and the present one under load, and check the results."""
-    for name in ("aiokafka", "asyncio", "streams_app"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # workers are killed on purpose
     try:
         old = released()
     except ServerUnavailableError as error:
         click.echo(f"no upgrade test: {error}", err=True)
         sys.exit(1 if os.environ.get("CI") == "true" else 0)
+    for name in ("aiokafka", "asyncio", "streams_app"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # workers are killed on purpose
     if share:
         runs, workers = 1, 2
     changes = [PRESENT, old] if share else [PRESENT, old, PRESENT]
