@@ -22,20 +22,18 @@ class SourceRecord(Protocol):
     """A consumer record, with the attributes that readers use."""
 
     @property
-    def offset(self) -> int:
-        """Offset of the record in its partition."""
+    def offset(self) -> int: ...
 
     @property
     def timestamp(self) -> int | None:
-        """Timestamp of the record in ms; negative or None if it has none."""
+        """In ms; negative or None if the record has none."""
 
     @property
-    def key(self) -> bytes | None:
-        """Key as produced; None if the record has none."""
+    def key(self) -> bytes | None: ...
 
     @property
     def value(self) -> bytes | None:
-        """Value as produced; None for a tombstone."""
+        """None for a tombstone."""
 
 
 class SourceRecordWithHeaders(SourceRecord, Protocol):
@@ -43,7 +41,7 @@ class SourceRecordWithHeaders(SourceRecord, Protocol):
 
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
-        """Headers as produced; a value may be None. Empty if the record has none."""
+        """A value may be None."""
 
 
 class Batch:
@@ -54,11 +52,8 @@ class Batch:
     between two ranges always means that a fetched batch was not delivered.
 
     Attributes:
-        tp: The partition.
         records: Records of the range in offset order; each has an ``offset``. The processors of a partition share them, and must
             not change them.
-        begin: First offset of the range.
-        end: The offset after the last one of the range.
         stable_offset: Last stable offset of the partition in the fetch reply; None if the reply has none.
         fetched_at_ms: Wall-clock time at which the fetch request was sent.
         seek_number: Number of the last seek before the fetch, see :meth:`streams_app.delivery.group_consumer.GroupConsumer.seek`.

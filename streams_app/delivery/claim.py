@@ -17,12 +17,11 @@ from streams_app.delivery.offset_metadata import OffsetAndMetadata
 
 
 class LogBounds(NamedTuple):
-    """First offset and last stable offset of a partition's log, and when the broker was queried for them.
+    """First offset and last stable offset of a partition's log.
 
     Attributes:
-        begin: First offset.
-        end: Last stable offset, the offset after the last readable record.
-        asked_ms: Wall-clock time of the request to the broker.
+        end: The offset after the last readable record.
+        asked_ms: Wall-clock time at which the broker was queried.
     """
 
     begin: int
@@ -37,44 +36,25 @@ class ClaimedPartition(Protocol):
     processor that calls.
     """
 
-    def resync(self, cause: str, why: str, script: str) -> None:
-        """Claim the partition again after a backoff; no effect while the partition is being released."""
+    def resync(self, cause: str, why: str, script: str) -> None: ...
 
-    def fatal(self, error: BaseException) -> None:
-        """Handle a fatal error: end the process if the consumer group runs folds, else recreate the Kafka client of the group."""
+    def fatal(self, error: BaseException) -> None: ...
 
-    def on_progress(self) -> None:
-        """Report that delivered records were applied. A paused reader is resumed once no delivered record waits."""
+    def on_progress(self) -> None: ...
 
-    async def commit_now(self, name: str, position: OffsetAndMetadata) -> None:
-        """Commit the offset of one processor together with those of the partition's other processors; wait for the answer."""
+    async def commit_now(self, name: str, position: OffsetAndMetadata) -> None: ...
 
-    async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
-        """Return the committed offset and metadata of a processor in each other partition of the topic, by partition number.
+    async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]: ...
 
-        The value is None for a partition whose commit has no metadata. Partitions are left out if they have no commit, or one that
-        does not contain the processor.
-        """
+    async def log_bounds_now(self) -> LogBounds: ...
 
-    async def log_bounds_now(self) -> LogBounds:
-        """Query the broker for the current first offset and last stable offset of the partition."""
+    async def broker_keeps_metadata(self) -> bool: ...
 
-    async def broker_keeps_metadata(self) -> bool:
-        """Return whether the broker stores commit metadata: whether the partition has a commit, and the commit has metadata."""
+    async def rewind_if_truncated(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None: ...
 
-    async def rewind_if_truncated(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        """Compare the log with fingerprints of records that were read; if it was truncated, lower the offset of the processor.
+    async def offset_at(self, time_ms: int) -> int: ...
 
-        Returns:
-            None if no change was found. Else the offset from which to read again; the processor's offset in the next commit is then
-            at most that offset.
-        """
-
-    async def offset_at(self, time_ms: int) -> int:
-        """Return an offset from which to read all records with timestamps >= ``time_ms``; the end of the log if there are none."""
-
-    def reader_view(self) -> ReaderView:
-        """Return the end offsets in the last fetch reply of the partition, and the time of that fetch."""
+    def reader_view(self) -> ReaderView: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,8 +65,9 @@ class Claim:
     member owned the partition at that moment. Once the partition is being released, :meth:`resync` and :meth:`on_progress` have no
     effect. Once the processors of the partition have ended, :meth:`commit_now` raises an error.
 
+    If the broker does not answer, a method that queries it raises a ``KafkaError`` or ``TimeoutError``; try again.
+
     Attributes:
-        tp: The partition.
         name: Name of the processor, under which the commit stores its offset.
         token: Random token of this claim. The claim that stored its token last owns the processor's state: every script and
             transaction checks the token.
@@ -115,10 +96,7 @@ class Claim:
     def resync(self, cause: str, why: str = "", script: str = "") -> None:
         """Report that the state is not as the processor left it: the partition is claimed again, after a growing backoff.
 
-        Args:
-            cause: One word, for metrics.
-            why: The cause as text, for logs.
-            script: Name of the script or step that detected it.
+        The arguments are those of :class:`.ResyncCause`.
         """
         self._partition.resync(cause, why, script)
 
@@ -150,14 +128,10 @@ class Claim:
         await self._partition.commit_now(self.name, position)
 
     async def offsets_in_other_partitions(self) -> Mapping[int, OffsetAndMetadata | None]:
-        """Return the committed offset of this processor in every other partition of the topic.
+        """Return the committed offset of this processor in every other partition of the topic, by partition number.
 
-        Returns:
-            Offset and metadata by partition number; None for a partition whose commit has no metadata, so that the offset of this
-            processor is unknown. Partitions are left out if they have no commit, or one that does not contain this processor.
-
-        Raises:
-            KafkaError, TimeoutError: The broker does not answer; try again.
+        It is None for a partition whose commit has no metadata, so that it is unknown. Partitions are left out if they have no
+        commit, or one that does not contain this processor.
         """
         return await self._partition.offsets_in_other_partitions(self.name)
 
@@ -166,17 +140,13 @@ class Claim:
 
         Records may be appended after :attr:`log_bounds` was read. So a processor calls this method after it has taken over its
         state, to determine whether it is at the end of the log.
-
-        Raises:
-            KafkaError, TimeoutError: The broker does not answer; try again.
         """
         return await self._partition.log_bounds_now()
 
     async def rewind_if_truncated(self, kept: Sequence[Fingerprint], read_to: int) -> int | None:
         """Compare the log with fingerprints of records that were read; if it was truncated, lower the offset of this processor.
 
-        A broker may have restarted on an older copy of its disk, for example. If the log was truncated, this is logged and counted,
-        and the offset of this processor in the next commit is lowered.
+        A broker may have restarted on an older copy of its disk, for example. A truncation is logged and counted.
 
         Args:
             kept: Fingerprints of records that were read from the topic with the id :attr:`topic_id`.
@@ -185,9 +155,6 @@ class Claim:
         Returns:
             None if no change was found, or the broker has no topic ids, so that nothing was compared. Else the offset from which to
             read again: records from there on may have been replaced.
-
-        Raises:
-            KafkaError, TimeoutError: The broker does not answer; try again.
         """
         return await self._partition.rewind_if_truncated(self.name, kept, read_to) if self.topic_id else None
 
@@ -195,18 +162,11 @@ class Claim:
         """Return whether the broker stores commit metadata, judged by the commit of the partition; False if there is no commit.
 
         The embedded broker stores none; the committed offset then applies to all processors.
-
-        Raises:
-            KafkaError, TimeoutError: The broker does not answer; try again.
         """
         return await self._partition.broker_keeps_metadata()
 
     async def offset_at(self, time_ms: int) -> int:
-        """Return an offset from which to read all records with timestamps >= ``time_ms``; the end of the log if there are none.
-
-        Raises:
-            KafkaError, TimeoutError: The broker does not answer; try again.
-        """
+        """Return an offset from which to read all records with timestamps >= ``time_ms``; the end of the log if there are none."""
         return await self._partition.offset_at(time_ms)
 
     def reader_view(self) -> ReaderView:

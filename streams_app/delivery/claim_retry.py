@@ -39,14 +39,9 @@ class ReclaimBackoff:
         self._last: dict[TP, tuple[int, int, Backoff]] = {}
 
     def reclaimed(self, tp: TP, at: int) -> tuple[float, int]:
-        """Record that a partition is claimed again.
+        """Record that a partition is claimed again; return the seconds to wait, and the number of earlier claims without progress.
 
-        Args:
-            tp: The partition.
-            at: Offset below which the partition's records are applied. A change since the last claim means that there was progress.
-
-        Returns:
-            Seconds to wait before the claim, and the number of earlier consecutive claims without progress.
+        ``at`` is the offset below which records are applied. If it has changed since the last claim, there was progress.
         """
         now_ms = self._clock.monotonic_ms()
         stood_at, before_ms, backoff = self._last.get(tp, (at, now_ms, Backoff(FIRST_SECONDS, LONGEST_SECONDS)))
@@ -68,10 +63,9 @@ class ClaimRetry:
         self._since_ms = 0
 
     def failed(self, tp: TP, error: Exception) -> float:
-        """Record a failed attempt; log it if the kind of error differs from the previous one, and every ten minutes.
+        """Record a failed attempt, and return the seconds until the next one.
 
-        Returns:
-            Seconds until the next attempt.
+        It is logged if the kind of error differs from the previous one, and every ten minutes.
 
         Raises:
             TryAgainError: Kafka has rejected the commits of this member for three session timeouts plus 10 s, and no rebalance has

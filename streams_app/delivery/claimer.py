@@ -40,9 +40,6 @@ class Claimer:
         processors are ended.
 
         Args:
-            tp: The partition.
-            generation: Generation of the consumer group in which the partition was assigned.
-            owner: Receives the reports of the partition and its processors.
             was_reset: Whether the client has just reset its position in this partition by itself.
 
         Raises:
@@ -70,10 +67,7 @@ class Claimer:
         return partition
 
     async def _ask_kafka(self, partition: Partition) -> None:
-        """Create the processors of a partition, and restore their offsets from its commit.
-
-        If the partition has a commit, send that commit again: Kafka accepts it only from the owner of the partition.
-        """
+        """Create the processors of a partition, and restore their offsets from its commit."""
         group_consumer, tp = self._group_consumer, partition.tp
         # Read and commit under one lock: otherwise this commit could undo another one made in between.
         async with self._commits.lock:
@@ -89,10 +83,7 @@ class Claimer:
                 await self._commits.send({tp: partition.offsets.committed or committed}, partition.member)
 
     async def _claim_all(self, partition: Partition, *, was_reset: bool) -> LogBounds:
-        """Run the claims of all processors concurrently, and return the bounds of the log.
-
-        The initial offsets of new processors are committed together.
-        """
+        """Run the claims of all processors concurrently, and return the bounds of the log."""
         group_consumer, tp = self._group_consumer, partition.tp
         partition.incarnation = (await group_consumer.incarnations(tp.topic)).get(tp.partition)
         topic_id = await group_consumer.topic_id(tp.topic) if partition.incarnation is None else partition.incarnation.topic_id

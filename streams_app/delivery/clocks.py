@@ -23,13 +23,12 @@ SKEW_MS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class ReaderView:
-    """End offsets in the last fetch reply of a partition, and the time of that fetch.
+    """End offsets in the last fetch reply of a partition, and the wall-clock time of that request; None before the first reply.
 
     Attributes:
-        stable_offset: Last stable offset, the end of readable records; None before the first reply.
-        fetched_at_ms: Wall-clock time at which the request was sent; None before the first reply.
-        high_watermark: The offset after the last acknowledged record; None before the first reply. While a transaction is open, the
-            records from the last stable offset on are acknowledged but cannot be read.
+        stable_offset: The end of readable records.
+        high_watermark: The offset after the last acknowledged record. While a transaction is open, the records from the last stable
+            offset on are acknowledged but cannot be read.
     """
 
     stable_offset: int | None
@@ -52,13 +51,8 @@ class AcknowledgedUntil:
     def at(self, fence: int, view: ReaderView, known_ms: int) -> int:
         """Return the time until which all records that the broker has acknowledged are applied.
 
-        These include the records that an open transaction still hides, so the result may be earlier than ``known_ms``. It decreases
-        only if ``known_ms`` does.
-
-        Args:
-            fence: Highest applied offset.
-            view: End offsets in the last fetch reply.
-            known_ms: Time until which all readable records, those below the last stable offset, are applied.
+        These include the records that an open transaction still hides, so the result may be earlier than ``known_ms``, the time
+        until which all readable records are applied. It decreases only if ``known_ms`` does.
         """
         end = view.high_watermark
         if end is None or end <= fence + 1:
@@ -71,23 +65,14 @@ class AcknowledgedUntil:
 
 
 def is_caught_up(fence: int, view: ReaderView, now_ms: int) -> bool:
-    """Return whether a recent fetch reply shows that no readable record is above the fence.
-
-    Args:
-        fence: Highest applied offset.
-        view: End offsets in the last fetch reply, and the time of that fetch.
-        now_ms: Wall clock.
-    """
+    """Return whether a recent fetch reply shows that no readable record is above the fence, the highest applied offset."""
     if view.stable_offset is None or view.fetched_at_ms is None:
         return False
     return fence + 1 >= view.stable_offset and is_close(view.fetched_at_ms, now_ms)
 
 
 def is_close(fetched_ms: int, at_ms: int) -> bool:
-    """Return whether a fetch was sent at most :data:`FRESH_MS` before or after a time.
-
-    If the fetch seems to have been sent long *after* the time, a clock was wrong, so the result is False as well.
-    """
+    """Return whether a fetch was sent at most :data:`FRESH_MS` before or after a time; long *after* it, a clock was wrong."""
     return abs(fetched_ms - at_ms) <= FRESH_MS
 
 
@@ -95,9 +80,7 @@ def advanced(clock_ms: int, now_ms: int, *, caught_up: bool) -> int:
     """Return the partition clock, advanced to the wall clock if the reader has caught up; it never decreases.
 
     Args:
-        clock_ms: Partition clock so far.
         now_ms: Wall-clock time; if the reader has caught up, it has read all records that had arrived by then.
-        caught_up: Whether the reader is at the end of the partition; if not, the clock is returned unchanged.
     """
     return max(clock_ms, now_ms) if caught_up else clock_ms
 
@@ -123,21 +106,18 @@ class TrustedClock:
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Trust ``clock`` until the first comparison."""
         self._clock = clock
         self._drift_ms = self._redis_drift_ms = self.read().drift_ms
         self.skew_ms = 0
 
     def read(self) -> ClockReading:
-        """Read the wall clock and the monotonic clock of this process, even while the wall clock is not trusted."""
+        """Read the clocks of this process, even while the wall clock is not trusted."""
         return ClockReading(self._clock.now_ms(), self._clock.monotonic_ms())
 
     def compare(self, asked: ClockReading, redis_ms: int) -> None:
         """Update :attr:`skew_ms` and the estimate by a reply to Redis ``TIME``. Call this method as soon as the reply arrives.
 
-        Args:
-            asked: Reading of the clocks before the request.
-            redis_ms: Time in the reply.
+        ``asked`` is the reading of the clocks before the request.
         """
         answered = self.read()
         self.skew_ms = asked.wall_ms - redis_ms if redis_ms < asked.wall_ms else min(0, answered.wall_ms - redis_ms)
@@ -146,23 +126,16 @@ class TrustedClock:
         self._redis_drift_ms = redis_ms - answered.monotonic_ms
 
     def is_trusted(self) -> bool:
-        """Return whether the wall clock agreed with Redis ``TIME`` at the last comparison, and has not jumped since.
-
-        Differences and jumps of up to :data:`SKEW_MS` are accepted.
-        """
+        """Return whether the wall clock agreed with Redis ``TIME`` at the last comparison, and has not jumped since."""
         return self._agrees(self.read())
 
     def _agrees(self, now: ClockReading) -> bool:
         return abs(self.skew_ms) <= SKEW_MS and abs(now.drift_ms - self._drift_ms) <= SKEW_MS
 
     def now_ms(self) -> int:
-        """Return the time in Unix ms: that of the wall clock or, while it is not trusted, an estimate of Redis ``TIME``.
-
-        The estimate is the time in the last reply of Redis plus the time that has passed since that reply.
-        """
+        """Return the time in Unix ms: that of the wall clock or, while it is not trusted, an estimate of Redis ``TIME``."""
         now = self.read()
         return now.wall_ms if self._agrees(now) else now.monotonic_ms + self._redis_drift_ms
 
     def monotonic_ms(self) -> int:
-        """Return the monotonic clock in milliseconds."""
         return self._clock.monotonic_ms()

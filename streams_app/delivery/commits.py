@@ -40,11 +40,8 @@ class Commits:
     def __init__(self, group_consumer: GroupConsumer, clock: Clock, on_doubt: Callable[[InDoubtError], None] | None = None) -> None:
         """Create the commits of one member of a group.
 
-        Args:
-            group_consumer: The member that sends the commits.
-            clock: Measures how long commits fail.
-            on_doubt: Called in place of the next commit if a commit had no answer; makes the member rejoin its group. None if a
-                late commit is harmless, so that the member continues to commit.
+        If a commit had no answer, ``on_doubt`` is called in place of the next one, and makes the member rejoin its group. None if a
+        late commit is harmless, so that the member continues to commit.
         """
         self.lock = asyncio.Lock()
         self._group_consumer = group_consumer
@@ -57,8 +54,7 @@ class Commits:
     async def commit_last(self, partitions: Collection[Partition]) -> None:
         """Commit the final offsets of released partitions.
 
-        If Kafka rejects the commit, call :meth:`.Processor.on_commit_rejected` of their processors. If Kafka or Redis does not
-        answer, only log that; the next owner may then read some records again.
+        If Kafka or Redis does not answer, only log that; the next owner may then read some records again.
         """
         if not await self.commit_once(partitions, is_last=True):
             await asyncio.gather(
@@ -69,7 +65,6 @@ class Commits:
         """Commit the low watermarks that have changed. An unavailable broker or Redis is logged, not raised.
 
         Args:
-            partitions: Partitions that this process has claimed.
             is_last: Whether these partitions were just released. If False, a partition that is released while offsets are read is
                 skipped, because it may already be claimed again.
 
@@ -111,7 +106,7 @@ class Commits:
                 partition.offsets.committed = wanted[partition]
 
     async def commit_now(self, partition: Partition, name: str, position: OffsetAndMetadata) -> None:
-        """Commit the offset of one processor together with the offsets of the other processors of its partition.
+        """Do what :meth:`.Claim.commit_now` promises.
 
         Calls that arrive while a commit is in flight are combined into one request for each member. The first commit of a new
         processor waits until the initial offsets of all new processors of the partition are known, see
@@ -119,9 +114,7 @@ class Commits:
         its processors have ended.
 
         Raises:
-            NotOwnerError: Kafka rejected the commit, the processors of the partition have ended, or the member must rejoin its
-                group.
-            KafkaError, TimeoutError: The outcome is unknown.
+            NotOwnerError: Also if the member must rejoin its group because an earlier commit had no answer.
         """
         partition.offsets.raise_to({name: position})
         await partition.offsets.beginning.announce(name)
@@ -146,15 +139,12 @@ class Commits:
         """Send one commit request; the caller must hold :attr:`lock`.
 
         Args:
-            positions: Offsets and metadata to commit.
-            member: Generation and member id under which the partitions were claimed.
             is_last: Whether this is the last commit of a claim. Because it starts no work, it is sent even if an earlier commit of
                 this member had no answer.
 
         Raises:
             NotOwnerError: Kafka rejected the commit. Or an earlier commit of this member had no answer: nothing was sent, and the
                 member rejoins its group.
-            KafkaError, TimeoutError: The outcome is unknown.
         """
         if self._on_doubt is not None and member == self._in_doubt and not is_last:
             self._on_doubt(InDoubtError("a commit had no answer, rejoining the group before any event begins"))
@@ -169,6 +159,6 @@ class Commits:
 
 
 def _forget(partitions: Iterable[Partition]) -> None:
-    """Mark the committed offsets of partitions as unknown until a commit is answered, so that a failed commit is repeated."""
+    """Mark the committed offsets as unknown until a commit is answered, so that a failed commit is repeated."""
     for partition in partitions:
         partition.offsets.committed = None

@@ -34,12 +34,9 @@ EncodedDeadLetter: TypeAlias = tuple[Reason, OutgoingRecord]
 class RejectingComponent(NamedTuple):
     """The component that rejects records, as the headers of its dead letters identify it.
 
-    Attributes:
-        kind: Kind of the component: ``fold``, ``store``, ``subscriber`` or ``view``. A dead letter has a header of this name, whose
-            value is the name of the component.
-        name: Name of the component. It is recorded because other components may have accepted the same record.
-        app_id: Application of the component. Other applications may use the same names and the same dead-letter topic.
-        topic: Dead-letter topic of the component.
+    A dead letter has a header with the name of the ``kind`` (``fold``, ``store``, ``subscriber`` or ``view``), whose value is the
+    name of the component: other components may have accepted the same record. Other applications than ``app_id`` may use the same
+    names and the same dead-letter topic.
     """
 
     kind: str
@@ -53,10 +50,6 @@ class DeadLetterSender:
     """Sends the dead letters of one processor, and waits for their acknowledgement.
 
     Attributes:
-        component: The component that rejects records.
-        source: Partition of the rejected records.
-        producer: Produces the dead letters.
-        clock: Clock for the time of rejection.
         on_kept: Called for each acknowledged dead letter, with the name of the component and the reason.
     """
 
@@ -69,10 +62,8 @@ class DeadLetterSender:
     async def send(self, rejected: Sequence[RejectedEvent], on_failed: Callable[[str, BaseException], None] | None = None) -> None:
         """Send dead letters; retry until the broker has acknowledged all of them.
 
-        Args:
-            rejected: The rejected records.
-            on_failed: Called after each attempt in which a dead letter was not acknowledged, with the dead-letter topic and the
-                error. None: failures are only logged.
+        After each attempt in which a dead letter was not acknowledged, ``on_failed`` is called with the dead-letter topic and the
+        error.
         """
         backoff = ReportedBackoff(first_seconds=0.1, longest_seconds=1.0)
         dead_letters, failed = await self._send(self._encoded(rejected))
@@ -101,8 +92,7 @@ class DeadLetterSender:
     async def _send(self, dead_letters: Sequence[EncodedDeadLetter]) -> tuple[list[EncodedDeadLetter], BaseException | None]:
         """Send dead letters. One that is too large for its topic is sent without its content: its headers still locate the record.
 
-        Returns:
-            The dead letters that were not acknowledged, so that the caller sends them again; and the error of one of them.
+        Return the dead letters that were not acknowledged, so that the caller sends them again, and the error of one of them.
         """
         waiting, unsent = list(dead_letters), list[EncodedDeadLetter]()
         failed: BaseException | None = None
@@ -123,14 +113,7 @@ class DeadLetterSender:
 
 
 def dead_letter_of(component: RejectingComponent, source: TP, rejected: RejectedEvent, now_ms: int) -> OutgoingRecord:
-    """Build the dead letter of a rejected record: key and value as received, reason and source position as headers.
-
-    Args:
-        component: The component that rejects the record.
-        source: Partition of the record.
-        rejected: The record and the reason.
-        now_ms: Time of the rejection in Unix ms.
-    """
+    """Build the dead letter of a rejected record: key and value as received, reason and source position as headers."""
     headers = [
         ("reason", rejected.reason.encode()),
         (component.kind, (rejected.addressee or component.name).encode()),

@@ -13,10 +13,7 @@ DEPENDENCY_ERRORS: Final = (KafkaError, *REDIS_ERRORS, TimeoutError)
 
 
 def waiting_for_label(error: BaseException) -> str:
-    """Return which dependency an error makes the worker wait for, as the metrics name it: broker, redis or redis-memory.
-
-    Every error except a ``KafkaError`` counts as one of Redis.
-    """
+    """Return the dependency for which an error makes the worker wait; every error but a ``KafkaError`` counts as one of Redis."""
     if isinstance(error, KafkaError):
         return "broker"
     return "redis-memory" if isinstance(error, OutOfMemoryError) else "redis"

@@ -43,9 +43,7 @@ class Fingerprint(NamedTuple):
 class Incarnation(NamedTuple):
     """Identity of a partition's log, as the broker reports it.
 
-    Attributes:
-        topic_id: Id of the topic, which changes if the topic is created again; "" if the broker has no topic ids.
-        leader_epoch: Epoch of the current leader, which increases at each election.
+    The topic id changes if the topic is created again; it is "" if the broker has no topic ids.
     """
 
     topic_id: str
@@ -60,7 +58,7 @@ def checksum_of(record: Any) -> int:
 
 
 def followed_by(kept: Sequence[Fingerprint], record: Any) -> tuple[Fingerprint, ...]:
-    """Append the fingerprint of a newer record to ``kept``, drop some older ones by :func:`thinned`, and return the result."""
+    """Append the fingerprint of a newer record to ``kept``, and drop some older ones by :func:`thinned`."""
     newest = Fingerprint(record.offset, checksum_of(record))
     return thinned([*(one for one in kept if one.offset < newest.offset), newest])
 
@@ -68,10 +66,7 @@ def followed_by(kept: Sequence[Fingerprint], record: Any) -> tuple[Fingerprint, 
 def thinned(kept: Sequence[Fingerprint], near: int = MAX_NEAR, spread: int = SPREAD) -> tuple[Fingerprint, ...]:
     """Drop some older fingerprints, so that they get sparser with age; the newest ``near`` and the oldest are always kept.
 
-    Args:
-        kept: Fingerprints in the order of their offsets; at least one.
-        near: Number of the newest fingerprints that are all retained.
-        spread: See :data:`SPREAD`.
+    ``kept`` contains at least one, in the order of their offsets.
     """
     newest = kept[-1].offset
     left = list(kept)
@@ -84,7 +79,7 @@ def thinned(kept: Sequence[Fingerprint], near: int = MAX_NEAR, spread: int = SPR
 
 
 def up_to(kept: Iterable[Fingerprint], below: int) -> tuple[Fingerprint, ...]:
-    """Return the fingerprints of records whose offset is lower than ``below``."""
+    """Return the fingerprints of offsets lower than ``below``."""
     return tuple(one for one in kept if one.offset < below)
 
 
@@ -102,12 +97,10 @@ def of_text(text: str) -> tuple[Fingerprint, ...]:
 
 
 async def common_end(kept: Sequence[Fingerprint], checksum_at: Callable[[int], Awaitable[int]]) -> int | None:
-    """Compare a log with fingerprints of records that were read, and find the end of its unchanged part.
+    """Compare a log with fingerprints of records that were read, given in the order of their offsets.
 
-    Args:
-        kept: Fingerprints in the order of their offsets.
-        checksum_at: Returns the checksum of the record at an offset of the current log. Returns :data:`GONE` if the record was
-            removed, which counts as no change, or :data:`OTHER` if the offset has no record now, which counts as a change.
+    For an offset, ``checksum_at`` returns the checksum of the current log; :data:`GONE` counts as no change, :data:`OTHER` as a
+    change.
 
     Returns:
         None if no change was found. Else the offset after the newest record whose fingerprint matches, below which the log is

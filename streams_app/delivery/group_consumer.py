@@ -34,39 +34,33 @@ class GroupConsumer(Protocol):
     :mod:`streams_app.kafka.member_requests` implements requests to the broker for any aiokafka consumer: reading committed offsets,
     and committing as the member and generation of a claim.
 
+    If the broker does not answer, or a topic does not exist, a request raises a ``KafkaError``.
+
     The ownership calls the methods below on its event loop. The watchdog's thread also calls ``generation``, ``assignment`` and
     ``reader_view``.
     """
 
     @property
     def generation(self) -> int:
-        """Generation of the consumer group, as the coordinator last reported it to this member."""
+        """Generation that the coordinator last reported to this member."""
 
     @property
     def member_id(self) -> str:
         """Id that the coordinator gave this member; a claim reads it together with :attr:`generation`."""
 
-    def assignment(self) -> Collection[TP]:
-        """Return the partitions that the group last assigned to this member."""
+    def assignment(self) -> Collection[TP]: ...
 
     def partition_count(self, topic: str) -> int:
         """Return the number of partitions of a topic according to the client's metadata; 1 if the metadata lacks the topic."""
 
     async def topic_id(self, topic: str) -> str:
-        """Return the id that the broker gave the topic when it was created; "" if the broker has no topic ids.
-
-        Raises:
-            KafkaError: The broker does not answer, or the topic does not exist.
-        """
+        """Return the id that the broker gave the topic when it was created; "" if the broker has no topic ids."""
 
     async def committed(self, tp: TP) -> PartitionCommit | None:
         """Read the committed offset and metadata of a partition from the broker; None if the group has not committed any."""
 
     async def commits(self, topic: str) -> Mapping[int, PartitionCommit]:
-        """Read the group's commits for a topic from the broker, and return them by partition number.
-
-        Partitions without a commit are left out.
-        """
+        """Read the group's commits for a topic, by partition number; partitions without a commit are left out."""
 
     async def commit(self, positions: Mapping[TP, PartitionCommit], claim: Member) -> None:
         """Commit under the generation *and the member id* of a claim, even if this member has rejoined since.
@@ -80,7 +74,7 @@ class GroupConsumer(Protocol):
         """
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
-        """Return the first offset and the last stable offset of a partition's log, in this order."""
+        """Return the first offset and the last stable offset of a partition's log."""
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:
         """Return an offset from which to read all records with timestamps >= ``time_ms``; the end of the log if there are none."""
@@ -88,28 +82,18 @@ class GroupConsumer(Protocol):
     async def checksum_at(self, tp: TP, offset: int) -> int:
         """Return the checksum of the record at an offset, see :func:`streams_app.delivery.fingerprints.checksum_of`.
 
-        Returns:
-            The checksum. :data:`.GONE` if the record was removed; :data:`.OTHER` if the log ends before the offset, or has a
-            transaction marker there.
-
-        Raises:
-            KafkaError: The broker does not answer, or returned an error.
+        :data:`.GONE` if the record was removed; :data:`.OTHER` if the log ends before the offset, or has a transaction marker
+        there.
         """
 
     async def incarnations(self, topic: str) -> Mapping[int, Incarnation]:
         """Return the topic id and leader epoch of each partition, by partition number; empty before Kafka 2.8.
 
         Both may stay the same although a broker has restarted on an older copy of its disk.
-
-        Raises:
-            KafkaError: The broker does not answer, or the topic does not exist.
         """
 
     async def seek(self, tp: TP, offset: int) -> int:
-        """Seek a partition to an offset.
-
-        Returns:
-            The number of this seek. Batches that were fetched before it have another number, which shows that they are outdated.
+        """Seek a partition to an offset; return the number of this seek. Batches that were fetched before it have another number.
 
         Raises:
             NotOwnerError: The partition is not assigned to this member.
@@ -118,8 +102,7 @@ class GroupConsumer(Protocol):
     def pause(self, tps: Collection[TP]) -> None:
         """Pause fetching of partitions; records that were fetched before may still be delivered."""
 
-    def resume(self, tps: Collection[TP]) -> None:
-        """Resume fetching of partitions immediately."""
+    def resume(self, tps: Collection[TP]) -> None: ...
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
         """Return the end offsets in a partition's last fetch reply, and the position of its reader.
@@ -145,12 +128,7 @@ class PartitionCommit:
 
 
 class Member(NamedTuple):
-    """Identity under which a member of a consumer group commits.
-
-    Attributes:
-        generation: Generation in which the member owns its partitions.
-        member_id: Id of the member in that generation, assigned by the coordinator.
-    """
+    """Identity under which a member of a consumer group commits: a generation, and the id that the coordinator gave it there."""
 
     generation: int
     member_id: str

@@ -45,37 +45,24 @@ class OffsetAndMetadata(NamedTuple):
 
 
 def check_format(tp: TP, metadata: str) -> None:
-    """Check that this version can read the metadata of a commit.
-
-    Raises:
-        NewerFormatError: A newer version has made the commit, in a format that this version does not know.
-    """
+    """Raise a NewerFormatError if a newer version has made the commit, in a format that this version does not know."""
     found = _LATER_FORMAT.match(metadata)
     if found is not None and int(found[1]) > FORMAT:
         raise NewerFormatError(f"the commit of {tp}", found[1])
 
 
 def offsets_of(committed: PartitionCommit, names: Iterable[str]) -> dict[str, OffsetAndMetadata]:
-    """Read the offset of each processor from a commit.
+    """Read the offset and metadata of each processor from a commit.
 
-    Args:
-        committed: The commit that the broker holds.
-        names: Names of this worker's processors.
-
-    Returns:
-        Offset and metadata by name. If the commit has metadata, the result contains all names in the metadata, also those that
-        are not in ``names``; a processor whose name is missing is new. If the commit has no metadata, the result contains each of
-        ``names`` with the committed offset.
+    If the commit has metadata, the result contains all names in the metadata, also those that are not in ``names``; a processor
+    whose name is missing is new. If the commit has no metadata, the result contains each of ``names`` with the committed offset.
     """
     in_metadata = offsets_in(committed)
     return dict.fromkeys(names, OffsetAndMetadata(committed.offset)) if in_metadata is None else in_metadata
 
 
 def offsets_in(committed: PartitionCommit) -> dict[str, OffsetAndMetadata] | None:
-    """Read the offset and metadata of each processor from the metadata of a commit; return them by name.
-
-    Return None if the commit has no metadata, or has metadata that this project did not write.
-    """
+    """Read the offset and metadata of each processor by name; None if this project did not write the metadata, or there is none."""
     found = unpacked(committed.metadata)
     if found is None:
         found = _decoded(committed.metadata)
@@ -129,18 +116,13 @@ _ENTRY: Final = re.compile(r"(?:([0-9]+)\*)?([a-z0-9_-]*)=([0-9]+)(?:/([^,;/=]+)
 
 
 def packed(positions: Mapping[str, int], metadata_by_name: Mapping[str, str]) -> str:
-    """Return commit metadata in the compact form, which the docstring of this module defines.
-
-    Args:
-        positions: Offset of each processor by name; at least one.
-        metadata_by_name: Metadata of each processor that has some, by name.
-    """
+    """Return commit metadata in the compact form, which the docstring of this module defines."""
     lowest = min(positions.values())
     return text_of(lowest, {name: position - lowest for name, position in positions.items()}, metadata_by_name)
 
 
 def text_of(lowest: int, differences: Mapping[str, int], metadata_by_name: Mapping[str, str]) -> str:
-    """Format compact commit metadata from the lowest offset and each processor's difference to the lowest offset."""
+    """Format compact commit metadata from the lowest offset and each processor's difference to it."""
     entries = []
     before = ""
     for name in sorted(differences):

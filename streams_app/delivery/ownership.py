@@ -41,12 +41,7 @@ CHECK_LOGS_MS: Final = 2_000
 
 
 class Ownership:
-    """Claims and releases the partitions that one consumer group assigns to this process.
-
-    Attributes:
-        partitions: Partitions that are claimed now.
-        assignment: Partitions that the group assigned to this process last.
-    """
+    """Claims and releases the partitions that one consumer group assigns to this process."""
 
     def __init__(self, group_consumer: GroupConsumer, processors: Processors, config: OwnershipConfig) -> None:
         self.partitions: dict[TP, Partition] = {}
@@ -67,12 +62,9 @@ class Ownership:
     # ---- assignment
 
     def assigned(self, generation: int) -> None:
-        """Start to claim all partitions that the group has assigned to this process; the claims run in the background.
+        """Start to claim all partitions that the group has assigned to this process in a generation, in the background.
 
         Partitions that stay assigned are claimed again. During :meth:`stop`, no claim is started.
-
-        Args:
-            generation: Generation of the group in which the partitions are assigned.
         """
         self._left_to_newer.clear()
         self.assignment = {tp for tp in self._group_consumer.assignment() if tp.topic in self._processors.topics}
@@ -90,7 +82,6 @@ class Ownership:
         """Release partitions and commit their offsets.
 
         Args:
-            tps: Partitions to release.
             seconds: Timeout, including the last commit; None for ``release_seconds`` of the configuration. After it, processors
                 continue to end in the background, and the last commit is omitted.
         """
@@ -112,10 +103,7 @@ class Ownership:
             self._is_stopping = False
 
     def _release_partition(self, tp: TP, seconds: float = 0.0, *, is_handed_over: bool = False) -> None:
-        """Cancel the running claim of a partition. If the partition is claimed, start its release.
-
-        For ``seconds`` and ``is_handed_over``, see :meth:`.PartitionReleases.begin`.
-        """
+        """Cancel the running claim of a partition. If the partition is claimed, start its release."""
         claim = self._claims.pop(tp, None)
         if claim is not None and claim is not asyncio.current_task():
             claim.cancel()
@@ -146,12 +134,7 @@ class Ownership:
     async def _claim_once(self, tp: TP, generation: int, retry: ClaimRetry, *, was_reset: bool) -> float | None:
         """Make one attempt to claim a partition.
 
-        Returns:
-            Seconds until the next attempt; None if the partition is claimed, or no longer assigned in this generation.
-
-        Raises:
-            ConfigurationError: Only an operator can make the claim possible.
-            TryAgainError: Kafka keeps rejecting the commits of this member, and no rebalance follows.
+        Return the seconds until the next attempt; None if the partition is claimed, or no longer assigned in this generation.
         """
         if generation != self._group_consumer.generation or tp not in self._group_consumer.assignment():
             self._claims.pop(tp, None)
@@ -197,10 +180,7 @@ class Ownership:
     # ---- reports of partitions
 
     def resync(self, partition: Partition, cause: ResyncCause) -> None:
-        """Pause a partition and claim it again after a backoff, for example after a rejected script or a gap between ranges.
-
-        If a claim of the partition is still running, only store the cause; the partition is claimed again after that claim.
-        """
+        """If a claim of the partition is still running, only store the cause; the partition is claimed again after that claim."""
         if self.partitions.get(partition.tp) is not partition:
             partition.resync_cause = partition.resync_cause or cause
             return
@@ -219,24 +199,19 @@ class Ownership:
         self._claim_soon(tp, partition.member.generation, delay_seconds=delay_seconds, was_reset=cause.cause == RESET)
 
     def fatal(self, error: BaseException) -> None:
-        """Handle a fatal error: end the process if the consumer group runs folds, else recreate the Kafka client of the group."""
         self._config.on_fatal(error)
 
     def on_progress(self, partition: Partition) -> None:
-        """Record that processors of a partition have applied delivered records, and resume its reader if no record waits."""
         partition.ranges.record_applied(self._config.clock.monotonic_ms())
         self._apply_back_pressure(partition)
 
     def now_ms(self) -> int:
-        """Return the trusted wall clock in Unix milliseconds."""
         return self._config.clock.now_ms()
 
     async def commit_now(self, partition: Partition, name: str, position: OffsetAndMetadata) -> None:
-        """Commit the offset of one processor in one request with the offsets of the other processors of its partition."""
         await self._commits.commit_now(partition, name, position)
 
     def went_back(self, partition: Partition, name: str, common: int, read_to: int) -> None:
-        """Log and count records that the broker lost after a processor had read them: offsets ``common`` to ``read_to`` - 1."""
         logger.error(
             "the log went back: the broker has lost events that were read, as after a restore from an older copy or an unclean "
             "election; reading again from %d name=%s source=%s offsets=%d-%d",
@@ -273,7 +248,6 @@ class Ownership:
             self._apply_back_pressure(partition)
 
     def _apply_back_pressure(self, partition: Partition) -> None:
-        """Pause the reader of a partition while records wait for a processor, or until the log is verified; then resume it."""
         is_full = partition.ranges.in_flight > 0 or partition.reconnection.is_waiting
         if is_full == partition.is_paused or self.partitions.get(partition.tp) is not partition:
             return
@@ -289,16 +263,16 @@ class Ownership:
     def in_flight(self) -> int:
         """Return the number of records that are delivered to processors but not applied, without those of stuck partitions.
 
-        A partition counts as stuck if it has made no progress for a second; it must not keep other partitions from reading.
+        A stuck partition must not keep other partitions from reading.
         """
         now_ms = self._config.clock.monotonic_ms()
         claimed = (partition.ranges for partition in self.partitions.values())
         return sum(ranges.in_flight for ranges in claimed if not ranges.is_stuck(now_ms))
 
     def positions(self) -> dict[TP, int]:
-        """Return for each assigned partition the approximate offset below which all its processors have applied all records.
+        """Return for each assigned partition the approximate offset below which all records are applied; -1 while not claimed.
 
-        The offset is -1 while the partition is not claimed. Safe to call from any thread.
+        Safe to call from any thread.
         """
         claimed = dict(self.partitions)
         assigned = {tp for tp in self._group_consumer.assignment() if tp.topic in self._processors.topics}
@@ -313,7 +287,6 @@ class Ownership:
 
         Args:
             ends: End offsets of partitions. For a partition that is missing here, the end offset in its last fetch reply is used.
-            monotonic_ms: Time of the monotonic clock, in ms.
         """
         found: dict[Hashable, Progress] = {}
         for tp, position in self.positions().items():
@@ -329,10 +302,7 @@ class Ownership:
         return found
 
     def reader_views(self) -> dict[TP, ReaderView]:
-        """Return for each assigned partition what its last fetch reply said about the end of the log, and the time of that fetch.
-
-        Safe to call from any thread.
-        """
+        """Safe to call from any thread."""
         return {tp: self._group_consumer.reader_view(tp)[0] for tp in self.positions()}
 
     def read_end(self, tp: TP) -> int | None:
@@ -340,7 +310,7 @@ class Ownership:
         return self._group_consumer.reader_view(tp)[0].stable_offset
 
     def backlog(self) -> int:
-        """Return the approximate number of records that claimed partitions have yet to apply; safe to call from any thread."""
+        """Return the approximate number of records that claimed partitions have yet to apply. Safe to call from any thread."""
         ends = ((self.read_end(tp) or 0, position) for tp, position in self.positions().items() if position != UNCLAIMED)
         return sum(max(0, end - position) for end, position in ends)
 
@@ -369,10 +339,7 @@ class Ownership:
         partition.tick(self.now_ms())
 
     async def commit_once(self) -> None:
-        """Commit the low watermarks of all claimed partitions.
-
-        Before that, check whether a log was replaced, unless the last check was less than two seconds ago.
-        """
+        """Commit the low watermarks of all claimed partitions; every two seconds, check before that whether a log was replaced."""
         if self._config.clock.monotonic_ms() - self._logs_checked_ms >= CHECK_LOGS_MS:
             self._logs_checked_ms = self._config.clock.monotonic_ms()
             await self._check_logs()
@@ -395,12 +362,8 @@ class OwnershipConfig:
     """Settings and callbacks for the ownership of one consumer group.
 
     Attributes:
-        clock: Trusted wall clock and monotonic clock.
-        status: Receives the reasons why the worker is not ready.
         on_fatal: Called with an error after which the member cannot continue; ends the process, or recreates the client.
         on_resync: Called for each processor of a partition that is claimed again, with the name of the processor and the cause.
-        session_ms: Session timeout of the group.
-        tick_seconds: Interval between calls of :meth:`streams_app.delivery.ownership.Ownership.tick_once`.
         release_seconds: Timeout of a revocation, including its last commit. The group waits for this member up to the rebalance
             timeout, then removes the member.
         reclaim_seconds: Grace period for running work of a partition that this process claims again; 0 for none.

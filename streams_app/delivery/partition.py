@@ -36,16 +36,13 @@ class ResyncCause:
 
 
 class Owner(Protocol):
-    """The owner of a claimed partition, which receives the reports of its processors."""
+    """The owner of a claimed partition, which acts on its reports as the methods of the same names of :class:`.Claim` promise."""
 
-    def resync(self, partition: Partition, cause: ResyncCause) -> None:
-        """Stop reading the partition, and claim it again after a backoff; the log shows ``cause``."""
+    def resync(self, partition: Partition, cause: ResyncCause) -> None: ...
 
-    def fatal(self, error: BaseException) -> None:
-        """Handle a fatal error: end the process if the consumer group runs folds, else recreate the Kafka client of the group."""
+    def fatal(self, error: BaseException) -> None: ...
 
-    def on_progress(self, partition: Partition) -> None:
-        """Record that processors have applied delivered records; resume a paused reader if no delivered record waits."""
+    def on_progress(self, partition: Partition) -> None: ...
 
     def went_back(self, partition: Partition, name: str, common: int, read_to: int) -> None:
         """Report that the broker lost records that a processor had read: offsets ``common`` to ``read_to`` - 1."""
@@ -53,22 +50,17 @@ class Owner(Protocol):
     def now_ms(self) -> int:
         """Return the trusted wall clock in Unix milliseconds."""
 
-    async def commit_now(self, partition: Partition, name: str, position: OffsetAndMetadata) -> None:
-        """Commit the offset of one processor together with those of the partition's other processors."""
+    async def commit_now(self, partition: Partition, name: str, position: OffsetAndMetadata) -> None: ...
 
 
 class Partition:
     """A partition that this process owns, from its claim to its release.
 
     Attributes:
-        tp: The partition.
         member: Generation and member id of the claim; every commit for the partition is made under them.
-        ranges: The ranges that were delivered to its processors.
-        offsets: Committed and pending offsets of its processors.
         resync_cause: Why the partition must be claimed again, if a processor reported that during the claim; else None.
         read: Fingerprints of records that were read before and since the claim.
         incarnation: Topic id and leader epoch when the log was last verified; None if the broker does not report them.
-        reconnection: Buffers batches of a new connection until the log is verified.
         is_paused: Whether its reader is paused because records wait for a processor, or until the log is verified.
         is_over: Whether it is being released: reports of its processors are ignored, except commits and fatal errors.
         is_ended: Whether its processors have ended; only the last commit remains.
@@ -91,27 +83,20 @@ class Partition:
         return f"<Partition {self.tp} generation={self.member.generation}>"
 
     def tick(self, now_ms: int) -> None:
-        """Call :meth:`.Processor.tick` of all processors of the partition; no effect while it is being released."""
+        """No effect while the partition is being released."""
         if not self.is_over:
             for served in self.ranges.served.values():
                 served.processor.tick(now_ms)
 
     def add_fingerprint(self, batch: Batch) -> None:
-        """Add the fingerprint of a batch's last record to :attr:`read`; no effect if the record is not newer than those in it."""
         if batch.records and (not self.read or self.read[-1].offset < batch.records[-1].offset):
             self.read = fingerprints.followed_by(self.read, batch.records[-1])
 
     async def resync_if_log_changed(self, now: Incarnation) -> None:
-        """Check whether the log was replaced since the last check; if so, claim the partition again.
+        """Claim the partition again if its log was replaced since the last check.
 
-        If the topic id has changed, the log was replaced. If only the leader epoch has changed, the log is compared with the
-        fingerprints of records that were read.
-
-        Args:
-            now: Topic id and leader epoch as the broker reports them now.
-
-        Raises:
-            KafkaError, TimeoutError: The broker does not answer; try again later.
+        If only the leader epoch has changed, the log is compared with the fingerprints of records that were read. If the broker
+        does not answer, a KafkaError or TimeoutError is raised; try again later.
         """
         former = self.incarnation
         if former is not None and former.topic_id != now.topic_id:
@@ -121,11 +106,7 @@ class Partition:
             self.incarnation = now
 
     async def _compare_log(self) -> bool:
-        """Return whether the log matches the fingerprints of records that were read; if not, claim the partition again.
-
-        Raises:
-            KafkaError, TimeoutError: The broker does not answer.
-        """
+        """Return whether the log matches the fingerprints of records that were read; if not, claim the partition again."""
         is_same = await fingerprints.common_end(self.read, partial(self._group_consumer.checksum_at, self.tp)) is None
         if not is_same:
             self.resync("log", "its log went back", "look")
@@ -146,36 +127,26 @@ class Partition:
                 self._owner.fatal(outcome)
 
     def shorten_deadline(self, seconds: float) -> None:
-        """Reduce the grace period of processors that are ending to ``seconds`` from now."""
         for served in self.ranges.served.values():
             served.processor.shorten_deadline(seconds)
 
     # ---- reports of processors, through their claims
 
     def resync(self, cause: str, why: str, script: str) -> None:
-        """Claim the partition again after a backoff; no effect while the partition is being released."""
         if not self.is_over:
             self._owner.resync(self, ResyncCause(cause, why or cause, script))
 
     def fatal(self, error: BaseException) -> None:
-        """Handle a fatal error: end the process if the consumer group runs folds, else recreate the Kafka client of the group."""
         self._owner.fatal(error)
 
     def on_progress(self) -> None:
-        """Report that delivered records were applied. A paused reader is resumed once no delivered record waits."""
         if not self.is_over:
             self._owner.on_progress(self)
 
     async def commit_now(self, name: str, position: OffsetAndMetadata) -> None:
-        """Commit the offset of one processor together with those of the partition's other processors; wait for the answer."""
         await self._owner.commit_now(self, name, position)
 
     async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
-        """Return the committed offset and metadata of a processor in each other partition of the topic, by partition number.
-
-        The value is None for a partition whose commit has no metadata. Partitions are left out if they have no commit, or one that
-        does not contain the processor.
-        """
         found: dict[int, OffsetAndMetadata | None] = {}
         for number, committed in (await self._group_consumer.commits(self.tp.topic)).items():
             in_commit = offsets_in(committed)
@@ -184,17 +155,10 @@ class Partition:
         return found
 
     async def log_bounds_now(self) -> LogBounds:
-        """Query the broker for the current first offset and last stable offset of the partition."""
         asked_ms = self._owner.now_ms()
         return LogBounds(*await self._group_consumer.log_range(self.tp), asked_ms)
 
     async def rewind_if_truncated(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        """Compare the log with fingerprints of records that were read; if it was truncated, lower the offset of the processor.
-
-        Returns:
-            None if no change was found. Else the offset from which to read again; the processor's offset in the next commit is then
-            at most that offset.
-        """
         common = await fingerprints.common_end(kept, partial(self._group_consumer.checksum_at, self.tp))
         if common is None:
             self.read = max(self.read, tuple(kept), key=lambda one: one[-1].offset if one else -1)
@@ -206,14 +170,11 @@ class Partition:
         return common
 
     async def broker_keeps_metadata(self) -> bool:
-        """Return whether the broker stores commit metadata: whether the partition has a commit, and the commit has metadata."""
         committed = await self._group_consumer.committed(self.tp)
         return committed is not None and committed.metadata != ""
 
     async def offset_at(self, time_ms: int) -> int:
-        """Return an offset from which to read all records with timestamps >= ``time_ms``; the end of the log if there are none."""
         return await self._group_consumer.offset_at(self.tp, time_ms)
 
     def reader_view(self) -> ReaderView:
-        """Return the end offsets in the last fetch reply of the partition, and the time of that fetch."""
         return self._group_consumer.reader_view(self.tp)[0]

@@ -17,7 +17,6 @@ class PartitionOffsets:
         by_name: Offset and metadata by processor name, as they are committed or will be with the next commit. Names without a
             processor in this worker are included.
         committed: The commit that the broker stores; None if that is unknown.
-        beginning: Barrier for the first commits of new processors.
     """
 
     def __init__(self) -> None:
@@ -26,7 +25,7 @@ class PartitionOffsets:
         self.beginning = FirstCommitBarrier()
 
     def restore(self, committed: PartitionCommit, by_name: Mapping[str, OffsetAndMetadata]) -> None:
-        """Set the offsets to ``by_name``, which was read from ``committed``, the commit that the broker stores."""
+        """Set the offsets to ``by_name``, which was read from ``committed``."""
         self.by_name = dict(by_name)
         self.committed = commit_of(by_name) if by_name else committed
 
@@ -41,10 +40,7 @@ class PartitionOffsets:
             self.by_name[name] = self.by_name[name]._replace(offset=common)
 
     async def low(self, served: Mapping[str, ServedProcessor]) -> PartitionCommit | None:
-        """Raise the offsets to the current low watermarks of the processors, and return the next commit.
-
-        Return None if a processor has no state yet, so that nothing is to be committed for the partition.
-        """
+        """Raise the offsets to the current low watermarks, and return the next commit; None if a processor has no state yet."""
         lows: dict[str, OffsetAndMetadata] = {}
         for name, one in served.items():
             position = await one.processor.position_to_commit()
@@ -67,7 +63,6 @@ class FirstCommitBarrier:
         self._known.set()
 
     def expect(self, names: Collection[str]) -> None:
-        """Set the names of the new processors for whose initial offsets the first commits wait."""
         self._awaited = set(names)
         if self._awaited:
             self._known.clear()

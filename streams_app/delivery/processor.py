@@ -68,18 +68,13 @@ class Processor(Protocol):
         """
 
     def tick(self, now_ms: int) -> None:
-        """Do the work that is due, or start a task for it. Called every ``worker.tick``, and once soon after the claim.
-
-        Args:
-            now_ms: Time of the trusted clock.
-        """
+        """Do the work that is due by the trusted clock, or start a task for it; called every ``worker.tick``, and after a claim."""
         return
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Return the progress of work besides applying ranges, such as emitting records; may be called from any thread.
+        """Return the progress of work besides applying ranges, such as emitting records; None if there is none, or it is paused.
 
-        Returns:
-            None if there is no such work, or it is paused for a known reason.
+        May be called from any thread.
         """
         return None
 
@@ -113,7 +108,6 @@ class Processors(Protocol):
         """Create the processors of a partition, at least one, and return them by name.
 
         Args:
-            tp: A partition that is assigned to this member.
             committed: Names in the partition's last commit. A processor may be created for a name that is no longer declared; the
                 offset of a name without a processor is retained.
 
@@ -127,14 +121,9 @@ class Processors(Protocol):
 
 
 class ImpossibleClaimError(Exception):
-    """A partition cannot be claimed without an operator's action.
-
-    Attributes:
-        advice: What the operator should do.
-    """
+    """A partition cannot be claimed without an operator's action."""
 
     def __init__(self, tp: TP, what: str, advice: str) -> None:
-        """Create the error; its message is the partition followed by ``what``."""
         super().__init__(f"{tp} {what}")
         self.advice = advice
 

@@ -21,11 +21,7 @@ class OutgoingRecord(NamedTuple):
     """A record to produce.
 
     Attributes:
-        topic: Topic of the record.
-        key: Key of the record; None if it has none.
-        value: Value of the record; None if it has none.
-        headers: Names and values of the headers.
-        timestamp_ms: Timestamp of the record; None for the current time.
+        timestamp_ms: None for the current time.
         partition: Number of an existing partition. If it is None, the key determines the partition; without a key, the producer
             chooses one.
     """
@@ -42,4 +38,4 @@ class Producer(Protocol):
     """Produces records and waits for their acknowledgement, with a deadline."""
 
     async def send(self, records: Sequence[OutgoingRecord]) -> Outcomes:
-        """Send records; return an outcome for each, in the same order: None if the broker has acknowledged it, else the error."""
+        """Send records; return an outcome for each, in the same order."""

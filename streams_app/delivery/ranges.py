@@ -29,12 +29,7 @@ STUCK_MS: Final = 1_000
 
 @dataclass(slots=True)
 class ServedProcessor:
-    """A processor of a partition, and how far records were delivered to it.
-
-    Attributes:
-        processor: The processor.
-        next: First offset that has not been delivered to it.
-    """
+    """A processor of a partition, and the first offset that has not been delivered to it."""
 
     processor: Processor
     next: int = 0
@@ -45,7 +40,6 @@ class Ranges:
     """Delivers the ranges of one partition to its processors by the chain rule; times are in ms of the monotonic clock.
 
     Attributes:
-        served: The partition's processors by their names.
         seek_number: Number of the last seek; batches with another number were fetched before that seek.
         position: Offset at which the next range should begin: the end of the last one, or the offset of the last seek.
         applied: Offset below which all records are applied.
@@ -59,7 +53,6 @@ class Ranges:
     progress_ms: int = 0
 
     def begin(self, position: int, seek_number: int, monotonic_ms: int) -> None:
-        """Set the position of the reader after a claim: the first range begins there."""
         self.position = self.applied = position
         self.seek_number = seek_number
         self.progress_ms = monotonic_ms
@@ -75,17 +68,13 @@ class Ranges:
         return min(served.next for served in self.served.values()) - self.in_flight
 
     def is_stuck(self, monotonic_ms: int) -> bool:
-        """Return whether no record was delivered or applied for :data:`STUCK_MS`; other partitions do not wait for a stuck one.
-
-        This is also True for an idle partition, which has no records in flight for which others could wait.
-        """
+        """Return whether no record was delivered or applied for :data:`STUCK_MS`; also True for an idle partition."""
         return monotonic_ms - self.progress_ms > STUCK_MS
 
     def deliver(self, batch: Batch, monotonic_ms: int) -> str | None:
         """Deliver a range to each processor that has not received it. Drop a range that was fetched before the last seek.
 
-        Returns:
-            Cause of a resync (a key of :data:`CAUSES`), in which case nothing was delivered; else None.
+        Return the cause of a resync (a key of :data:`CAUSES`), in which case nothing was delivered; else None.
         """
         if batch.seek_number != self.seek_number:
             return None
@@ -104,14 +93,9 @@ class Ranges:
         return None
 
     def check(self, position: int | None, monotonic_ms: int) -> str | None:
-        """Check the position of the reader. This detects a gap even if no further range arrives that would show the gap.
+        """Check the position of the reader, None if unknown. This detects a gap even if no further range arrives.
 
-        Args:
-            position: Position of the reader; None if it is unknown.
-            monotonic_ms: Monotonic clock.
-
-        Returns:
-            Cause of a resync (a key of :data:`CAUSES`), or None if the position is right or unknown.
+        Return the cause of a resync (a key of :data:`CAUSES`); None if the position is right or unknown.
         """
         if position is None:
             return None
@@ -124,7 +108,6 @@ class Ranges:
         return None
 
     def record_applied(self, monotonic_ms: int) -> None:
-        """Record that processors have applied some delivered records."""
         self.progress_ms = monotonic_ms
         if not self.in_flight:
             self.applied = self.position

@@ -30,7 +30,6 @@ class Reconnection:
         """Prepare for a new claim. Its first batch is buffered until the log has been compared, as after a reconnection.
 
         Args:
-            tp: The partition.
             is_same_log: Compares the log with the records that were read; returns whether it still contains them. If it raises a
                 dependency error, because the broker does not answer, the comparison is repeated.
             on_fatal: Called with any other error of the comparison, or with an error of the delivery of the buffered batches.
@@ -44,18 +43,13 @@ class Reconnection:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether batches are buffered."""
         return bool(self._waiting)
 
     def buffer(self, batch: Batch, deliver: Callable[[Batch], None]) -> bool:
         """Buffer a batch if the client has reconnected since the last comparison, or if earlier batches are still buffered.
 
-        Args:
-            batch: A batch of this partition.
-            deliver: Called with each buffered batch in order, once the comparison shows that the log is unchanged.
-
-        Returns:
-            Whether the batch was buffered. If False, the caller delivers it.
+        Return whether the batch was buffered. If so, ``deliver`` is called with each buffered batch in order, once the comparison
+        shows that the log is unchanged; if not, the caller delivers it.
         """
         if batch.connection is self._connection and not self._waiting:
             return False

@@ -23,11 +23,8 @@ class RejectedEvent:
 
     Attributes:
         record: The record as received: its offset, key and value are used.
-        reason: Reason of the rejection, which the dead letter names.
-        detail: Description of the fault, as text.
         addressee: Name of the component whose dead letter this becomes; "" for the component that rejects the record. They differ
             if the record was replayed for a fold that no longer exists: another fold of the topic then rejects it.
-        headers: Additional headers of the dead letter.
     """
 
     record: Any

@@ -31,7 +31,6 @@ class PartitionReleases:
 
     @property
     def tps(self) -> list[TP]:
-        """Partitions whose processors have not ended yet."""
         return list(self._releasing)
 
     def of(self, tp: TP) -> asyncio.Task[None] | None:
@@ -43,8 +42,6 @@ class PartitionReleases:
         """Start ending the processors of a partition. From now on, their reports are ignored, except commits and fatal errors.
 
         Args:
-            partition: A claimed partition.
-            seconds: Grace period for running work.
             is_handed_over: Whether another process may claim the partition next. If True, the caller must call :meth:`release`,
                 which makes the last commit. If False, the last commit follows as soon as the processors have ended; no commit is
                 made if ``seconds`` is 0.
@@ -62,20 +59,16 @@ class PartitionReleases:
             await self._commits.commit_last([partition])
 
     def shorten_deadline(self, tp: TP, seconds: float) -> None:
-        """Reduce the grace period of a partition's ending processors to ``seconds`` from now; no effect if none is ending."""
         if (release := self._releasing.get(tp)) is not None:
             release.partition.shorten_deadline(seconds)
 
     async def release(self, tps: Collection[TP], claimed: Collection[Partition], seconds: float) -> None:
         """Wait until the processors of partitions have ended and the last commit is made, for at most ``seconds``.
 
+        ``claimed`` are those whose last commit this call makes.
+
         Also waits for releases that began earlier: shutdown may arrive during a rebalance, and afterwards this member can no longer
         commit. After the timeout, processors continue to end in the background, but this call makes no last commit.
-
-        Args:
-            tps: Partitions that are being released.
-            claimed: Those of the partitions that were claimed; this call makes their last commit.
-            seconds: Timeout.
         """
         releasing = {task for tp in tps if (task := self.of(tp)) is not None}
         if releasing:

@@ -23,7 +23,7 @@ Timer = Callable[[str], AbstractContextManager[Any]]
 
 
 def unmeasured(_: str) -> AbstractContextManager[Any]:
-    """Return a context manager that measures nothing."""
+    """Measure nothing."""
     return nullcontext()
 
 
@@ -36,9 +36,7 @@ def delivery_lua(name: str) -> str:
 def with_included(text: str, shared: Callable[[str], str] = lambda _: "") -> str:
     """Return the source of a script, with include lines replaced recursively.
 
-    Args:
-        text: The text of the script file.
-        shared: Returns the text of an included file by its name, if ``delivery/lua`` has no file of that name.
+    If ``delivery/lua`` has no file of an included name, ``shared`` returns its text.
     """
     return _INCLUDE.sub(lambda found: with_included(delivery_lua(found[1]) or shared(found[1]), shared), text)
 
@@ -74,13 +72,7 @@ class Script:
     """A Redis script that takes its arguments as one map; a call that the script rejects raises :class:`FencedError`."""
 
     def __init__(self, name: str, script: Any, timer: Timer = unmeasured) -> None:
-        """Wrap a script, without loading it.
-
-        Args:
-            name: Name of the script, for the timer and for errors.
-            script: The result of ``register_script`` of redis-py.
-            timer: Measures each call.
-        """
+        """Wrap the result of ``register_script`` of redis-py, without loading the script."""
         self._name = name
         self.script = script
         self._timer = timer
@@ -113,7 +105,4 @@ class Scripts(Protocol):
 
     @property
     def by_name(self) -> Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]]:
-        """Functions by the names of their scripts.
-
-        A function takes keys and arguments, and returns the reply of the script. It may raise :class:`FencedError`.
-        """
+        """Functions by the names of their scripts; a function takes keys and arguments, and returns the reply of the script."""

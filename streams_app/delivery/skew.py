@@ -19,11 +19,7 @@ SKEW_EVERY_SECONDS: Final = 5.0
 
 
 class SkewWatch:
-    """Reports when the wall clock and Redis ``TIME`` differ too much; until they agree, partition clocks do not advance.
-
-    Attributes:
-        clock: The clock that is compared.
-    """
+    """Reports when the wall clock and Redis ``TIME`` differ too much; until they agree, partition clocks do not advance."""
 
     def __init__(self, clock: TrustedClock, status: Status, ask: Callable[[], Awaitable[tuple[int, int]]]) -> None:
         """Trust the clock until the first comparison; ``ask`` returns Redis ``TIME``: seconds and microseconds."""
@@ -35,13 +31,10 @@ class SkewWatch:
         self._backoff = ReportedBackoff(first_seconds=0.0, longest_seconds=0.0, clock=clock)
 
     async def check_once(self) -> None:
-        """Compare the wall clock with that of Redis once. Update the status if they agree now but did not before, or vice versa.
+        """Compare the wall clock with that of Redis once, and update the status.
 
         The worker calls this method before its first claim, because a wall clock that is ahead would advance the partition clocks,
         and so close every group. Partition clocks are stored, so the next owner would close every group, too.
-
-        Raises:
-            RedisError, OSError: Redis does not answer.
         """
         asked = self.clock.read()
         seconds, micros = await self._ask()

@@ -18,13 +18,10 @@ NO_WORDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def run(claim: Claim, work: Coroutine[Any, Any, None], name: str, words: Mapping[str, str] = NO_WORDS) -> asyncio.Task[None]:
-    """Start a task of a processor. A FencedError in it calls :meth:`.Claim.resync`, any other error :meth:`.Claim.fatal`.
+    """Start a task of a processor, which must cancel it when it is revoked.
 
-    Args:
-        claim: Claim of the processor. The processor must cancel the task when it is revoked.
-        work: The coroutine.
-        name: Name of the task.
-        words: Explanations of causes of a FencedError, for logs; keys are the causes.
+    A FencedError in the task calls :meth:`.Claim.resync`, any other error :meth:`.Claim.fatal`. For logs, ``words`` explains causes
+    of a FencedError.
     """
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(partial(_ended, claim, words))
