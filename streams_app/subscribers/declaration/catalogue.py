@@ -71,10 +71,7 @@ class Catalogue:
 
 
 def _one_alone(label: str, given: Any) -> list[str]:
-    """Return a list with a fault if ``given`` is a single event or subscriber instead of a sequence; otherwise, an empty list.
-
-    The usual cause is a tuple of one element without its comma: ``(it)`` instead of ``(it,)``.
-    """
+    """Return a fault if ``given`` is a single event or subscriber, usually a tuple of one element without its comma."""
     if not isinstance(given, (Event, Subscriber)):
         return []
     return [f"{label} = {given!r} is not a tuple or list: a tuple of one element needs a comma, as in {label}=(it,)"]

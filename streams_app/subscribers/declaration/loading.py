@@ -28,12 +28,8 @@ def catalogue_of(settings: Settings) -> Catalogue:
 def faults_beside(path: Path | None, environ: Mapping[str, str]) -> list[str]:
     """Return the faults of the settings sections ``[subscribers.NAME]``, to report them together with faults of other settings.
 
-    If the catalogue cannot be imported, the faults of the import are returned instead. If no catalogue is set, or no such section
-    exists, the list is empty. If the file is not readable, the list is empty, too: :meth:`Settings.load` reports this fault.
-
-    Args:
-        path: The settings file, as for :meth:`Settings.load`.
-        environ: Environment variables, as for :meth:`Settings.load`.
+    If the catalogue cannot be imported, the faults of the import are returned instead. If no catalogue or no such section exists,
+    or the file is not readable, which :meth:`Settings.load` reports, the list is empty.
     """
     events, overrides = legible(path, environ)
     if events is None or events.catalogue is None or not overrides:
@@ -57,8 +53,7 @@ def subscription_named(settings: Settings, name: str) -> Subscription:
     """Return the subscriber with a given name: its declaration with the settings applied, its topics and its consumer group.
 
     Raises:
-        ConfigurationError: The catalogue has no subscriber of that name, contradicts the settings, or cannot be imported, see
-            :func:`catalogue_of`.
+        ConfigurationError: There is no such subscriber, or the catalogue cannot be imported or contradicts the settings.
     """
     found = {one.subscriber.name: one for one in subscriptions_of(catalogue_of(settings), settings)}
     if name not in found:

@@ -30,13 +30,7 @@ _ORIGIN: Final = re.compile(rb"([a-zA-Z0-9._-]{1,249}):(\d{1,9}):(\d{1,18}):(\d{
 
 
 class OriginalPosition(NamedTuple):
-    """The position of an event in its own topic.
-
-    Attributes:
-        tp: Topic and partition.
-        offset: Offset of the event.
-        timestamp_ms: Timestamp of the event's record.
-    """
+    """The position of an event in its own topic."""
 
     tp: TP
     offset: int
@@ -52,13 +46,7 @@ def replay_topic(app_id: str) -> str:
 
 
 def replay_headers(subscriber: str, origin: OriginalPosition, headers: Headers) -> list[tuple[str, bytes]]:
-    """Return the headers of a replayed event.
-
-    Args:
-        subscriber: Name of the subscriber that will process the event.
-        origin: Original position of the event.
-        headers: Original headers of the event.
-    """
+    """Return the headers of a replayed event, which ``subscriber`` will process."""
     return [(REPLAY_HEADER, subscriber.encode()), (ORIGIN_HEADER, str(origin).encode()), *headers]
 
 

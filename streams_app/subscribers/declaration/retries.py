@@ -111,13 +111,7 @@ class Retries:
 
 
 def duration(label: str, value: Any, faults: list[str]) -> timedelta:
-    """Parse a duration. If it is not valid, return a duration of 0, and append a fault that names the duration.
-
-    Args:
-        label: Name of the duration, with which the fault begins.
-        value: A duration such as ``30s``, or a timedelta.
-        faults: List to which the fault is appended.
-    """
+    """Parse a duration such as ``30s``. If it is not valid, return 0, and append a fault that begins with ``label``."""
     try:
         parsed = parse_duration(value)
     except ValueError as error:
@@ -144,10 +138,7 @@ def _faults(rule: Any, *, are_spans: bool) -> list[str]:
 
 
 def _longest_ms(rule: Retries) -> int:
-    """Return the maximum delay between two attempts, in ms.
-
-    It is ``longest``, lowered where necessary so that all delays together do not exceed an hour.
-    """
+    """Return ``longest`` in ms, lowered where necessary so that all delays together do not exceed an hour."""
     left_ms: float = milliseconds(LONGEST_IN_ALL)
     for attempt in range(1, rule.attempts):
         share_ms = left_ms / (rule.attempts - attempt)

@@ -47,7 +47,6 @@ class Records(Generic[T]):
     """The output records of one fold as the source of a subscriber.
 
     Attributes:
-        fold: Name of the fold; the source is its output topic.
         payload: Type of what the function receives of a record: of its value, or ``list[T]`` for the events of a record if the fold
             has ``keep = "events"``.
         value_type: Type to which the value of a record is decoded: the payload or, for ``list[T]``, an object that contains the
@@ -59,11 +58,6 @@ class Records(Generic[T]):
     value_type: type[Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Validate the declaration.
-
-        Raises:
-            ConfigurationError: The declaration is not valid; the error lists all faults.
-        """
         item = get_args(self.payload)[0] if self.is_list else self.payload
         faults = payload_faults("the payload", item)
         if not faults:
@@ -93,12 +87,7 @@ def records_of(fold: str, payload: type[T]) -> Records[T]:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Maximum number of attempts that may start in each period, in all workers together.
-
-    Attributes:
-        count: The maximum number of attempts.
-        period_ms: Length of the period: a second, a minute or an hour, in ms.
-    """
+    """Maximum number of attempts that may start in each period, in all workers together."""
 
     count: int
     period_ms: int
@@ -111,24 +100,12 @@ class Rate:
 class Subscriber(Generic[T, M, R_co]):
     """A function that is called for each event, and its options; calling the subscriber calls the function.
 
+    The attributes are the arguments of :func:`subscriber`, except these:
+
     Attributes:
         name: Name of the function; part of the consumer group ``<app_id>.<name>``, of metrics and of settings.
-        function: Called with each event. It is awaited if it is ``async``, otherwise called in a thread.
-        source: The event, or the records of a fold.
-        description: What the function does, for readers of the code and of the AsyncAPI document.
-        idempotent: Whether the function may run twice for one event: ``yes``, ``no``, or ``unknown``, which counts as ``no`` unless
-            Redis loses data. It determines the delivery guarantee.
-        ordered: With ``key``, the events of one record key run one after another, in log order. With None, events run in any order.
-        concurrency: Maximum number of attempts that run at the same time in each process.
-        timeout: Maximum duration of an attempt.
-        rate: Maximum rate at which attempts start in all workers together; None: no limit.
-        retry: How often and how soon an event is retried.
-        remember: How long event ids are stored for deduplication; unused if ``idempotent`` is ``yes``.
-        patience: Maximum time for which an open circuit breaker keeps failures from counting as attempts of their events.
-        start: Where the subscriber begins at its first start: at the first record (``earliest``) or after the last one
-            (``latest``).
-        is_enabled: Whether workers run the subscriber.
-        tombstones: Whether records without a value become dead letters (``dead-letter``) or are skipped (``ignore``).
+        function: Awaited if it is ``async``, otherwise called in a thread.
+        idempotent: Determines the delivery guarantee; ``unknown`` counts as ``no`` unless Redis loses data.
     """
 
     name: str
@@ -148,11 +125,6 @@ class Subscriber(Generic[T, M, R_co]):
     tombstones: Tombstones = "dead-letter"
 
     def __post_init__(self) -> None:
-        """Validate the declaration.
-
-        Raises:
-            ConfigurationError: The declaration is not valid; the error lists all faults.
-        """
         if faults := faults_of(self):
             raise ConfigurationError([f"subscriber {self.name!r}: {fault}" for fault in faults])
 
@@ -160,7 +132,6 @@ class Subscriber(Generic[T, M, R_co]):
         return f"<Subscriber {self.name}>"
 
     def __call__(self, event: Received[T, M]) -> R_co:
-        """Call the function with an event and return its result."""
         return self.function(event)
 
     @property
@@ -170,7 +141,6 @@ class Subscriber(Generic[T, M, R_co]):
 
     @property
     def is_async(self) -> bool:
-        """Whether the function is awaited; otherwise it is called in a thread."""
         return inspect.iscoroutinefunction(self.function)
 
     @property
@@ -185,17 +155,14 @@ class Subscriber(Generic[T, M, R_co]):
 
     @property
     def timeout_ms(self) -> int:
-        """Maximum duration of an attempt, in ms."""
         return milliseconds(self.timeout)
 
     @property
     def remember_ms(self) -> int:
-        """How long event ids are stored for deduplication, in ms."""
         return milliseconds(self.remember)
 
     @property
     def patience_ms(self) -> int:
-        """Maximum time, in ms, for which an open circuit breaker keeps failures from counting as attempts of their events."""
         return milliseconds(self.patience)
 
 
@@ -335,16 +302,9 @@ def _promise_faults(declared: Any) -> list[str]:
 
 
 def annotation_faults(function: Callable[..., Any], payload: Any) -> list[str]:
-    """Check the annotated type of the function's argument, as far as that is possible without a type checker.
+    """Return a sentence if the annotated type of the function's argument is certainly wrong, else an empty list.
 
     Without this check, a wrong annotation would be noticed only when the first events become dead letters.
-
-    Args:
-        function: A function with one argument.
-        payload: Payload type of its event.
-
-    Returns:
-        One sentence if the annotation is certainly wrong, otherwise an empty list.
     """
     hint = _hint_of(function)
     called = getattr(payload, "__name__", repr(payload))
@@ -372,10 +332,7 @@ def _hint_of(function: Callable[..., Any]) -> Any:
 
 
 def _takes(hint: Any, given: Any) -> bool:
-    """Return whether an argument with the annotation ``hint`` accepts a value of type ``given``.
-
-    The result is False only if both are classes and ``given`` is not a subclass of ``hint``.
-    """
+    """Return whether an argument with the annotation ``hint`` accepts a value of type ``given``, as far as can be checked."""
     if not (isinstance(hint, type) and isinstance(given, type)) or hint is Any:
         return True
     try:

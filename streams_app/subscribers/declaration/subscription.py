@@ -20,8 +20,6 @@ class Subscription:
     """A subscriber with its topics and its consumer group.
 
     Attributes:
-        subscriber: The declaration, with the settings applied.
-        topic: The topic that the subscriber reads.
         group: Its consumer group, ``<app_id>.<name>``.
         dead_letters: Its dead-letter topic, which no other subscriber uses.
     """
@@ -73,12 +71,7 @@ def overridden(catalogue: Catalogue, settings: Iterable[SubscriberSettings]) -> 
 
 
 def dead_letter_topic(topic: str, subscriber: str) -> str:
-    """Return the name of a subscriber's dead-letter topic.
-
-    Args:
-        topic: The topic that the subscriber reads.
-        subscriber: Name of the subscriber.
-    """
+    """Return the name of the dead-letter topic of a subscriber that reads ``topic``."""
     return f"{topic}.{subscriber}.dead"
 
 

@@ -31,7 +31,6 @@ class UserLoop:
     """
 
     def __init__(self) -> None:
-        """Start the thread of the loop."""
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name="users-loop", daemon=True)
@@ -39,7 +38,7 @@ class UserLoop:
 
     @property
     def thread_id(self) -> int:
-        """Identifier of the thread of the loop, as in ``sys._current_frames``."""
+        """As in ``sys._current_frames``."""
         return self._thread.ident or 0
 
     def stop(self, seconds: float) -> None:
@@ -85,17 +84,14 @@ class AsyncExecutor(Executor):
 
     @property
     def hanging(self) -> int:
-        """Number of slots whose function has not ended yet, although its attempt was cancelled or has timed out."""
         return len(self._left)
 
     def put(self, attempts: Iterable[Attempt]) -> None:
-        """Queue attempts for the next free slot."""
         self._queue.extend(attempts)
         if self._idle:
             self._loop.call_soon_threadsafe(self._wake)
 
     def cancel(self, attempts: Iterable[Attempt]) -> None:
-        """Cancel attempts, both queued and running ones."""
         taken = list(attempts)
         for attempt in taken:
             attempt.is_dropped = True
@@ -103,11 +99,11 @@ class AsyncExecutor(Executor):
         self._loop.call_soon_threadsafe(self._wake)
 
     def has(self, task: asyncio.Task[Any]) -> bool:
-        """Return whether a task is the one that runs the attempts of a slot; may be called from any thread."""
+        """Return whether a task runs the attempts of a slot; may be called from any thread."""
         return task in self._tasks
 
     async def stop(self) -> None:
-        """Cancel the tasks of the slots, without waiting until they have ended."""
+        """Do not wait until the tasks of the slots have ended."""
         ended = self._home.create_future()
         self._loop.call_soon_threadsafe(self._finish, ended)
         await ended

@@ -35,11 +35,9 @@ class HalfOpenProbes:
         self._in_vain = self._suspension = 0
 
     def take_of(self, events: deque[T], suspension: int) -> T:
-        """Remove an event from the fresh events for the next probe, and return it.
+        """Remove and return the event for the next probe from the fresh events, of which there is at least one.
 
-        Args:
-            events: Fresh events; at least one.
-            suspension: Number of the current suspension, see :attr:`.CircuitBreaker.number`.
+        ``suspension`` is :attr:`.CircuitBreaker.number`.
         """
         self._in_vain += suspension == self._suspension
         self._suspension = suspension
@@ -55,17 +53,15 @@ class CircuitBreaker:
     The caller does not report failures that concern their own event only: a rejection, an event that cannot be decoded, or an
     exception that ``Retries.never`` lists.
 
+    All times are monotonic.
+
     Attributes:
         is_suspended: Whether the breaker is open: the subscriber waits for the end of an outage.
         number: Number of suspensions so far.
     """
 
     def __init__(self, patience_ms: int) -> None:
-        """Create a closed breaker.
-
-        Args:
-            patience_ms: Time in ms from the start of a suspension during which failures do not count as attempts of their events.
-        """
+        """Failures in the first ``patience_ms`` of a suspension do not count as attempts of their events."""
         self.is_suspended = False
         self.number = 0
         self._patience_ms = patience_ms
@@ -75,13 +71,9 @@ class CircuitBreaker:
         self._was_fresh = False
 
     def may_begin(self, now_ms: int, running: int) -> bool:
-        """Return whether an attempt may start now.
+        """Return whether an attempt may start now, given the number of attempts that are running or queued.
 
         While the breaker is open, one may start only if no other is running and the next probe is due.
-
-        Args:
-            now_ms: Monotonic time.
-            running: Number of attempts that are running or queued.
         """
         return not self.is_suspended or (running == 0 and now_ms >= self._next_ms)
 
@@ -94,14 +86,7 @@ class CircuitBreaker:
         return self._was_fresh
 
     def counts(self, now_ms: int) -> bool:
-        """Return whether a failure counts as an attempt of its event.
-
-        While the breaker is closed, each failure counts. While it is open, failures count only once it has been open for
-        ``patience_ms``.
-
-        Args:
-            now_ms: Monotonic time of the failure.
-        """
+        """Return whether a failure counts as an attempt of its event: not in the first ``patience_ms`` of a suspension."""
         return not self.is_suspended or now_ms - self._since_ms >= self._patience_ms
 
     def next_ms(self) -> int | None:
@@ -126,11 +111,8 @@ class CircuitBreaker:
     def failed(self, event: object, begun_ms: int, now_ms: int) -> bool:
         """Record that an attempt has failed; return whether this has started a suspension.
 
-        Args:
-            event: The event, or a hashable value that identifies it.
-            begun_ms: Monotonic time at which the attempt started. An attempt that started before the suspension does not delay the
-                next probe.
-            now_ms: Monotonic time at which the attempt ended.
+        An attempt that started before the suspension does not delay the next probe. ``event`` may be any hashable value that
+        identifies the event.
         """
         if self.is_suspended:
             if begun_ms > self._since_ms:

@@ -26,16 +26,8 @@ class SubscriberContext:
     """Objects that the processors of one subscriber share.
 
     Attributes:
-        subscriber: The subscriber.
-        dispatcher: Passes events to the executor slots.
-        decode: Decodes records.
         store: Returns the store of a partition's state in Redis, given the partition and the token of a claim.
-        dead_letters: Returns the sender of dead letters of a partition.
-        clock: The wall clock, which is replaced by an estimate of Redis ``TIME`` while the two differ too much.
-        subscriber_metrics: Metrics of the subscriber.
         replays_topic: Topic of replayed events; "" if the application has none.
-        crash_isolation: Crash isolation of all subscribers of the process.
-        limits: Maximum sizes of events, from the settings.
         schemas: Fetches the schemas of framed events; None: no event is framed.
     """
 
@@ -52,12 +44,7 @@ class SubscriberContext:
     schemas: PatientRegistry | None = None
 
     def dead_letter_writer(self, tp: TP, on_acknowledged: Callable[[Sequence[InFlightEvent]], None]) -> DeadLetterWriter:
-        """Create the writer for the dead letters of one partition.
-
-        Args:
-            tp: The partition.
-            on_acknowledged: Called with the events whose dead letters are acknowledged.
-        """
+        """Create the writer for the dead letters of one partition."""
         is_ordered = self.subscriber.ordered is not None
         return DeadLetterWriter(
             tp,

@@ -40,19 +40,12 @@ def next_together(before: int) -> int:
 
     Usually the cause is among the first suspects, so the first batches are small and few events have to run alone. Later batches
     are larger, so that they hardly delay other events.
-
-    Args:
-        before: Maximum size of the previous batch.
     """
     return min(2 * before, MAX_TOGETHER)
 
 
 def watched_ms(attempts: int) -> int:
-    """Return how long a suspect is watched, in ms: no further event of its partition starts during this time.
-
-    Args:
-        attempts: Number of attempts of the suspect, including the one that is watched.
-    """
+    """Return how long a suspect is watched, in ms; ``attempts`` includes the one that is watched."""
     return FIRST_WATCH_MS * LONGER ** min(max(0, attempts - 1), MAX_TIMES)
 
 
@@ -71,8 +64,6 @@ class CrashIsolation:
 
         Args:
             who: The guarantee of the partition.
-            is_solo_retry: Whether one suspect starts in a solo retry: its event becomes a dead letter if the process crashes
-                once more.
             kick: If the answer is False, this function is called as soon as the answer may have changed.
         """
         # A solo retry that waits has priority; otherwise it might wait until the other partitions have no more suspects.
@@ -83,14 +74,12 @@ class CrashIsolation:
         return True
 
     def begin(self, who: object, *, is_solo_retry: bool) -> None:
-        """Record that suspects of a partition start; if ``is_solo_retry`` is True, this is one suspect in a solo retry."""
         self._started[who] = is_solo_retry
 
     def end(self, who: object) -> None:
         """Record that the suspects of a partition have ended or their watch is over, or that the partition is released.
 
-        The partition no longer waits for :meth:`may_begin`. If suspects of it had started, the answer may have changed for other
-        partitions, so ``kick`` is called for each one that waits.
+        The partition no longer waits for :meth:`may_begin`.
         """
         self._waiting.pop(who, None)
         if self._started.pop(who, None) is None:

@@ -27,12 +27,9 @@ DETAIL_CHARACTERS: Final = 400
 
 
 def received_id(tp: TP, record: Any, limits: Limits) -> str:
-    """Return the id of an event that was not decoded: the id in its headers if they are readable, otherwise its position.
+    """Return the id of an event that was not decoded: the id in its headers if they are readable and within the limits.
 
-    Args:
-        tp: Partition of the record.
-        record: The record; if it was replayed, its original position is used.
-        limits: An id that exceeds these limits is not used, and the position is returned instead.
+    Otherwise, return its position; if it was replayed, the original one.
     """
     headers, origin = record.headers, OriginalPosition(tp, record.offset, record.timestamp)
     if headers and headers[0][0] == REPLAY_HEADER:
@@ -66,13 +63,8 @@ class DeadLetterWriter:
         """Create a writer with an empty queue.
 
         Args:
-            tp: The partition.
-            subscriber: Name of the subscriber, for the ids of dead letters.
-            sender: Sends dead letters until the broker has acknowledged them.
-            on_acknowledged: Called with the events whose dead letters are acknowledged.
             count: Called to count acknowledged dead letters, including those of :meth:`send_late_soon` and :meth:`send_last`, for
                 which ``on_acknowledged`` is not called. Each item is the event and the reason of its dead letter.
-            limits: Maximum sizes of events, from the settings; None: the defaults.
             is_ordered: Whether events of one key run one after another. If so, the detail of a dead letter states that the next
                 events of its key continue, unless the event has no key or the reason is ``finished-late``.
         """
@@ -92,7 +84,6 @@ class DeadLetterWriter:
         self._late: set[asyncio.Task[None]] = set()
 
     def put(self, event: InFlightEvent, dead_letter: DeadLettering) -> None:
-        """Queue a dead letter, which :meth:`forever` sends."""
         self._unsent.append((event, dead_letter))
         self._has_some.set()
 
@@ -120,10 +111,7 @@ class DeadLetterWriter:
                 self._on_acknowledged([event for event, _ in sending])
 
     async def sent(self, seconds: float) -> None:
-        """Wait until the broker has acknowledged all queued dead letters; :meth:`forever` must run.
-
-        After ``seconds``, return without an error, although some may not be acknowledged.
-        """
+        """Wait until the broker has acknowledged all queued dead letters or ``seconds`` have passed; :meth:`forever` must run."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._unsent or self._sending:
@@ -134,10 +122,6 @@ class DeadLetterWriter:
         """Start sending a dead letter ``finished-late`` for an event whose function succeeded too late.
 
         The dead letter is sent even after the claim of the partition has ended.
-
-        Args:
-            event: The event.
-            detail: Text that says whether the function succeeded after its time-out or after its worker lost the partition.
         """
         sending = asyncio.create_task(self._send_late(event, dead_lettering(event, FINISHED_LATE, detail)), name=f"late {self._tp}")
         self._late.add(sending)

@@ -26,7 +26,6 @@ class DecodedRecord(msgspec.Struct, frozen=True, gc=False):
     """A record decoded as an event. The struct is not garbage-collected, so its values must not refer to it.
 
     Attributes:
-        event_id: Id of the event.
         event: Argument of the function.
         own_id: Identity for deduplication, see :func:`.identity_of`. It is "" if the subscriber has no deduplication, or if the
             publisher has set no id. It is also "" if the record was replayed: its event must run although its id was seen before.
@@ -66,7 +65,6 @@ def decode_of(
     """Return the function that decodes the records of a subscriber.
 
     Args:
-        subscriber: The subscriber.
         limits: Maximum sizes of events, from the settings; a larger record is rejected before it is decoded.
         publisher: Publishes the events that the function passes to :meth:`.Received.publish`; None: the function cannot publish.
         replays_topic: The topic of replayed events, which are decoded with their original positions; "" if there is none.

@@ -54,7 +54,6 @@ class RecentEnds:
         self._ended = self._count = self._since_ms = 0
 
     def add(self, attempts: int, now_ms: int) -> None:
-        """Add a number of attempts that have ended."""
         self._count += attempts
         if (passed_ms := now_ms - self._since_ms) >= SOON_MS:
             self._ended = self._count * SOON_MS // passed_ms
@@ -66,7 +65,7 @@ class RecentEnds:
 
 
 class EventSource(Protocol):
-    """A partition that supplies events to the dispatcher."""
+    """A partition that supplies events to the dispatcher; ``now_ms`` is the wall clock."""
 
     @property
     def in_flight(self) -> int:
@@ -76,8 +75,6 @@ class EventSource(Protocol):
         """Take the next events of the partition, and return their attempts: fewer than ``most`` only if no more may start now.
 
         Args:
-            most: Maximum number of attempts.
-            now_ms: Wall clock.
             is_fresh: See :attr:`.StartRequest.is_fresh`.
 
         Returns:
@@ -92,21 +89,15 @@ class EventSource(Protocol):
         """Finish, retry or dead-letter the events of attempts that have ended.
 
         Args:
-            attempts: The attempts.
-            uncounted: Those of the attempts that do not count towards the retries of their events, because of an outage.
+            uncounted: Attempts that do not count towards the retries of their events, because of an outage.
         """
 
     def status(self) -> PartitionStatus:
-        """Return the status of the partition: the position of its reader, its unfinished events, and what it waits for."""
+        """Return the status of the partition; its ``waits_for`` covers the time since the previous call."""
 
 
 class Dispatcher:
-    """Passes the events of all partitions of a subscriber to its executor slots.
-
-    Attributes:
-        circuit_breaker: The circuit breaker of the subscriber.
-        executor: The executor slots.
-    """
+    """Passes the events of all partitions of a subscriber to its executor slots."""
 
     def __init__(
         self,
@@ -169,7 +160,6 @@ class Dispatcher:
 
     @property
     def running(self) -> int:
-        """Number of running attempts."""
         return len(self.executor.running)
 
     def is_full(self) -> bool:
@@ -211,10 +201,7 @@ class Dispatcher:
             self.executor.put(attempts)
 
     def withdrawn(self, attempts: list[Attempt]) -> None:
-        """Handle attempts that have an outcome although they were not started.
-
-        If the event of an attempt is a duplicate, the event is finished. If the attempt was cancelled, its event is requeued.
-        """
+        """Finish the events of duplicates, and requeue those of attempts that were cancelled before they started."""
         if attempts:
             self._on_ended(attempts)
 

@@ -50,8 +50,6 @@ class Attempt(msgspec.Struct, eq=False):
         in_flight_event: The :class:`.InFlightEvent` to which the attempt belongs.
         begun_ms: Monotonic time at which the function was called; 0: it has not been called.
         ended_ms: Monotonic time at which the outcome was set; 0: it has not been set by an executor.
-        outcome: How the attempt ended; None: it has not ended.
-        error: The exception that the function raised; None: it has raised none.
         excused_ms: Delay in ms that does not count towards the time-out, because another function blocked the event loop or the
             process was stopped.
         is_dropped: Whether the attempt was cancelled, so that it must not start if it has not started yet.
@@ -95,10 +93,6 @@ class Executor(ABC):
         """Create the slots; called on the event loop of the worker.
 
         Args:
-            function: Function that is called with the event of each attempt.
-            slots: Number of slots.
-            timeout_ms: Maximum duration of an attempt.
-            clock: Clock whose monotonic time measures the attempts.
             on_ended: Called on the event loop of the worker with attempts that have an outcome; each attempt is passed once. It is
                 called with an empty list when the function of an overdue or cancelled attempt has freed its slot.
             on_hung: Called once on the same loop, with the stacks of all slots as text, when the attempts in all slots have been
@@ -151,7 +145,7 @@ class Executor(ABC):
     def _overdue(self) -> list[Attempt]:
         """Return the attempts that have timed out.
 
-        Called periodically. If a call is late by :data:`BLOCKED_MS` or more, the delay does not count towards the time-out.
+        If a call is late by :data:`BLOCKED_MS` or more, the delay does not count towards the time-out.
         """
         now_ms = self._clock.monotonic_ms()
         late_ms = now_ms - self._swept_ms - round(SWEEP_SECONDS * 1000)
@@ -164,12 +158,7 @@ class Executor(ABC):
         return [attempt for attempt in list(self.running) if now_ms - attempt.begun_ms - attempt.excused_ms >= self._timeout_ms]
 
     def _check_hung(self, occupied: Mapping[Any, Attempt], stack_of: Callable[[Any], str]) -> None:
-        """Call ``on_hung`` once, when every slot is occupied by an attempt that has been overdue for :data:`HUNG_MS`.
-
-        Args:
-            occupied: For each occupied slot, the attempt that occupies it.
-            stack_of: Returns the stack of a slot as text.
-        """
+        """Call ``on_hung`` once, when every slot is occupied by an attempt that has been overdue for :data:`HUNG_MS`."""
         # The time counts from the outcome: an attempt that was delayed by another function, or by a stopped process, may have
         # started long ago without being overdue. This is cheap, because usually some slots are free.
         since_ms = self._clock.monotonic_ms() - HUNG_MS
@@ -216,12 +205,7 @@ class Executor(ABC):
                 raise
 
     def _end_late(self, attempt: Attempt, error: BaseException | None) -> None:
-        """Report that a function has returned whose attempt already had an outcome, such as a time-out: its slot is free.
-
-        Args:
-            attempt: The attempt. If its function has succeeded, its ``on_late`` is called later.
-            error: The exception that the function raised; None: it has succeeded.
-        """
+        """Report that a function has returned whose attempt already had an outcome, such as a time-out: its slot is free."""
         if error is None:
             self._late.append(attempt)
         self._report_freed()
@@ -246,18 +230,13 @@ class AttemptsWaiter:
     """At the release of a partition, waits until its attempts have ended. The deadline can be shortened during the wait."""
 
     def __init__(self, running: Collection[Attempt]) -> None:
-        """Prepare to wait.
-
-        Args:
-            running: Attempts without an outcome; the caller updates the collection. Those with ``is_unrecorded`` are ignored.
-        """
+        """Prepare to wait for ``running``, which the caller updates; attempts with ``is_unrecorded`` are ignored."""
         self._running = running
         self._changed = asyncio.Event()
         self._is_up = False
         self._timers: list[asyncio.TimerHandle] = []
 
     def attempt_ended(self) -> None:
-        """Wake :meth:`within` or :meth:`cancelled_within`, because an attempt has ended."""
         self._changed.set()
 
     def shorten_deadline(self, seconds: float) -> None:
@@ -269,10 +248,7 @@ class AttemptsWaiter:
         self._changed.set()
 
     async def within(self, seconds: float) -> bool:
-        """Wait until all attempts have ended, for at most ``seconds``; return whether they have ended.
-
-        An earlier deadline that :meth:`shorten_deadline` has set also ends the wait.
-        """
+        """Wait until all attempts have ended, for at most ``seconds``; return whether they have ended."""
         self.shorten_deadline(seconds)
         try:
             while not (self._is_up or self._have_ended()):
@@ -283,10 +259,7 @@ class AttemptsWaiter:
         return self._have_ended()
 
     async def cancelled_within(self, seconds: float) -> None:
-        """Wait until cancelled attempts have ended, for at most ``seconds``.
-
-        The deadlines of :meth:`within` and :meth:`shorten_deadline` do not limit this wait.
-        """
+        """Wait until cancelled attempts have ended, for at most ``seconds``; no other deadline limits this wait."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._have_ended():

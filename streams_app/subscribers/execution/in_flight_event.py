@@ -18,13 +18,12 @@ class InFlightEvent(msgspec.Struct, eq=False, gc=False):
     """One unfinished event; a msgspec struct without garbage collection, because that is created faster than a dataclass.
 
     Attributes:
-        record: The record of the event.
         size_bytes: Approximate size of the record's key, value and headers.
         attempts: Number of attempts that have begun, without those that do not count, such as failures during an outage.
         crash_count: Number of attempts during which the process crashed, as far as is known.
         first_failed_ms: When the first attempt under this claim failed, by the wall clock; 0: none has failed.
         due_ms: When the next attempt is due, by the wall clock, or :data:`DUE_AT_ONCE`; 0: the event does not wait for a retry.
-        event_id: Id of the event; "" until the record is decoded.
+        event_id: "" until the record is decoded.
         is_interrupted: Whether an earlier attempt was interrupted, by a crash for example, so that the event must not run again.
         waited_ms: Sum of the retry delays under this claim, without those after attempts that do not count.
     """
@@ -41,7 +40,6 @@ class InFlightEvent(msgspec.Struct, eq=False, gc=False):
 
     @property
     def offset(self) -> int:
-        """Offset of the event's record."""
         return int(self.record.offset)
 
 

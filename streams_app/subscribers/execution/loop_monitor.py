@@ -36,7 +36,6 @@ class LoopMonitor:
     """Measures how long functions block the event loop, by subscriber."""
 
     def __init__(self, users: UserLoop, clock: Clock, blocked_ms: int = BLOCKED_MS) -> None:
-        """Start the thread; ``blocked_ms`` overrides :data:`BLOCKED_MS`."""
         self._users = users
         self._clock = clock
         self._blocked_ms = blocked_ms
@@ -46,11 +45,10 @@ class LoopMonitor:
         threading.Thread(target=self._watch, name="users-loop-watch", daemon=True).start()
 
     def add(self, subscriber: str, executor: AsyncExecutor) -> None:
-        """Add the executor slots of a subscriber, so that a lag that they cause is attributed to this subscriber."""
         self._executors[subscriber] = executor
 
     def lag_ms(self, subscriber: str) -> int:
-        """Return the longest time, in ms, for which a function of a subscriber has blocked the loop in the last minute.
+        """Return the longest time for which a function of a subscriber has blocked the loop in the last minute.
 
         A block by another task, such as one that a function has created, counts for every subscriber.
         """
@@ -58,7 +56,6 @@ class LoopMonitor:
         return max((lag_ms for at_ms, lag_ms in list(self._lags[subscriber]) if at_ms >= since_ms), default=0)
 
     def stop(self) -> None:
-        """End monitoring; the thread ends soon after."""
         self._is_stopped.set()
 
     def _watch(self) -> None:
@@ -101,11 +98,7 @@ class LoopMonitor:
             lags.append((now_ms, lag_ms))
 
     def _whose(self) -> list[str]:
-        """Return the name of the subscriber whose function occupies the loop, as a list of one.
-
-        If no executor slot occupies the loop, but another task, such as one that a function has created, return the names of all
-        subscribers.
-        """
+        """Return the subscriber whose function occupies the loop; all of them if another task does, such as one of a function."""
         task = asyncio.current_task(self._users.loop)
         executors = dict(self._executors)
         return [name for name, executor in executors.items() if task is not None and executor.has(task)] or list(executors)

@@ -23,13 +23,9 @@ class SubscriberPartition:
     """State of one partition under one claim.
 
     Attributes:
-        tp: The partition.
-        context: Objects that all partitions of the subscriber share.
-        dead_letters: Sends dead letters of this partition.
         running: Attempts without an outcome, including queued ones.
         claim: The claim; not set before :meth:`restore`.
         tracker: Which offsets are finished; not set before :meth:`restore`.
-        metadata_bytes: Size of the metadata of the last commit.
         is_claimed: Whether :meth:`restore` was called.
         is_revoked: Whether the partition is being released, so that no attempt may start any more.
         unwritten_ids: Offset and id of each event whose id Redis has lost, until the id is written back.
@@ -40,13 +36,6 @@ class SubscriberPartition:
     tracker: OffsetTracker
 
     def __init__(self, tp: TP, context: SubscriberContext, on_acknowledged: Callable[[Sequence[InFlightEvent]], None]) -> None:
-        """Create the state of an unclaimed partition; :meth:`restore` sets the claim.
-
-        Args:
-            tp: The partition.
-            context: Objects that all partitions of the subscriber share.
-            on_acknowledged: Called with the events whose dead letters the broker has acknowledged.
-        """
         self.tp = tp
         self.context = context
         self.dead_letters = context.dead_letter_writer(tp, on_acknowledged)
@@ -58,21 +47,18 @@ class SubscriberPartition:
         self._read: tuple[Fingerprint, ...] = ()
 
     def restore(self, claim: Claim, tracker: OffsetTracker, read: tuple[Fingerprint, ...]) -> None:
-        """Set the claim, with the tracker and the fingerprints that were restored from its commit."""
+        """Set what was restored from the commit of the claim."""
         self.claim, self.tracker, self._read = claim, tracker, read
         self.is_claimed = True
 
     def add_fingerprint(self, batch: Batch) -> None:
-        """Add the fingerprint of the last record of a batch, by which a truncated log is detected later."""
         records = batch.records
         if records and (not self._read or self._read[-1].offset < records[-1].offset):
             self._read = thinned(followed_by(self._read, records[-1]), near=NEAR_FINGERPRINTS, spread=1)
 
     def offset_metadata(self, above: OffsetsAbove) -> OffsetMetadata:
-        """Return commit metadata with the topic id, the given finished and begun offsets, and the fingerprints of read records."""
         return OffsetMetadata(self.claim.topic_id, above, self._read)
 
     def position(self, low: int, metadata: str) -> OffsetAndMetadata:
-        """Return what to commit: a low watermark and its encoded metadata. Also set :attr:`metadata_bytes`, which is a metric."""
         self.metadata_bytes = len(metadata)
         return OffsetAndMetadata(low, metadata)

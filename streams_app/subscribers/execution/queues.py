@@ -29,11 +29,7 @@ class KeyQueue(Generic[T]):
         return (behind[0] for behind in self._behind.values() if behind)
 
     def arrived(self, key: bytes | None, event: T) -> bool:
-        """Add the next event of the log.
-
-        Returns:
-            Whether the event may start now. If not, :meth:`finished` returns it later.
-        """
+        """Add the next event of the log; return whether it may start now. If not, :meth:`finished` returns it later."""
         if key is None:
             return True
         behind = self._behind.get(key)
@@ -44,11 +40,7 @@ class KeyQueue(Generic[T]):
         return False
 
     def finished(self, key: bytes | None) -> T | None:
-        """Unblock the next event of a key after the first one has succeeded or become a dead letter.
-
-        Returns:
-            The next event of the key, which may start now; None if there is none.
-        """
+        """Return the next event of a key, now that the first one has succeeded or become a dead letter; None if there is none."""
         if key is None:
             return None
         behind = self._behind[key]
@@ -70,15 +62,12 @@ class RetryQueue(Generic[T]):
         return len(self._heap)
 
     def push(self, event: T, due_ms: int) -> None:
-        """Add an event that is due at ``due_ms``."""
         heapq.heappush(self._heap, (due_ms, next(self._numbers), event))
 
     def due(self, now_ms: int) -> int:
-        """Return the number of events that are due."""
         return sum(due_ms <= now_ms for due_ms, _, _ in self._heap)
 
     def pop_due(self, now_ms: int) -> T | None:
-        """Remove and return the event that has been due for longest; None if none is due."""
         if self._heap and self._heap[0][0] <= now_ms:
             return heapq.heappop(self._heap)[2]
         return None
@@ -88,7 +77,6 @@ class StartRequest(NamedTuple):
     """Request of the dispatcher for events to start.
 
     Attributes:
-        most: Maximum number of events.
         now_ms: Wall clock.
         is_fresh: For a probe of the circuit breaker, True requests a fresh event, and False requests a due retry; if there is none,
             the other kind is taken. None requests due retries, followed by fresh events.
@@ -104,9 +92,7 @@ class StartRequest(NamedTuple):
 class StartQueue:
     """Queue of the events of one partition that may start: fresh ones in order, and retries that are due.
 
-    Attributes:
-        fresh: Events that may start now. They have no failed attempt under this claim, or were moved here when their retry was due.
-        retries: Events that wait for their next attempt.
+    Fresh events have no failed attempt under this claim, or were moved there when their retry was due.
     """
 
     def __init__(self) -> None:
@@ -115,7 +101,6 @@ class StartQueue:
         self._probes = HalfOpenProbes()
 
     def ready(self, now_ms: int) -> int:
-        """Return the number of events that may start now: fresh events and due retries."""
         return len(self.fresh) + self.retries.due(now_ms)
 
     def take(self, request: StartRequest) -> list[InFlightEvent]:
@@ -132,12 +117,9 @@ class StartQueue:
         return events
 
     def take_offset(self, offset: int, now_ms: int) -> list[InFlightEvent]:
-        """Remove the event at an offset from the queue, if it may start now.
+        """Remove and return the event at an offset, as a list: empty if it is not in the queue, or its retry is not due.
 
         If it is not the next fresh event, all retries that are due become fresh events first.
-
-        Returns:
-            The event as the only item. Empty if its retry is not due yet, or the queue does not contain it.
         """
         fresh = self.fresh
         if not (fresh and fresh[0].offset == offset):
@@ -155,10 +137,7 @@ class StartQueue:
         self.fresh.extendleft(reversed(events))
 
     def requeue(self, event: InFlightEvent) -> None:
-        """Requeue an event whose attempt was cancelled before it started.
-
-        It becomes the next fresh event, or a due retry if an earlier attempt has failed.
-        """
+        """Requeue an event whose attempt was cancelled before it started."""
         if event.first_failed_ms:
             self.retries.push(event, event.due_ms)
         else:

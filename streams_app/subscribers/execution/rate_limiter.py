@@ -39,16 +39,6 @@ class RateLimiter:
     """Limits how many attempts of one subscriber may start in this process."""
 
     def __init__(self, name: str, rate: Rate, store: RateStore, clock: Clock, on_fatal: Callable[[BaseException], None]) -> None:
-        """Create a limiter that holds no leases yet.
-
-        Args:
-            name: Name of the subscriber, for the log.
-            rate: Rate of the whole application.
-            store: Requests leases from Redis.
-            clock: Its monotonic time determines when leases expire, and how many leases the process grants itself while Redis does
-                not answer.
-            on_fatal: Called with an unexpected error.
-        """
         self._name = name
         self._rate = rate
         self._store = store
@@ -73,12 +63,10 @@ class RateLimiter:
         return self._is_away and not self._workers
 
     def use(self, count: int) -> None:
-        """Record that ``count`` leases are used by attempts that start."""
         self._left -= count
         self._used += count
 
     def want_more(self) -> None:
-        """Wake the task that requests leases."""
         self._is_short.set()
 
     def start(self, wanted: Callable[[int], int], kick: Callable[[], None]) -> None:

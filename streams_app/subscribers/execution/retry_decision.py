@@ -24,23 +24,13 @@ LONGEST_IN_ALL_MS: Final = milliseconds(LONGEST_IN_ALL)
 
 
 class ScheduledRetry(NamedTuple):
-    """Decision to retry an event.
-
-    Attributes:
-        after_ms: Delay before the next attempt, in ms.
-    """
+    """Decision to retry an event after ``after_ms``."""
 
     after_ms: int
 
 
 class DeadLettering(NamedTuple):
-    """Decision to dead-letter an event.
-
-    Attributes:
-        reason: Reason of the dead letter, one of :mod:`streams_app.reasons`.
-        detail: Description of the cause, for operators.
-        headers: Additional headers of the dead letter.
-    """
+    """Decision to dead-letter an event."""
 
     reason: Reason
     detail: str
@@ -55,8 +45,6 @@ def after_failure(
     Args:
         event: The event; its ``attempts`` include the failed attempt.
         error: The exception that the function raised, or an error that describes the time-out.
-        retries: Retry rule of the subscriber.
-        is_timeout: Whether the attempt timed out.
         is_repeatable: Whether the event may run a second time although the effect of the attempt is unknown. If not, it is retried
             only after :class:`Retry`.
     """
@@ -108,11 +96,6 @@ def delay_ms(rule: Retries, event_id: str, attempt: int) -> int:
 
     The delay lies between half of ``rule.max_ms(attempt)`` and all of it. A hash of the event id and the attempt determines where:
     events that failed together are not retried together, and a test can predict each delay.
-
-    Args:
-        rule: Retry rule of the subscriber.
-        event_id: Id of the event.
-        attempt: Number of the attempt that failed, from 1 on.
     """
     drawn = int.from_bytes(blake2b(f"{event_id}\0{attempt}".encode(), digest_size=4).digest()) / 2**32
     return round(rule.max_ms(attempt) * (0.5 + drawn / 2))

@@ -32,15 +32,11 @@ class PartitionStatus(NamedTuple):
     """Status of one claimed partition.
 
     Attributes:
-        tp: The partition.
         end: Position of the reader of the partition: the offset that it reads next.
         unfinished: Number of events that were read and are not finished.
         retrying: Number of unfinished events that wait for their next attempt.
         oldest_ms: Timestamp of the oldest event that waits to be started; None: no event waits.
-        metadata_bytes: Size of the metadata of the last commit.
         waits_for: What the partition waits for, as labels of the metric ``streams_app_waiting_for``.
-        dead_letters_fault: Why the broker does not acknowledge the dead letters of the partition, as text; "" if it has reported
-            no error.
     """
 
     tp: TP
@@ -59,13 +55,9 @@ class SubscriberStatus(NamedTuple):
     Attributes:
         waiting: Number of events that wait to be started, including unread ones.
         running: Number of running attempts, plus the number of slots that overdue attempts still occupy.
-        retrying: Number of events that wait for their next attempt.
         oldest_waiting_ms: Age in ms of the oldest event that waits to be started; 0: no event waits.
-        is_suspended: Whether the circuit breaker is open, so that one attempt runs at a time.
         metadata_bytes: Size of the largest commit metadata of a partition.
-        waits_for: What any partition of the subscriber waits for, as labels of the metric ``streams_app_waiting_for``.
         full: Partitions whose reader is paused, each with its number of unfinished events.
-        dead_letters_fault: Why the broker does not acknowledge dead letters, as text; "" if it has reported no error.
     """
 
     waiting: int = 0
@@ -80,12 +72,9 @@ class SubscriberStatus(NamedTuple):
 
 
 def first_unread(statuses: Iterable[PartitionStatus], unread_ranges: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
-    """Return the first unread offset of each partition.
-
-    For a claimed partition, this is the position of its reader. For another partition, it is the position of the consumer group.
+    """Return the first unread offset of each partition: the position of the reader or, for an unclaimed one, of the group.
 
     Args:
-        statuses: Status of claimed partitions.
         unread_ranges: For each assigned partition, the position of the consumer group and the end of the log.
     """
     return {tp: position for tp, (position, _) in unread_ranges.items()} | {status.tp: status.end for status in statuses}
@@ -98,12 +87,7 @@ def paused_text(subscriber: str, now: SubscriberStatus) -> str:
 
 
 def waiting_text(what: str, idempotent: Idempotent) -> str:
-    """Return a description, for operators, of what a subscriber waits for.
-
-    Args:
-        what: A label of the metric ``streams_app_waiting_for``, which is a key of :data:`WAITS`.
-        idempotent: The declared ``idempotent`` of the subscriber. With ``yes``, it continues while Redis is full.
-    """
+    """Return a description, for operators, of a label of the metric ``streams_app_waiting_for``."""
     return _WITHOUT_MEMORY if what == "redis-memory" and idempotent == "yes" else WAITS[what]
 
 
@@ -131,13 +115,8 @@ def combined_status(
     """Combine the statuses of the partitions of a subscriber into one.
 
     Args:
-        statuses: Status of claimed partitions.
-        unread_ranges: As for :func:`first_unread`.
         since_ms: Timestamps of the oldest waiting events that ``statuses`` do not include: of those queued for a slot, and of the
             unread ones in the log. Items that are None are ignored.
-        running: Number of running attempts.
-        is_suspended: Whether the circuit breaker is open.
-        now_ms: Wall clock.
         hanging: Number of slots that overdue attempts occupy, although those attempts no longer count as running.
     """
     begins = first_unread(statuses, unread_ranges)

@@ -48,18 +48,12 @@ class HistogramBuffer:
     """Buffers whole numbers for a histogram. It stores how often each number occurs, because most of them are equal."""
 
     def __init__(self, histogram: Histogram, scale: int = 1) -> None:
-        """Create an empty buffer.
-
-        Args:
-            histogram: A histogram without labels, or the child of a histogram for given labels.
-            scale: Divisor that converts a number to the unit of the histogram: 1000 for ms in a histogram of seconds.
-        """
+        """Create an empty buffer; ``scale`` divides the numbers: 1000 for ms in a histogram of seconds."""
         self._histogram = histogram
         self._scale = scale
         self._counted: Counter[int] = Counter()
 
     def add_all(self, numbers: Sequence[int]) -> None:
-        """Add numbers to the buffer."""
         # Usually all numbers are equal; counting them in this way takes a quarter of the time.
         if numbers and numbers.count(numbers[0]) == len(numbers):
             self._counted[numbers[0]] += len(numbers)
@@ -67,7 +61,6 @@ class HistogramBuffer:
             self._counted.update(numbers)
 
     def export(self) -> None:
-        """Add the buffered numbers to the histogram, and clear the buffer."""
         bounds = self._histogram._upper_bounds
         counts, total = [0] * len(bounds), 0
         for number, times in self._counted.items():
@@ -85,14 +78,7 @@ class SubscriberMetrics:
     """
 
     def __init__(self, metrics: Metrics, name: str, event: str, clock: Clock) -> None:
-        """Create all time series of the subscriber at once, because ``rate`` and ``increase`` ignore the first value of a series.
-
-        Args:
-            metrics: Metrics of the worker.
-            name: Name of the subscriber.
-            event: Key of its event, or name of the fold.
-            clock: Clock of the worker.
-        """
+        """Create all time series of the subscriber, because ``rate`` and ``increase`` ignore the first value of a series."""
         self._clock = clock
         self._attempts: Counter[Attempted] = Counter()
         self._finished: Counter[Finished] = Counter()
@@ -154,10 +140,7 @@ class SubscriberMetrics:
         self._attempts[outcome] += 1
 
     def finished(self, event: InFlightEvent, result: Finished) -> None:
-        """Count an event that was finished by neither a success nor a dead letter.
-
-        Successes are counted by :meth:`ended`, dead letters by :meth:`dead_lettered`.
-        """
+        """Count an event that was finished by neither a success nor a dead letter."""
         self._finished[result] += 1
         # The attempt of a duplicate has not started.
         if event.attempts and result != "duplicate":
@@ -167,9 +150,6 @@ class SubscriberMetrics:
         """Count acknowledged dead letters, and count their events as finished.
 
         A dead letter with the reason ``finished-late`` only reports on an event, so its event is not counted.
-
-        Args:
-            dead_letters: The event of each dead letter, and the reason.
         """
         for event, reason in dead_letters:
             self._dead_letters[reason] += 1
@@ -182,7 +162,6 @@ class SubscriberMetrics:
         self._finished["lost"] += offsets
 
     def resynced(self, cause: str) -> None:
-        """Count a resync of a partition, by its cause."""
         self._resyncs_by.labels(self._name, cause).inc()
 
     def dead_letters_since(self) -> Counter[str]:

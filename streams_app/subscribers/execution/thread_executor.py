@@ -17,7 +17,6 @@ class ThreadExecutor(Executor):
     """Executor whose slots are threads. A running function cannot be stopped: an overdue one occupies its slot until it returns."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
-        """Start the threads; the arguments are those of :class:`.Executor`."""
         super().__init__(*given, **options)
         self._occupied: dict[int, Attempt] = {}
         self._queue: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
@@ -29,11 +28,9 @@ class ThreadExecutor(Executor):
 
     @property
     def hanging(self) -> int:
-        """Number of threads that overdue or cancelled attempts still occupy."""
         return max(0, len(self._occupied) - len(self.running))
 
     def put(self, attempts: Iterable[Attempt]) -> None:
-        """Queue attempts for the next free thread."""
         for attempt in attempts:
             if attempt.is_dropped:
                 # It was cancelled while it was being recorded as begun.
@@ -43,24 +40,20 @@ class ThreadExecutor(Executor):
             self._queue.put(attempt)
 
     def cancel(self, attempts: Iterable[Attempt]) -> None:
-        """Cancel attempts; a function that is already running continues in its thread."""
         taken = list(attempts)
         self.recall(taken)
         for attempt in taken:
             self._give_up(attempt, AttemptOutcome.CANCELLED)
 
     def recall(self, attempts: Iterable[Attempt]) -> None:
-        """Cancel those of the attempts that have not started; attempts that are running continue.
-
-        A cancelled attempt has its outcome at once, because threads that hang would never take it from the queue.
-        """
+        """A cancelled attempt has its outcome at once, because threads that hang would never take it from the queue."""
         for attempt in attempts:
             attempt.is_dropped = True
             if self._is_next(attempt):
                 self._end(attempt, AttemptOutcome.CANCELLED, self._clock.monotonic_ms())
 
     async def stop(self) -> None:
-        """End the idle threads. A busy thread ends when its function has returned, at the latest with the process."""
+        """A busy thread ends when its function has returned, at the latest with the process."""
         self._sweeping.cancel()
         for _ in self._threads:
             self._queue.put(None)
@@ -107,11 +100,7 @@ def stack_of(slot: int) -> str:
 
 
 def call_inline(function: Callable[[Any], Any], event: Any) -> None:
-    """Call a function that is not ``async``.
-
-    Raises:
-        TypeError: The function returned an awaitable.
-    """
+    """Call a function that is not ``async``; raise a TypeError if it returned an awaitable."""
     returned = function(event)
     if not inspect.isawaitable(returned):
         return

@@ -28,12 +28,7 @@ def traced(
 ) -> Callable[[Any], Any]:
     """Return a function that calls ``function`` within a CONSUMER span of OpenTelemetry.
 
-    Args:
-        function: Called with each event, see :func:`.function_of`.
-        subscriber: The subscriber to which the function belongs.
-        app_id: Id of the application, the first part of the name of the consumer group.
-        tracing: Starts the spans.
-        clock: Its wall clock shows whether an attempt has ended after its deadline, so that the span records a time-out.
+    The span records a time-out if the attempt has ended after its deadline by the wall clock.
     """
     declared = subscriber.function
     of_subscriber = {

@@ -49,7 +49,6 @@ class AtLeastOnceGuarantee(Guarantee):
     """Delivery guarantee of one claimed partition, with retries after errors, and crash isolation after crashes."""
 
     def __init__(self, partition: SubscriberPartition) -> None:
-        """Create the guarantee of a claimed partition."""
         context = partition.context
         self._partition = partition
         store = context.store(partition.tp, partition.claim.token)
@@ -61,14 +60,9 @@ class AtLeastOnceGuarantee(Guarantee):
         self._has_ended = asyncio.Event()
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> Takeover:
-        """Read the attempt log of former owners from Redis, and continue it under this claim.
+        """If the last owner did not release the partition, its process may have crashed: every unfinished event becomes a suspect.
 
-        If the last owner did not release the partition, its process may have crashed, so every unfinished event becomes a suspect.
         The crash count of each event whose attempt had begun increases by 1.
-
-        Returns:
-            The entries of unfinished events in the log. No event counts as interrupted, because each may run once more. The tasks
-            write the log, start suspects, and end crash isolation.
         """
         log, tracker = self._log, self._partition.tracker
         found = await log.claim(REDIS_SECONDS)
@@ -106,7 +100,6 @@ class AtLeastOnceGuarantee(Guarantee):
     # ---- the start of events
 
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
-        """Return a dead letter for an event that has crashed its process :data:`.MAX_CRASHES` times; None for others."""
         if event.crash_count < MAX_CRASHES:
             return None
         return dead_lettering(
@@ -114,12 +107,7 @@ class AtLeastOnceGuarantee(Guarantee):
         )
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
-        """Take events that may start now from the queue: a few suspects of crash isolation, or other events, but never both.
-
-        Returns:
-            The events, which are removed from the queue; empty if none is ready, or if the next one is a suspect that has to wait.
-            No event overtakes a waiting suspect.
-        """
+        """Take a few suspects of crash isolation, or other events, but never both. No event overtakes a waiting suspect."""
         if queue.fresh and not self._may_try(queue.fresh[0]):
             # Another event that started instead could delay this one without limit.
             return []
@@ -157,10 +145,7 @@ class AtLeastOnceGuarantee(Guarantee):
         return next((at for at, event in enumerate(some) if _is_solo_retry(event) or not self._needs_isolation(event)), len(some))
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Create an attempt for each event.
-
-        The attempts of suspects start once Redis has stored them, or has not answered in time. Other attempts start at once.
-        """
+        """The attempts of suspects start once Redis has stored them, or has not answered in time. Other attempts start at once."""
         attempts = [Attempt(made.event, event) for event, made in decoded]
         if not self._needs_isolation(decoded[0][0]):
             self._log.schedule_write()
@@ -231,15 +216,12 @@ class AtLeastOnceGuarantee(Guarantee):
         self._has_ended.set()
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Return True: the event starts once more, because the attempt has neither failed nor crashed its process."""
         return True
 
     def put_off(self, event: InFlightEvent) -> None:
-        """Record in the attempt log that an event waits for its next attempt."""
         self._log.keep(event.offset, AttemptEntry(event.attempts, event.crash_count, event.due_ms))
 
     def finish(self, offsets: Sequence[int]) -> None:
-        """Mark events as finished, and schedule the removal of their entries from the attempt log."""
         self._partition.tracker.finish_all(offsets)
         self._log.drop(offsets)
 
@@ -252,17 +234,11 @@ class AtLeastOnceGuarantee(Guarantee):
         """Do nothing: the low watermark is written to Redis only with each commit."""
 
     def sample_wait(self) -> str | None:
-        """Return why writes to Redis had to wait since the previous call, see :meth:`.AttemptLog.sample_wait`.
-
-        Only the attempts of suspects wait for a write; other attempts start without it.
-        """
+        """Only the attempts of suspects wait for a write; other attempts start without it."""
         return self._log.sample_wait()
 
     def position_to_commit(self) -> OffsetAndMetadata:
-        """Return the low watermark, with as many finished offsets above it as fit into the metadata.
-
-        The position is also written to Redis, because Kafka may remove the commit after its retention.
-        """
+        """The position is also written to Redis, because Kafka may remove the commit after its retention."""
         position = self._position()
         self._log.schedule_progress(position)
         return position
@@ -275,17 +251,13 @@ class AtLeastOnceGuarantee(Guarantee):
     # ---- the end of the claim
 
     def stop(self) -> None:
-        """Cancel the attempts of suspects that have not started, because Redis has not stored these attempts yet.
-
-        Other attempts are not affected.
-        """
         withdrawn = [attempt for attempt in self._partition.running if attempt.is_unrecorded]
         for attempt in withdrawn:
             attempt.outcome = AttemptOutcome.CANCELLED
         self._partition.context.dispatcher.withdrawn(withdrawn)
 
     async def close(self, tasks: Collection[asyncio.Task[None]]) -> None:
-        """Cancel the tasks of the claim, and write the last entries, so that interrupted attempts do not count as crashes."""
+        """The last entries are written so that interrupted attempts do not count as crashes."""
         await cancel_all(tasks)
         self._partition.context.crash_isolation.end(self)
         # If the event that crashed the former process has not been found, the next owner has to continue the isolation.
@@ -299,5 +271,4 @@ class AtLeastOnceGuarantee(Guarantee):
 
 
 def _is_solo_retry(event: InFlightEvent) -> bool:
-    """Return whether an event needs a solo retry: it is dead-lettered if the process crashes once more while it is watched."""
     return event.crash_count >= MAX_CRASHES - 1

@@ -27,6 +27,9 @@ start. They suffice for any event."""
 class BeginCommits:
     """Commits to Kafka, before events start, that they begin: the metadata of the commit lists their offsets as begun.
 
+    If Kafka rejects a commit, because this worker has lost the partition, a FencedError is raised. After another error, the
+    broker may or may not have the commit.
+
     Attributes:
         is_full: Whether the metadata has no room to list further events as begun.
         uncommitted: Successes that no commit includes yet, by offset: the next owner would treat them as interrupted.
@@ -38,10 +41,7 @@ class BeginCommits:
         self._partition = partition
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
-        """Remove from the queue the next events that may start, and return them.
-
-        While the metadata is full, take at most the lowest unfinished event, because its end frees space.
-        """
+        """Take the next events from the queue; while the metadata is full, only the lowest unfinished one: its end frees space."""
         if self.is_full:
             if not self._fits(MAX_METADATA_BYTES - 2 * LOWEST_BYTES):
                 return queue.take_offset(self._partition.tracker.low, request.now_ms)
@@ -57,12 +57,7 @@ class BeginCommits:
         return fits(tracker.low, self._partition.offset_metadata(tracker.required()), max_bytes)
 
     async def commit_begun(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-        """Commit metadata that lists as many of the events as begun as fit into it, and return the attempts of these events.
-
-        Raises:
-            FencedError: Kafka has rejected the commit, because this worker has lost the partition.
-            KafkaError, OSError, TimeoutError: The broker may or may not have the commit.
-        """
+        """Commit metadata that lists as many of the events as begun as fit into it, and return the attempts of these events."""
         tracker = self._partition.tracker
         low = tracker.low
         taken = sorted(attempts, key=lambda attempt: int(attempt.in_flight_event.offset))
@@ -77,12 +72,7 @@ class BeginCommits:
         return taken
 
     async def commit(self) -> None:
-        """Commit the position now; its metadata lists the begun and the finished events, see :meth:`position`.
-
-        Raises:
-            FencedError: Kafka has rejected the commit, because this worker has lost the partition.
-            KafkaError, OSError, TimeoutError: The broker may or may not have the commit.
-        """
+        """Commit the position now; its metadata lists the begun and the finished events, see :meth:`position`."""
         committing, self.uncommitted = self.uncommitted, {}
         try:
             await self._partition.claim.commit_now(self.position())

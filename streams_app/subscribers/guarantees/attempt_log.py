@@ -30,7 +30,10 @@ stream of short attempts, only some attempts are written, because writing each o
 
 
 class AttemptLog:
-    """Writes the attempts of one partition to Redis, as one entry for each event that runs or waits for its next attempt."""
+    """Writes the attempts of one partition to Redis, as one entry for each event that runs or waits for its next attempt.
+
+    If another owner has claimed the partition, :meth:`claim`, :meth:`forever` and :meth:`write_once` raise a FencedError.
+    """
 
     def __init__(
         self, store: SubscriberStore, progress: OffsetAndMetadata, now_ms: Callable[[], int], running: Collection[Attempt] = ()
@@ -38,9 +41,6 @@ class AttemptLog:
         """Initialize an empty log; :meth:`.Guarantee.take_over` reads the state in Redis.
 
         Args:
-            store: The store of this claim.
-            progress: The low watermark, with the finished offsets above it as metadata.
-            now_ms: Wall clock.
             running: Attempts without an outcome; the caller updates the collection. Each write includes those that have started;
                 most attempts end before a write.
         """
@@ -63,9 +63,6 @@ class AttemptLog:
         """Take over the attempt log of former owners, and return its entries by offset.
 
         If Redis does not answer within ``seconds``, return an empty dict: attempts are counted from 1 again.
-
-        Raises:
-            FencedError: Another owner has claimed the partition.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -75,12 +72,7 @@ class AttemptLog:
             return {}
 
     def sample_wait(self) -> str | None:
-        """Return why writes of the log had to wait since the previous call, as a label of the metric ``streams_app_waiting_for``.
-
-        Returns:
-            ``redis-memory`` if a write failed because Redis is full. ``redis`` if a write failed for another reason, or a request
-            has had no reply since the previous call. None if no write has waited.
-        """
+        """See :meth:`.Guarantee.sample_wait`: ``redis-memory`` if a write failed because Redis is full, else ``redis``."""
         fault = self._fault
         if not self._backoff.failures:
             self._fault = None
@@ -89,7 +81,7 @@ class AttemptLog:
         return fault or ("redis" if is_stalled else None)
 
     def keep(self, offset: int, entry: AttemptEntry) -> None:
-        """Schedule a write of the entry of the event at ``offset``, which runs or waits for its next attempt."""
+        """Schedule a write of the entry of an event that runs or waits for its next attempt."""
         if self._is_idle:
             self._is_awaited.set()
         self._want(offset, entry)
@@ -111,7 +103,7 @@ class AttemptLog:
         self._changed.set()
 
     def drop(self, offsets: Iterable[int]) -> None:
-        """Schedule the removal of the entries of finished events, given their offsets."""
+        """Schedule the removal of the entries of finished events."""
         wanted = self._wanted
         if dropped := [offset for offset in offsets if offset in wanted]:
             for offset in dropped:
@@ -140,11 +132,7 @@ class AttemptLog:
             )  # fmt: skip
 
     async def forever(self) -> None:
-        """Write scheduled changes to Redis until the task is cancelled, one script at a time.
-
-        Raises:
-            FencedError: Another owner has claimed the partition.
-        """
+        """Write scheduled changes to Redis until the task is cancelled, one script at a time."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -185,12 +173,7 @@ class AttemptLog:
             )
 
     async def write_once(self) -> None:
-        """Write the changes since the last write. If Redis has lost data, schedule a write of all entries instead.
-
-        Raises:
-            FencedError: Another owner has claimed the partition.
-            RedisError, OSError, TimeoutError: The outcome is unknown.
-        """
+        """Write the changes since the last write. If Redis has lost data, schedule a write of all entries instead."""
         try:
             if not self._is_claimed:
                 await self._claim()

@@ -36,15 +36,17 @@ MAX_AT_ONCE: Final = 1_000
 class Starter(Protocol):
     """Port to the dispatcher, which starts attempts."""
 
-    def start(self, attempts: Sequence[Attempt]) -> None:
-        """Start attempts that are recorded as begun."""
+    def start(self, attempts: Sequence[Attempt]) -> None: ...
 
-    def withdrawn(self, attempts: list[Attempt]) -> None:
-        """Handle attempts that do not start: finish the events of duplicates, and requeue the events of cancelled attempts."""
+    def withdrawn(self, attempts: list[Attempt]) -> None: ...
 
 
 class BeginLog:
     """Records in Redis that events of one partition begin, and later their outcomes, under one claim.
+
+    If another owner has claimed the partition, or Redis has lost data, :meth:`write_progress`, :meth:`write_once` and
+    :meth:`forever` raise a FencedError. After another error, the outcome of a write is unknown, and the next one repeats the
+    request.
 
     Attributes:
         done: Events that have succeeded, but whose outcomes are not written yet, by offset.
@@ -66,11 +68,8 @@ class BeginLog:
         """Initialize an empty log; :meth:`.Guarantee.take_over` reads the state in Redis.
 
         Args:
-            store: The store of this claim.
             progress: Returns the low watermark, with the finished offsets above it as metadata. It returns None while neither this
                 position nor any outcome may be written to Redis.
-            now_ms: Wall clock.
-            starter: Starts the attempts.
             on_recorded: Called with attempts that are recorded as begun in Redis; returns those that may start. The others are
                 cancelled.
             on_learned: Called each time event ids were written, so that a paused reader can continue.
@@ -105,12 +104,7 @@ class BeginLog:
     async def claim(self, fence: int) -> StoredState:
         """Take over the state of former owners in Redis, and return it.
 
-        Args:
-            fence: Fence of a new state, which is created if Redis has none. From then on, Redis counts as having the ids of all
-                events below this offset.
-
-        Raises:
-            RedisError, OSError, TimeoutError: Redis does not answer; no event may start without it.
+        If Redis has none, create a state with this fence. From then on, Redis counts as having the ids of all events below it.
         """
         kept = await self._store.claim(fence)
         assert kept is not None  # the script creates a state if there is none
@@ -122,20 +116,12 @@ class BeginLog:
 
         While ids that Redis has lost are read back from the log, do nothing, because a low watermark in Redis implies that Redis
         has the ids of all events below it.
-
-        Raises:
-            FencedError: Another owner has claimed the partition, or Redis has lost data.
-            RedisError, OSError, TimeoutError: Redis does not answer.
         """
         if progress := self._progress():
             await self._store.end((), (), *progress)
 
     def sample_wait(self) -> str | None:
-        """Return why writes of the log had to wait since the previous call, as a label of the metric ``streams_app_waiting_for``.
-
-        Returns:
-            ``redis``, ``redis-memory`` or ``broker``; None if no write has waited.
-        """
+        """See :meth:`.Guarantee.sample_wait`: ``redis``, ``redis-memory`` or ``broker``."""
         fault = self._fault
         if not self._backoff.failures:
             self._fault = None
@@ -156,13 +142,13 @@ class BeginLog:
         self._changed.set()
 
     def keep(self, offset: int, entry: AttemptEntry) -> None:
-        """Schedule a write of the entry of the event at ``offset``, which waits for its next attempt."""
+        """Schedule a write of the entry of an event that waits for its next attempt."""
         self._entries[offset] = entry
         self._changed.set()
         self._schedule_commit()
 
     def drop(self, offsets: Iterable[int]) -> None:
-        """Schedule the removal of the entries of finished events, given their offsets."""
+        """Schedule the removal of the entries of finished events."""
         stored, entries = self._stored, self._entries
         if dropped := [offset for offset in offsets if offset in stored or offset in entries]:
             entries.update(dict.fromkeys(dropped))
@@ -196,11 +182,7 @@ class BeginLog:
     # ---- writing
 
     async def forever(self) -> None:
-        """Write scheduled changes until the task is cancelled, one script at a time.
-
-        Raises:
-            FencedError: Another owner has claimed the partition, or Redis has lost data.
-        """
+        """Write scheduled changes until the task is cancelled, one script at a time."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -219,12 +201,7 @@ class BeginLog:
                 await asyncio.sleep(self._backoff.failed())
 
     async def write_once(self) -> None:
-        """Write all scheduled changes once: event ids, then outcomes, then attempts that begin. Commit outcomes if that is due.
-
-        Raises:
-            FencedError: Another owner has claimed the partition, or Redis has lost data.
-            RedisError, KafkaError, OSError, TimeoutError: The outcome is unknown; the next write repeats the request.
-        """
+        """Write all scheduled changes once: event ids, then outcomes, then attempts that begin. Commit outcomes if that is due."""
         async with self._writing:
             try:
                 await self._write_ids()

@@ -52,10 +52,8 @@ class DeduplicatedGuarantee(Guarantee):
     def __init__(self, partition: SubscriberPartition, commits: BeginCommits | None = None) -> None:
         """Create the guarantee of a claimed partition.
 
-        Args:
-            partition: The partition.
-            commits: Commits, before events start, that they begin. Then the commit decides which events have begun; those of them
-                that have finished since are read from Redis. None: Redis decides both.
+        With ``commits``, the last commit decides which events have begun; those of them that have finished since are read from
+        Redis. Without, Redis decides both.
         """
         context, claim = partition.context, partition.claim
         self._partition = partition
@@ -70,10 +68,10 @@ class DeduplicatedGuarantee(Guarantee):
     # ---- the claim
 
     async def take_over(self, claim: Claim, restored: RestoredPosition) -> Takeover:
-        """Take over the unfinished events of former owners from Redis. Those that are recorded as begun count as interrupted.
+        """Events that are recorded as begun count as interrupted, and do not run again.
 
-        Interrupted events do not run again. But they may have succeeded, so their duplicates must not run either: if Redis has lost
-        ids, the ids of interrupted events are read back, too.
+        But they may have succeeded, so their duplicates must not run either: if Redis has lost ids, the ids of interrupted events
+        are read back, too.
         """
         tracker = self._partition.tracker
         watermark = tracker.end
@@ -124,14 +122,12 @@ class DeduplicatedGuarantee(Guarantee):
         return replace(kept, open=unfinished)
 
     def on_batch(self, batch: Batch) -> None:
-        """Schedule a write of those event ids of a batch that Redis has lost; no attempt begins before they are written."""
         if ids := self._readback.read(batch):
             self._log.schedule_ids(ids)
 
     # ---- the start of events
 
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
-        """Return a dead letter for an event whose attempt was interrupted, so that its effect is unknown; None for other events."""
         if not event.is_interrupted:
             return None
         context = self._partition.context
@@ -143,27 +139,16 @@ class DeduplicatedGuarantee(Guarantee):
         return dead_lettering(event, "interrupted", INTERRUPTED)
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
-        """Remove from the queue the next events that may start, and return them.
-
-        While the commit metadata has no room to list more events as begun, take at most the lowest unfinished event.
-        """
         return queue.take(request) if self._commits is None else self._commits.may_start(queue, request)
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Create an attempt for each event, and schedule a write to Redis that records the events as begun.
-
-        The attempts start after this write.
-        """
         attempts = [Attempt(made.event, event, is_unrecorded=True) for event, made in decoded]
         begins = [Begin(event.record.offset, AttemptEntry(event.attempts), made.own_id) for event, made in decoded]
         self._log.schedule_begins(zip(attempts, begins, strict=True))
         return attempts
 
     async def _on_recorded(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-        """Return the attempts that may start, now that Redis has recorded them as begun.
-
-        These are all of them or, for at most once, those that a commit lists as begun.
-        """
+        """Return the attempts that may start: all of them or, for at most once, those that a commit lists as begun."""
         self._partition.tracker.begin_all([attempt.in_flight_event.record.offset for attempt in attempts])
         return attempts if self._commits is None else await self._commits.commit_begun(attempts)
 
@@ -188,11 +173,10 @@ class DeduplicatedGuarantee(Guarantee):
                     self._partition.dead_letters.send_late_soon(event, LATE)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Decide whether an event may start again after its attempt was cancelled: only if the function was not called yet.
+        """An event may start again only if its function was not called yet, because otherwise its effect is unknown.
 
-        If the function was called, its effect is unknown, so the next owner of the partition sends a dead letter ``interrupted``.
-        The function may still be running, in a thread or because it ignores its cancellation. If it succeeds after all, a second
-        dead letter, ``finished-late``, reports this.
+        The next owner of the partition then sends a dead letter ``interrupted``. The function may still be running, in a thread or
+        because it ignores its cancellation. If it succeeds after all, a second dead letter, ``finished-late``, reports this.
         """
         if not attempt.begun_ms:
             return True
@@ -201,22 +185,16 @@ class DeduplicatedGuarantee(Guarantee):
         return False
 
     def put_off(self, event: InFlightEvent) -> None:
-        """Record that an event waits for its next attempt, and no longer counts as begun."""
         self._partition.tracker.put_off(event.offset)
         self._log.keep(event.offset, AttemptEntry(event.attempts, event.crash_count, event.due_ms))
 
     def finish(self, offsets: Sequence[int]) -> None:
-        """Mark events as finished, and schedule the removal of their entries from Redis."""
         self._partition.tracker.finish_all(offsets)
         self._log.drop(offsets)
 
     # ---- progress
 
     def position_to_commit(self) -> OffsetAndMetadata:
-        """Return the low watermark, with as many finished offsets above it as fit into the metadata.
-
-        For at most once, the metadata also lists the begun offsets, and omits only finished offsets whose events never began.
-        """
         if self._commits is not None:
             return self._commits.position()
         partition = self._partition
@@ -231,34 +209,22 @@ class DeduplicatedGuarantee(Guarantee):
         return OffsetAndMetadata(low, encoded(low, self._partition.offset_metadata(OffsetsAbove(tracker.required().finished))))
 
     def on_tick(self) -> None:
-        """Schedule a write of the low watermark if it has risen; it also rises when offsets without events are read."""
         self._log.schedule_progress(self._partition.tracker.low)
 
     def sample_wait(self) -> str | None:
-        """Return why attempts had to wait before they could start, as a label of the metric ``streams_app_waiting_for``.
-
-        Returns:
-            ``redis``, ``redis-memory`` or ``broker`` if writes of the begin log have waited since the previous call, see
-            :meth:`.BeginLog.sample_wait`. Otherwise ``note`` if the commit metadata has no room to list more events as begun.
-            Otherwise None.
-        """
+        """Return ``note`` if nothing else has waited, but the commit metadata has no room to list more events as begun."""
         is_full = self._commits is not None and self._commits.is_full
         return self._log.sample_wait() or ("note" if is_full else None)
 
     # ---- the end of the claim
 
     def stop(self) -> None:
-        """Start no more attempts, and cancel those that are not recorded as begun.
-
-        Attempts in the current write of the begin log are cancelled after this write.
-        """
         self._log.stop()
 
     async def close(self, tasks: Collection[Task[None]]) -> None:
-        """Cancel the tasks of the claim, and write the last outcomes.
+        """If another owner has claimed the partition, send a dead letter ``finished-late`` for each event that has succeeded.
 
-        If another owner has claimed the partition, send a dead letter ``finished-late`` instead for each event that has succeeded,
-        because that owner treats these events as interrupted.
+        That owner treats these events as interrupted.
         """
         partition, log = self._partition, self._log
         await log.current_write_ended(CLOSE_SECONDS)
@@ -278,28 +244,22 @@ class DeduplicatedGuarantee(Guarantee):
         self._is_closed = True
 
     async def on_commit_rejected(self) -> None:
-        """For at most once, send a dead letter ``finished-late`` for each event whose success is neither in a commit nor in Redis.
-
-        The next owner treats these events as interrupted. With other guarantees, nothing is sent: no commit of theirs is needed.
-        """
+        """Only at most once sends them, for each event whose success is neither in a commit nor in Redis."""
         if self._commits is not None:
             log, uncommitted = self._log, self._commits.uncommitted
             await self._send_late([one for offset, one in uncommitted.items() if log.has_no_state or offset in log.done])
 
     async def _send_late(self, events: Collection[InFlightEvent]) -> None:
-        """Send a dead letter for each event that succeeded after another owner had become responsible for it."""
         if events:
             dead_letters = [(event, dead_lettering(event, "finished-late", LATE)) for event in events]
             await self._partition.dead_letters.send_last(dead_letters, CLOSE_SECONDS)
 
 
 async def _rewind_if_truncated(claim: Claim, restored: RestoredPosition, metadata: OffsetMetadata | None, fence: int) -> int | None:
-    """Compare the log with the records that were read; return the first offset at which it may differ from them.
+    """Return the first offset at which the log may differ from the records that were read; None if no difference was found.
 
-    None if no difference was found. The fingerprints of the records come from the commit and from Redis. If the log was truncated,
-    the offset in the next commit is lowered, see :meth:`.Claim.rewind_if_truncated`.
-
-    If a broker is restored from an older copy, its commits are old as well. Then only Redis has the fingerprints of what was read.
+    If the log was truncated, the offset in the next commit is lowered, see :meth:`.Claim.rewind_if_truncated`. If a broker is
+    restored from an older copy, its commits are old as well. Then only Redis has the fingerprints of what was read.
     """
     common = restored.common
     if metadata is None or metadata.topic_id != claim.topic_id:

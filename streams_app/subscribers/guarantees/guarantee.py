@@ -65,27 +65,22 @@ class Guarantee(Protocol):
         """Return a dead letter for an event that must not start because earlier attempts were interrupted; None for others."""
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
-        """Remove from the queue the events that may start now, and return them.
-
-        The list is empty if no event is ready, or if the next one has to wait.
-        """
+        """Remove from the queue the events that may start now, and return them; none if the next one has to wait."""
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
         """Create an attempt for each event that :meth:`may_start` returned.
 
-        Returns:
-            The attempts. The caller starts them at once, except those with ``is_unrecorded``: the guarantee starts these later,
-            when they are recorded as begun.
+        The caller starts them at once, except those with ``is_unrecorded``: the guarantee starts these when they are recorded as
+        begun.
         """
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
         """Record the outcomes of attempts, before their events are finished, retried or dead-lettered."""
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
-        """Decide whether an event may start again after its attempt was cancelled; the function may already have been called.
+        """Return whether an event may start again after its attempt was cancelled; if so, that attempt does not count.
 
-        Returns:
-            True if the event may start again; then the cancelled attempt does not count.
+        The function may already have been called.
         """
 
     def put_off(self, event: InFlightEvent) -> None:
@@ -101,10 +96,9 @@ class Guarantee(Protocol):
         """Record the low watermark if it has risen; called at the interval ``worker.tick``."""
 
     def sample_wait(self) -> str | None:
-        """Return why attempts or their writes had to wait since the previous call.
+        """Return why attempts or their writes had to wait since the previous call; None if nothing has waited.
 
-        Returns:
-            A label of the metric ``streams_app_waiting_for``; None if nothing has waited.
+        The result is a label of the metric ``streams_app_waiting_for``.
         """
 
     def stop(self) -> None:

@@ -31,9 +31,7 @@ class IdReadback:
         the log still contains them.
 
         Args:
-            claim: Claim of the partition, which gives the bounds of its log and finds offsets by time.
             fence: First offset whose id Redis may lack: Redis has the ids of all events below it.
-            watermark: The low watermark.
             below: Offset after the last event that may have run; the ids of events below it are needed.
         """
         self._below, self._read_to = below, watermark
@@ -43,11 +41,10 @@ class IdReadback:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all needed ids were read."""
         return self._read_to >= self._below
 
     def read(self, batch: Batch) -> list[tuple[int, str]]:
-        """Return the offset and the id of each event of a batch whose id is needed; empty once all needed ids were read."""
+        """Return the offset and the id of each event of a batch whose id is needed."""
         if self.is_complete:
             return []
         self._read_to = batch.end
@@ -55,10 +52,9 @@ class IdReadback:
         return [(record.offset, own_id) for record in records if (own_id := self._id_of(record))]
 
     async def _remembered_from(self, claim: Claim, watermark: int) -> int:
-        """Return an offset from which the log contains all events whose ids have to be remembered.
+        """Return an offset from which the log contains all events from ``remember`` before the time of the watermark on.
 
-        These are the events from ``remember`` before the time of the watermark on. That time is estimated and may be too early, so
-        the offset may be lower than necessary.
+        That time is estimated and may be too early, so the offset may be lower than necessary.
         """
         now_ms, remember_ms = self._partition.context.clock.now_ms(), self._partition.context.subscriber.remember_ms
         # The event at the watermark may be old although it has run just now. Its age can be found only in the log.

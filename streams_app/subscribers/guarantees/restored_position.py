@@ -28,7 +28,6 @@ class RestoredPosition(NamedTuple):
     """Position at which a subscriber continues in a partition.
 
     Attributes:
-        tracker: Tracks which offsets are finished.
         read: Fingerprints of some of the records that were read, to identify the log.
         common: First offset at which the log may differ from the log that was read; None if the log was not truncated.
         is_first_start: Whether the subscriber has never read this partition.
@@ -40,7 +39,6 @@ class RestoredPosition(NamedTuple):
     is_first_start: bool = False
 
     def is_lost(self, offset: int) -> bool:
-        """Return whether the broker has lost the record that was read at this offset."""
         return self.common is not None and offset >= self.common
 
 
@@ -50,16 +48,10 @@ async def restored_position(tp: TP, context: SubscriberContext, claim: Claim) ->
     Without a commit, it continues at the position in Redis. Without either, it begins at the offset that ``start`` declares. With
     ``idempotent="no"``, there must be a commit, because only it lists the begun events.
 
-    Args:
-        tp: The partition.
-        context: Context of the subscriber.
-        claim: The claim, with the last commit.
-
     Raises:
         NewerFormatError: A newer version has written the position, in a format that this version does not know.
         ImpossibleClaimError: The position belongs to another log, for example because the topic was recreated. Or there is no
             commit that lists the begun events, although the subscriber needs one.
-        RedisError, OSError, TimeoutError, KafkaError: A server does not answer; the caller repeats the claim.
     """
     if claim.committed is None and context.subscriber.requires_commit:
         name = context.subscriber.name
@@ -102,7 +94,6 @@ async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) ->
     Raises:
         RedisError, OSError, TimeoutError: Redis does not answer, and the last case does not apply: at its initial offset, the
             subscriber could skip events, or repeat events that must not run twice.
-        KafkaError: Kafka does not answer; the caller repeats the claim.
     """
     may_begin_anew = context.subscriber.is_repeatable and initial_offset(context, claim) == claim.log_bounds.begin
     try:
@@ -133,7 +124,6 @@ async def position_at(tp: TP, context: SubscriberContext, claim: Claim, position
 
     Raises:
         OtherLogError: The position belongs to another log.
-        KafkaError, TimeoutError: Kafka does not answer; the caller repeats the claim.
     """
     metadata = metadata_of(claim, position)
     is_same = metadata is not None and bool(claim.topic_id) and metadata.topic_id == claim.topic_id
@@ -171,14 +161,9 @@ async def position_at(tp: TP, context: SubscriberContext, claim: Claim, position
 
 
 def metadata_of(claim: Claim, position: OffsetAndMetadata) -> OffsetMetadata | None:
-    """Decode the metadata of a position.
+    """Decode the metadata of a position; None if it is missing or not valid.
 
-    Args:
-        claim: Claim of the partition, with the id of its topic and the end of its log.
-        position: A position that comes from a commit or from Redis.
-
-    Returns:
-        None if the metadata is missing or not valid. Without a topic id, offsets beyond the end of the log are not valid.
+    Without a topic id, offsets beyond the end of the log are not valid.
     """
     # A topic id identifies the log. Without one, metadata with offsets beyond the end of the log belongs to another log.
     return decoded(position.metadata, position.offset, NO_OFFSET if claim.topic_id else claim.log_bounds.end)
@@ -198,17 +183,11 @@ async def was_set_by_hand(claim: Claim) -> bool:
 
 
 def unfinished_below(above: OffsetsAbove, low: int, begin: int) -> int:
-    """Return the number of unfinished offsets from the committed one up to, but not including, the first offset of the log.
-
-    Args:
-        above: Finished offsets at or above the committed one.
-        low: The committed offset.
-        begin: First offset of the log.
-    """
+    """Return the number of unfinished offsets from the committed one, ``low``, up to but not including the first one of the log."""
     return begin - low - sum(max(0, min(run.end, begin) - max(run.begin, low)) for run in above.finished)
 
 
 def below(above: OffsetsAbove, common: int) -> OffsetsAbove:
-    """Return the finished and begun offsets below ``common``, the first offset at which the log may differ from what was read."""
+    """Return the offsets below ``common``, the first offset at which the log may differ from what was read."""
     runs = [Interval(run.begin, min(run.end, common)) for run in above.finished if run.begin < common]
     return OffsetsAbove(tuple(runs), tuple(offset for offset in above.begun if offset < common))

@@ -72,20 +72,13 @@ MakeExecutor: TypeAlias = Callable[[OnEnded], Executor]
 
 
 def release_seconds(subscriber: Subscriber[Any, Any, Any]) -> float:
-    """Return the maximum duration, in seconds, of the release of a partition.
-
-    It includes the time for running attempts and for cancelled ones, for the last writes and for the last commit.
-    """
+    """Return the maximum duration of the release of a partition: for running and cancelled attempts, last writes and a commit."""
     running_seconds = RERUN_SECONDS if subscriber.is_repeatable else subscriber.timeout.total_seconds()
     return running_seconds + RELEASE_SECONDS + LAST_COMMIT_SECONDS
 
 
 def last_release_seconds(settings: Settings) -> float:
-    """Return the maximum duration, in seconds, of the release of all partitions at the shutdown of the worker.
-
-    It includes the grace period for running attempts (``worker.grace``), and the time for cancelled attempts, for the last writes
-    and for the last commit.
-    """
+    """Return the maximum duration of the release of all partitions at shutdown, with ``worker.grace`` for running attempts."""
     return settings.worker.grace_seconds + RELEASE_SECONDS + LAST_COMMIT_SECONDS
 
 
@@ -93,13 +86,11 @@ class SubscriberProcessors(Processors):
     """Creates the processors of the partitions of one subscriber."""
 
     def __init__(self, topics: Collection[str], context: SubscriberContext) -> None:
-        """Store the topics, including that of replayed events, and the context of the processors."""
         self._topics = topics
         self._context = context
 
     @property
     def topics(self) -> Collection[str]:
-        """Topics that the subscriber reads."""
         return self._topics
 
     def is_paused(self, topic: str) -> bool:
@@ -108,19 +99,12 @@ class SubscriberProcessors(Processors):
         return self._context.dispatcher.is_full() or (schemas is not None and schemas.is_away)
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, SubscriberProcessor]:
-        """Create the processor of a partition; return it in a dict whose key is the name of the subscriber."""
         guarantee = GUARANTEES[self._context.subscriber.idempotent]
         return {self._context.subscriber.name: SubscriberProcessor(tp, self._context, guarantee)}
 
 
 class SubscriberRuntime(NamedTuple):
-    """Components that run one subscriber in one process.
-
-    Attributes:
-        dispatcher: Owns the executor slots.
-        subscriber_metrics: Metrics of the subscriber.
-        ownership: Claims and releases the partitions that Kafka assigns to the consumer.
-    """
+    """Components that run one subscriber in one process; the dispatcher owns the executor slots."""
 
     dispatcher: Dispatcher
     subscriber_metrics: SubscriberMetrics
@@ -148,18 +132,8 @@ def assemble_subscriber(
     """Assemble the components that run one subscriber, with given implementations of consumer, scripts and executor.
 
     Args:
-        settings: Settings of the application.
-        subscriber: The subscriber.
-        group_consumer: Member of the subscriber's consumer group.
-        topic: The topic that the subscriber reads.
-        dead_letters: Dead-letter topic of the subscriber.
-        decode: Decodes records.
-        scripts: Scripts of the application's Redis.
-        producer: Sends dead letters.
-        clock: Clock of the worker.
         executor: Creates the executor. It is called with the function to which the executor passes attempts that have ended.
         on_fatal: Called with an error after which the consumer cannot continue.
-        crash_isolation: Crash isolation of all subscribers of the process.
         replays_topic: Topic of replayed events; "" if the application has none.
         metrics: Metrics of the worker; None: they are not exported.
         schemas: Fetches the schemas of framed events; None: no event is framed.
@@ -222,25 +196,13 @@ def assemble_subscriber(
 
 
 def remark_with(fault: str | None, name: str, text: str | None) -> str | None:
-    """Combine the fault of a subscriber's consumer and a remark about the subscriber into one text; None if there is neither.
-
-    Args:
-        fault: The last error of the consumer, see :attr:`.OutageReporter.fault`; None: the consumer works.
-        name: Name of the subscriber.
-        text: The remark, see :func:`.status_remark`.
-    """
+    """Combine the fault of a subscriber's consumer and a remark about the subscriber into one text; None if there is neither."""
     waits = None if fault is None else f"subscriber {name} waits: {fault}"
     return "; ".join(filter(None, [waits, text])) or None
 
 
 class SubscriberAgent:
-    """Runs one subscriber; several workers share its partitions.
-
-    Attributes:
-        ownership: Ownership of the subscriber's partitions in this process.
-        subscriber_metrics: Metrics of the subscriber.
-        gauges: Gauges and status of the subscriber.
-    """
+    """Runs one subscriber; several workers share its partitions."""
 
     def __init__(
         self,
@@ -265,21 +227,10 @@ class SubscriberAgent:
         """Assemble the subscriber; called on the event loop of the worker. Connections are made by :meth:`run`.
 
         Args:
-            settings: Settings of the application.
-            subscriber: The subscriber.
-            topic: The topic that the subscriber reads.
-            dead_letters: Dead-letter topic of the subscriber.
             decode: Decodes records. Decoding that runs code of users is left to the executor slot.
-            redis: The application's Redis.
-            producer: Sends dead letters.
-            clock: Clock of the worker.
-            users: Event loop of ``async`` functions.
-            metrics: Metrics of the worker.
             status: Receives a reason why the worker is not ready if the subscriber waits for an operator, and remarks about the
                 subscriber, for example that its reader is paused.
             on_fatal: Ends the process; called if all slots hang, because threads that hang cannot be ended otherwise.
-            crash_isolation: Crash isolation of all subscribers of the process.
-            loop_monitor: Monitors the event loop of ``async`` functions; None: the loop is not monitored.
             replays_topic: Topic of replayed events; "" if the application has none.
             schemas: Fetches the schemas of framed events; None: no event is framed.
         """
@@ -333,11 +284,7 @@ class SubscriberAgent:
         )  # fmt: skip
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run the subscriber until ``stop`` is set, then commit and leave the group; never raises an error.
-
-        Args:
-            stop: Set by the caller when the worker shuts down.
-        """
+        """Run the subscriber until ``stop`` is set, then commit and leave the group; never raises an error."""
         gauging = asyncio.create_task(self.gauges.forever(), name="gauges")
         try:
             await self._member.run(self.ownership, stop)

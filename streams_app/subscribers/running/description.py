@@ -15,13 +15,7 @@ from streams_app.subscribers.execution.status import SubscriberStatus
 
 
 def asyncapi_of(app_id: str, catalogue: Catalogue, subscriptions: Sequence[Subscription]) -> dict[str, Any]:
-    """Return the AsyncAPI document of an application.
-
-    Args:
-        app_id: Id of the application.
-        catalogue: Catalogue of the application.
-        subscriptions: Subscribers of the application, with their topics.
-    """
+    """Return the AsyncAPI document of an application."""
     records = {
         one.subscriber.source.fold: FoldRecords(one.subscriber.source.fold, one.topic, one.subscriber.source.value_type)
         for one in subscriptions
@@ -34,7 +28,6 @@ def status_entry(now: SubscriberStatus, finished: Mapping[str, int]) -> dict[str
     """Return the status of a subscriber in one worker as a JSON object.
 
     Args:
-        now: The last status of the subscriber.
         finished: Number of events that were finished since the worker started, by result.
     """
     return {
@@ -55,9 +48,6 @@ def events_page(
     """Return the JSON object of ``/events``: all events and subscribers, and the status of those subscribers that run here.
 
     Args:
-        app_id: Id of the application.
-        catalogue: Catalogue of the application.
-        subscriptions: Subscribers of the application, with their topics.
         here: Status of each subscriber that runs in this worker, by name, see :func:`status_entry`.
     """
     return {

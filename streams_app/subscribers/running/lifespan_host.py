@@ -21,13 +21,7 @@ class LifespanHost:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, lifespan: Lifespan | None, events: Events) -> None:
-        """Prepare the host; ``async with`` or :meth:`enter_unless` enters the lifespan.
-
-        Args:
-            loop: The event loop of ``async`` functions.
-            lifespan: The lifespan of the catalogue.
-            events: Publisher of the functions; entered after the lifespan and exited before it.
-        """
+        """Prepare the host; the publisher ``events`` is entered after the lifespan and exited before it."""
         self._loop = loop
         self._lifespan = lifespan
         self._events = events

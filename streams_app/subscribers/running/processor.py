@@ -64,13 +64,6 @@ class SubscriberProcessor(Processor):
     """Not set before the partition is claimed."""
 
     def __init__(self, tp: TP, context: SubscriberContext, guarantee: Callable[[SubscriberPartition], Guarantee]) -> None:
-        """Create the processor of an unclaimed partition.
-
-        Args:
-            tp: The partition.
-            context: Objects that all partitions of the subscriber share.
-            guarantee: Creates the guarantee of the partition once it is claimed.
-        """
         self._context = context
         self._partition = SubscriberPartition(tp, context, self._acknowledged)
         self._new_guarantee = guarantee
@@ -89,10 +82,7 @@ class SubscriberProcessor(Processor):
 
     @property
     def in_flight(self) -> int:
-        """Number of unfinished events, plus number of event ids that are not written to Redis yet.
-
-        Each of the two numbers counts as 0 while it does not require a pause of the reader.
-        """
+        """Number of unfinished events, plus that of event ids to be written to Redis; each counts only if it requires a pause."""
         if not self._partition.is_claimed:
             return 0
         unfinished, unwritten = self._partition.tracker.unfinished, len(self._partition.unwritten_ids)
@@ -100,16 +90,6 @@ class SubscriberProcessor(Processor):
         return backlog + (unfinished if unfinished >= MAX_UNFINISHED or self._bytes >= MAX_UNFINISHED_BYTES else 0)
 
     async def claim(self, claim: Claim) -> int:
-        """Claim the partition, and return the first offset to read.
-
-        The subscriber continues at its commit. Without one, it continues at the position in Redis, or begins as ``start`` declares.
-
-        Raises:
-            ImpossibleClaimError: The topic was recreated, or an operator has to act, for example to set the offsets.
-            NotOwnerError: Kafka rejected a commit of this claim.
-            FencedError: Another owner has claimed the partition.
-            KafkaError, RedisError, OSError, TimeoutError: A server does not answer; the caller repeats the claim.
-        """
         partition = self._partition
         restored = await restored_position(partition.tp, self._context, claim)
         partition.restore(claim, restored.tracker, restored.read)
@@ -126,7 +106,6 @@ class SubscriberProcessor(Processor):
         return taken.begin
 
     def deliver(self, batch: Batch) -> None:
-        """Queue the unfinished events of the next batch, and start those that may start now."""
         partition = self._partition
         self._guarantee.on_batch(batch)
         partition.add_fingerprint(batch)
@@ -160,20 +139,15 @@ class SubscriberProcessor(Processor):
                 self._partition.tracker.begin(event.offset)
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the low watermark, with the finished offsets above it as metadata; None before the claim."""
         return self._guarantee.position_to_commit() if self._partition.is_claimed else None
 
     def tick(self, now_ms: int) -> None:
-        """Start retries that are due, and let the guarantee record the low watermark."""
         self._context.dispatcher.kick()
         if self._tasks:
             self._guarantee.on_tick()
 
     async def revoke(self, seconds: float) -> None:
-        """Stop starting attempts, wait for those that run, and write the state for the next owner.
-
-        Attempts that have not ended in time are cancelled, so that the release takes at most ``seconds``.
-        """
+        """Attempts that have not ended in time are cancelled, so that the release takes at most ``seconds``."""
         self._partition.is_revoked = True  # set first, so that withdrawn attempts are not taken once more
         if self._tasks:
             self._guarantee.stop()
@@ -188,24 +162,15 @@ class SubscriberProcessor(Processor):
             await self._guarantee.close(self._tasks)
 
     def shorten_deadline(self, seconds: float) -> None:
-        """Shorten the time for which :meth:`revoke` waits for running attempts, so that it ends within ``seconds`` from now."""
         self._waiter.shorten_deadline(max(0.0, seconds - RELEASE_SECONDS))
 
     async def on_commit_rejected(self) -> None:
-        """Call :meth:`.Guarantee.on_commit_rejected`, because Kafka has rejected the last commit."""
         if self._partition.is_claimed:
             await self._guarantee.on_commit_rejected()
 
     # ---- called by the dispatcher
 
     def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Attempt]:
-        """Decode the next events and return their attempts, at most ``most``, see :meth:`.EventSource.take`.
-
-        Args:
-            most: Maximum number of attempts.
-            now_ms: Wall clock.
-            is_fresh: True requests a fresh event, False a due retry, see :attr:`.StartRequest.is_fresh`; None: both.
-        """
         partition = self._partition
         taken: list[Attempt] = []
         while len(taken) < most and not partition.is_revoked and partition.start_limit != 0:
@@ -219,14 +184,12 @@ class SubscriberProcessor(Processor):
         return taken
 
     def ready(self, now_ms: int) -> int:
-        """Estimate how many events could start now."""
         if self._partition.is_revoked:
             return 0
         ready, limit = self._queue.ready(now_ms), self._partition.start_limit
         return ready if limit is None else min(ready, limit)
 
     def ended(self, attempts: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
-        """Finish, retry or dead-letter each event according to the outcome of its attempt."""
         self._guarantee.after_end(attempts)
         self._partition.running.difference_update(attempts)
         if self._partition.is_revoked:
@@ -242,7 +205,6 @@ class SubscriberProcessor(Processor):
                 self._failed(attempt.in_flight_event, attempt, counts=attempt not in uncounted)
 
     def status(self) -> PartitionStatus:
-        """Return the status of the partition; its ``waits_for`` covers the time since the previous call."""
         partition, tracker = self._partition, self._partition.tracker
         queued = [*islice(self._queue.fresh, 1), *(() if self._key_queue is None else self._key_queue.next_behind())]
         waits = {

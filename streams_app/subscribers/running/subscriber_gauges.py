@@ -32,11 +32,7 @@ means that they cannot be determined at present."""
 
 
 class SubscriberGauges:
-    """Gauges of one subscriber, with the status from which they are set.
-
-    Attributes:
-        present: The status of the subscriber at the last update.
-    """
+    """Gauges of one subscriber, with the status from which they were last set."""
 
     def __init__(
         self,
@@ -54,16 +50,10 @@ class SubscriberGauges:
         """Create the gauges.
 
         Args:
-            metrics: Metrics of the worker.
-            name: Name of the subscriber.
-            dispatcher: Dispatcher of its partitions.
-            subscriber_metrics: Metrics of the subscriber, which are exported at each update.
             unread_ranges: Returns the position of the consumer group and the end of the log for each assigned partition.
-            clock: Clock of the worker.
             remark: Called with a summary of why the subscriber does not run normally, or with None if it runs normally.
             lag_ms: Returns the longest time, in ms, for which the function has blocked its event loop in the last minute.
             waits_for_operator: Returns whether the consumer cannot continue until an operator has run a command.
-            idempotent: The declared ``idempotent`` of the subscriber. With ``yes``, it continues while Redis is full.
         """
         self._idempotent = idempotent
         self._name = name
@@ -89,7 +79,6 @@ class SubscriberGauges:
         self._waits_for = {what: metrics.waiting_for.labels(name, what) for what in WAITS}
 
     async def forever(self) -> None:
-        """Update the gauges once a second until the task is cancelled."""
         last_error = ""
         try:
             for updates in count(1):

@@ -59,13 +59,7 @@ class Subscribers:
         """Import the catalogue and combine it with the settings.
 
         Args:
-            settings: Settings of the application, which name a catalogue.
-            redis: The application's Redis.
-            producer: Sends dead letters.
-            clock: Clock of the worker.
-            metrics: Metrics of the worker.
             status: Receives reasons why the worker is not ready, and remarks, for example about paused readers.
-            on_fatal: Ends the process because of an error.
             watch: Called with the name and the ownership of each subscriber, so that the watchdog checks its progress.
             only: Names of the subscribers to run; None: all enabled ones.
 
@@ -135,7 +129,7 @@ class Subscribers:
         return events_page(self._settings.app_id, self._catalogue, self._declared, here)
 
     def asyncapi(self) -> dict[str, Any]:
-        """Return the AsyncAPI document of the application; may be called from any thread."""
+        """May be called from any thread."""
         return asyncapi_of(self._settings.app_id, self._catalogue, self._declared)
 
     def _agent(self, one: Subscription, users: UserLoop, watch: LoopMonitor) -> SubscriberAgent:

@@ -4,6 +4,8 @@
 initial offset at its first claim, see ``guarantees/restored_position.py``. For a subscriber with ``"no"``, a worker must not
 determine the initial offset: it cannot distinguish a lost commit from one that never existed, and might run all events a second
 time. ``topics create`` makes the first commit before it creates the dead-letter topic. So if that topic exists, there was a commit.
+
+If Kafka does not answer, the functions raise a TryAgainError; if it denies access, a ConfigurationError.
 """
 
 from __future__ import annotations
@@ -32,13 +34,7 @@ NO_METADATA: Final = "the broker keeps no metadata with commits, as the embedded
 
 
 def initial_commit(subscriber: str, offset: int, topic_id: str) -> PartitionCommit:
-    """Return a commit by which exactly the offsets below ``offset`` are finished.
-
-    Args:
-        subscriber: Name of the subscriber.
-        offset: Offset at which it continues.
-        topic_id: Id of the topic; "" if the broker provides none.
-    """
+    """Return a commit by which exactly the offsets below ``offset`` are finished."""
     return commit_of({subscriber: OffsetAndMetadata(offset, encoded(offset, OffsetMetadata(topic_id, NOTHING)))})
 
 
@@ -53,12 +49,7 @@ def how_to_set_offsets(subscriber: str) -> str:
 async def missing_initial_offsets(settings: Settings, subscriptions: Iterable[Subscription]) -> list[str]:
     """Find subscribers that a worker must not run, because no commit shows which events have begun.
 
-    Returns:
-        One sentence for each such subscriber, with instructions for an operator.
-
-    Raises:
-        TryAgainError: Kafka does not answer.
-        ConfigurationError: Kafka denies access.
+    Return one sentence for each, with instructions for an operator.
     """
     faults = []
     for one in subscriptions:
@@ -83,10 +74,6 @@ def were_added(missing: Iterable[TP], commits: Iterable[TP]) -> bool:
 
     This is so if the topic of each such partition has commits, all of them in partitions with lower numbers. If Kafka loses
     commits, it loses those of a whole topic or consumer group, never only those of the last partitions.
-
-    Args:
-        missing: Partitions without a commit.
-        commits: Partitions with a commit.
     """
     last: dict[str, int] = {}
     for topic, number in commits:
@@ -97,15 +84,10 @@ def were_added(missing: Iterable[TP], commits: Iterable[TP]) -> bool:
 async def commits_at(settings: Settings, one: Subscription, at: At, replays_at: At = "latest") -> dict[TP, PartitionCommit]:
     """Return, for each partition, the commit with which a subscriber begins at a given position.
 
-    Args:
-        settings: Settings of the application.
-        one: The subscriber.
-        at: Where the subscriber begins in its topic.
-        replays_at: Where it begins in the replay topic. By default, it skips the events there, because its own topic contains them.
+    By default, it skips the events in the replay topic, because its own topic contains them.
 
     Raises:
         ConfigurationError: A topic does not exist.
-        TryAgainError: Kafka does not answer.
     """
     begins: dict[str, At] = {one.topic: at, replay_topic(settings.app_id): replays_at}
     async with admin_client(settings.kafka) as client:
@@ -123,12 +105,7 @@ async def commits_at(settings: Settings, one: Subscription, at: At, replays_at: 
 
 
 async def committed(settings: Settings, one: Subscription, tps: Iterable[TP]) -> dict[TP, PartitionCommit]:
-    """Read the commits of a subscriber's consumer group; partitions without a commit are left out.
-
-    Raises:
-        TryAgainError: Kafka does not answer.
-        ConfigurationError: Kafka denies access.
-    """
+    """Read the commits of a subscriber's consumer group; partitions without a commit are left out."""
     async with in_group(settings.kafka, one.group) as consumer:
         return await commits_in(settings.kafka, consumer, one.group, tps)
 
@@ -139,7 +116,6 @@ async def commit_offsets(settings: Settings, one: Subscription, offsets: Mapping
     Raises:
         ConfigurationError: A worker runs the subscriber, or the broker has not stored the metadata. In the second case, the offsets
             have been committed.
-        TryAgainError: Kafka does not answer.
     """
     async with in_group(settings.kafka, one.group) as consumer:
         await move(settings.kafka, consumer, one.group, offsets)
@@ -149,14 +125,7 @@ async def commit_offsets(settings: Settings, one: Subscription, offsets: Mapping
 
 
 async def commit_initial_offsets(settings: Settings, one: Subscription) -> int:
-    """Commit the initial offsets of a subscriber, according to its ``start``, in all partitions that have no commit.
-
-    Returns:
-        Number of partitions in which an offset was committed.
-
-    Raises:
-        ConfigurationError, TryAgainError: As for :func:`commits_at` and :func:`commit_offsets`.
-    """
+    """Commit the offsets that ``start`` declares, in all partitions that have no commit; return the number of these."""
     wanted = await commits_at(settings, one, one.subscriber.start)
     commits = await committed(settings, one, wanted)
     missing = {tp: position for tp, position in wanted.items() if tp not in commits}

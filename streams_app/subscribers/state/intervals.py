@@ -61,7 +61,6 @@ class IntervalSet:
             self._ends.insert(at, offset + 1)
 
     def drop_below(self, offset: int) -> None:
-        """Remove all offsets below this one."""
         gone = bisect_right(self._ends, offset)
         del self._begins[:gone]
         del self._ends[:gone]
@@ -74,5 +73,4 @@ class IntervalSet:
         return max(offset, self._ends[at - 1]) if at else offset
 
     def all(self) -> tuple[Interval, ...]:
-        """Return the offsets as ascending intervals that do not touch each other."""
         return tuple(map(Interval, self._begins, self._ends))

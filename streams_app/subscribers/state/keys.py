@@ -37,28 +37,21 @@ HOUR_MS: Final = 3_600_000
 
 
 class SubscriberKeys:
-    """Redis keys of one subscriber and partition.
+    """Redis keys of one subscriber and partition, whose validated names contain neither braces nor slashes.
 
     Attributes:
-        subscriber: Name of the subscriber.
-        source: The partition.
         state: Keys of the hashes ``meta`` and ``open``, in the order in which scripts expect them.
     """
 
     def __init__(self, app_id: str, subscriber: str, topic: str, partition: int) -> None:
-        """Make the keys from validated names, which contain neither braces nor slashes."""
         self.subscriber, self.source = subscriber, TP(topic, partition)
         self._base = f"{{{app_id}/{subscriber}/{topic}/{partition}}}:{STATE_VERSION}"
         self.state = [f"{self._base}:meta", f"{self._base}:open"]
 
     def ids(self, now_ms: int, remember_ms: int) -> list[str]:
-        """Return the keys that may contain an event id, one for each hour, beginning with the current one.
+        """Return the keys that may contain an event id, one for each hour from the current one back; none if ``remember_ms`` is 0.
 
         The second half of the list consists of keys of earlier versions, which stored ids without their source.
-
-        Args:
-            now_ms: Wall clock.
-            remember_ms: How long ids are remembered; 0: no ids are stored, and the list is empty.
         """
         if not remember_ms:
             return []

@@ -63,8 +63,7 @@ def encoded(low: int, metadata: OffsetMetadata) -> str:
     """Encode commit metadata as text, without a limit on its length.
 
     Args:
-        low: The offset that is committed with the metadata.
-        metadata: The metadata. It must contain no offset below ``low``, and no finished interval that begins at ``low``.
+        metadata: Must contain no offset below ``low``, and no finished interval that begins at ``low``.
     """
     return _text(low, metadata.log, b"".join(data for _, data in _written(low, metadata.above)))
 
@@ -89,15 +88,9 @@ def fitted(low: int, metadata: OffsetMetadata, max_bytes: int = MAX_METADATA_BYT
 
 
 def decoded(text: str, low: int, log_end: int) -> OffsetMetadata | None:
-    """Decode and validate the metadata of a commit.
+    """Decode and validate the metadata of a commit; None if it is not valid, so that no offset from ``low`` on counts as finished.
 
-    Args:
-        text: Metadata as it was read from the commit.
-        low: The offset of that commit.
-        log_end: End of the log; metadata with higher offsets belongs to another log.
-
-    Returns:
-        None if the metadata is not valid. Then no offset from ``low`` on counts as finished.
+    Metadata with offsets above ``log_end`` belongs to another log.
 
     Raises:
         NewerFormatError: A newer version has written it, in a format that this version does not know.
@@ -131,11 +124,7 @@ def _written(low: int, above: OffsetsAbove) -> Iterator[tuple[_Part, bytes]]:
 
 
 def _read(low: int, body: bytes) -> Iterator[_Part]:
-    """Yield the finished intervals and begun offsets that the body of commit metadata lists.
-
-    Raises:
-        ValueError: The body is malformed.
-    """
+    """Yield the finished intervals and begun offsets that the body lists; raise a ValueError if it is malformed."""
     numbers = list(_numbers(body))
     if len(numbers) % 2:
         raise ValueError("a distance without a length")

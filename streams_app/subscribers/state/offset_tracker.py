@@ -41,12 +41,7 @@ class OffsetTracker:
     """
 
     def __init__(self, low: int, before: OffsetsAbove = NOTHING) -> None:
-        """Create a tracker from the last commit.
-
-        Args:
-            low: The committed offset, which is always unfinished.
-            before: Finished and begun offsets in the metadata of that commit.
-        """
+        """Create a tracker from the last commit, whose offset ``low`` is always unfinished."""
         self.end = low
         self._recorded = IntervalSet(before.finished)
         # Ascending, because ranges arrive in order: the first key is the lowest unfinished offset that was read.
@@ -72,20 +67,12 @@ class OffsetTracker:
         return self._begun
 
     def cover(self, begin: int, end: int, offsets: Iterable[int]) -> list[int]:
-        """Add a range that was read.
+        """Add a range that was read, with the ascending ``offsets`` of its records; it must not begin above :attr:`end`.
 
         Offsets without a record, such as those of removed records and of transaction markers, are finished.
 
-        Args:
-            begin: First offset of the range; it must not be above :attr:`end`.
-            end: Offset after the last one of the range.
-            offsets: Offsets of the records in the range, ascending.
-
         Returns:
             The offsets that have to be processed, ascending: without those that are finished or were added earlier.
-
-        Raises:
-            ValueError: There is a gap between :attr:`end` and the range.
         """
         if begin > self.end:
             raise ValueError(f"a range from {begin} on does not follow {self.end}")
@@ -107,10 +94,7 @@ class OffsetTracker:
         self._recorded, self._ran = IntervalSet(known), IntervalSet(known)
 
     def also_ended(self, runs: Iterable[Interval]) -> None:
-        """Finish those begun offsets that are in intervals of offsets which are finished according to Redis.
-
-        Other offsets do not change. Call it before the first range is added.
-        """
+        """Finish begun offsets that are finished according to Redis, and no others; call it before the first range is added."""
         finished = IntervalSet(merged(runs))
         ended = [offset for offset in self._begun if offset in finished]
         self._begun.difference_update(ended)
@@ -121,7 +105,6 @@ class OffsetTracker:
         return offset < self.low or offset in self._recorded or (offset < self.end and offset not in self._unfinished)
 
     def begin(self, offset: int) -> bool:
-        """Mark an offset as begun, and return True. If it was not read or is finished, change nothing and return False."""
         return self.begin_all((offset,)) == [offset]
 
     def begin_all(self, offsets: Iterable[int]) -> list[int]:
@@ -136,7 +119,6 @@ class OffsetTracker:
             self._begun.discard(offset)
 
     def finish(self, offset: int) -> bool:
-        """Mark an offset as finished, and return True. If it was not read or is already finished, return False."""
         return self.finish_all((offset,)) == [offset]
 
     def finish_all(self, offsets: Iterable[int]) -> list[int]:
@@ -151,7 +133,6 @@ class OffsetTracker:
         return finished
 
     def above(self) -> OffsetsAbove:
-        """Return the finished and begun offsets from the low watermark on."""
         low = before = self.low
         # Usually the unfinished offsets have no gaps, so they need not be searched.
         unfinished = [] if self.end - low == len(self._unfinished) else list(self._unfinished)

@@ -32,7 +32,6 @@ class AttemptEntry(NamedTuple):
 
     Attributes:
         attempts: Number of attempts that have begun, including the current one.
-        crash_count: Number of attempts during which the process crashed, as far as is known.
         due_ms: Wall-clock time at which the next attempt is due; 0 while an attempt is running. :data:`.DUE_AT_ONCE` and
             :data:`.WATCH_PASSED` are no times: the latter marks a suspect of crash isolation that is still running after its
             watch, so that a crash is no longer attributed to its event.
@@ -54,8 +53,7 @@ class Begin(msgspec.Struct, frozen=True, gc=False):
     A msgspec struct is created in a quarter of the time of a named tuple.
 
     Attributes:
-        offset: Offset of the event's record.
-        entry: State of the event to be stored, which counts the attempt that begins.
+        entry: Counts the attempt that begins.
         event_id: Identity of the event for deduplication; "" if ids are not stored, or if the event has no id except its position.
     """
 
@@ -85,31 +83,14 @@ class SubscriberScripts:
     """Scripts that run in Redis, loaded once per process."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
-        """Register the scripts, which Redis loads at the first call.
-
-        Args:
-            redis: Client of the application's Redis.
-            timer: Measures each call.
-        """
         self.by_name = {name: Script(f"subscriber-{name}", redis.register_script(script_source(name)), timer) for name in SCRIPTS}
 
 
 class SubscriberStore:
-    """The state of one subscriber and partition, accessed by one claim.
-
-    Attributes:
-        keys: Keys of the subscriber and partition.
-    """
+    """The state of one subscriber and partition, accessed by one claim; ``now_ms`` is the wall clock."""
 
     def __init__(self, scripts: Scripts, keys: SubscriberKeys, token: str, *, remember_ms: int = 0) -> None:
-        """Bind the scripts to the keys and the token of a claim; :meth:`claim` makes the first request.
-
-        Args:
-            scripts: Scripts of the application's Redis.
-            keys: Keys of the subscriber and partition.
-            token: Token of the claim.
-            remember_ms: How long event ids are stored; 0: no ids are stored.
-        """
+        """Bind the scripts to the keys and the token of a claim. If ``remember_ms`` is 0, no event ids are stored."""
         self.keys = keys
         self._scripts = scripts.by_name
         self._token = token
@@ -133,11 +114,7 @@ class SubscriberStore:
         return bool(self._asking) and self._asking == before
 
     async def progress(self) -> OffsetAndMetadata | None:
-        """Read the low watermark and its metadata as last written; needs no claim.
-
-        Returns:
-            None if the partition has no state.
-        """
+        """Read the low watermark and its metadata as last written, without a claim; None if the partition has no state."""
         reply = await self._call("progress")
         return None if reply[0] == b"none" else OffsetAndMetadata(int(reply[1]), reply[2].decode())
 
@@ -146,8 +123,7 @@ class SubscriberStore:
 
         Args:
             low: Low watermark of a new state; None: do not create one.
-            is_repeated: Whether this claim was stored before, but Redis may have lost it. If another owner has claimed the state in
-                the meantime, the state is not taken over.
+            is_repeated: Whether this claim was stored before, but Redis may have lost it.
 
         Returns:
             None if there is no state and none was created.
@@ -165,10 +141,6 @@ class SubscriberStore:
     async def learn(self, ids: Sequence[tuple[int, str]], now_ms: int) -> None:
         """Store the identities of events that were finished before this claim, so that duplicates of them are recognised.
 
-        Args:
-            ids: Offset and identity of each event.
-            now_ms: Wall clock.
-
         Raises:
             FencedError: As for :meth:`begin`.
         """
@@ -183,8 +155,7 @@ class SubscriberStore:
         """Record that attempts of events begin, before they begin.
 
         Args:
-            events: The events, at most a few thousand.
-            now_ms: Wall clock.
+            events: At most a few thousand.
 
         Returns:
             One item for each event: None if it may be attempted; for a duplicate, the offset of the first event with the same id.
@@ -204,13 +175,11 @@ class SubscriberStore:
         return firsts
 
     async def end(self, finished: Sequence[int], waiting: Sequence[tuple[int, AttemptEntry]], low: int, metadata: str = "") -> None:
-        """Store the outcomes of events.
+        """Store the outcomes of events, and the low watermark with the encoded finished offsets above it.
 
         Args:
             finished: Offsets of finished events, whose entries are removed.
             waiting: Offset and new entry of each event that waits for its next attempt.
-            low: The low watermark.
-            metadata: Finished offsets above the low watermark, encoded by :mod:`.offset_metadata`.
 
         Raises:
             FencedError: As for :meth:`begin`.
@@ -228,14 +197,7 @@ class RateStore:
     """Access of one worker to the token bucket in Redis that all workers of a subscriber share."""
 
     def __init__(self, scripts: Scripts, key: str, token: str, bucket: TokenBucket) -> None:
-        """Bind the script to a token bucket and a worker; :meth:`lease` makes the first request.
-
-        Args:
-            scripts: Scripts of the application's Redis.
-            key: Key of the token bucket, see :func:`.rate_key`.
-            token: Random token that identifies the worker.
-            bucket: Fill rate and capacity of the bucket, from the rate of the whole application.
-        """
+        """Bind the script to a token bucket; the random ``token`` identifies the worker."""
         self._scripts = scripts.by_name
         self._key = key
         self._token = token
@@ -245,18 +207,10 @@ class RateStore:
         return await self._scripts[script]([self._key], arguments)
 
     async def lease(self, wanted: int) -> tuple[LeaseGrant, int]:
-        """Request leases, one for each attempt that may start.
+        """Request leases, one for each attempt that may start; return them, and the number of workers that share the rate.
 
-        A request for 0 leases only registers this worker among those that share the rate.
-
-        Args:
-            wanted: Maximum number of leases.
-
-        Returns:
-            The leases, and the number of workers that share the rate.
-
-        Raises:
-            RedisError, OSError, TimeoutError: Redis does not answer. Leases may have been granted, but nobody uses them.
+        A request for 0 leases only registers this worker among those that share the rate. After an error, leases may have been
+        granted, but nobody uses them.
         """
         every_us, full_us = self._bucket
         reply = await self._call("lease", token=self._token, wanted=wanted, every_us=every_us, full_us=full_us, gone_ms=GONE_MS)

@@ -46,12 +46,7 @@ class LeaseGrant(NamedTuple):
 
 
 def bucket_of(rate: Rate, workers: int = 1) -> TokenBucket:
-    """Return the fill rate and the capacity of the token bucket of one worker.
-
-    Args:
-        rate: Rate of the whole application.
-        workers: Number of workers that share the rate equally.
-    """
+    """Return the fill rate and the capacity of the token bucket of one of the workers that share a rate equally."""
     every_us = rate.period_ms * 1_000 * workers / rate.count
     return TokenBucket(every_us, max(every_us, FULL_US))
 
@@ -60,9 +55,7 @@ def leased(bucket: TokenBucket, empty_us: float | None, wanted: int, now_us: int
     """Take as many of the wanted leases as a token bucket has; return their number with the new state of the bucket.
 
     Args:
-        bucket: Fill rate and capacity of the bucket.
         empty_us: State of the bucket, see :class:`LeaseGrant`; None: the bucket is full.
-        wanted: Maximum number of leases.
         now_us: Present time in us. If the clock was set back, the bucket counts as empty, not as full.
     """
     full_us = now_us - bucket.full_us
